@@ -620,9 +620,9 @@ class Content(Record):
 class SessionImported(Record):
     """The result of a session import: `added` of the file's `entries`, and blobs of its images.
 
-    `raw` counts the added lines that are stored as text: they are not JSON objects, or JSON that
-    could not be restored byte for byte. `files` counts those of the folder beside it that are new
-    or changed.
+    `raw` counts the added lines that are stored as text: they are not JSON objects. `files` counts
+    those of the folder beside it that are new or changed. A file that was rewritten is the next
+    `generation` of its session.
     """
 
     context_id: int
@@ -632,3 +632,4 @@ class SessionImported(Record):
     notes: tuple[str, ...]
     raw: int = 0
     files: int = 0
+    generation: int = 1

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         Terms,
         ThreadInfo,
     )
+    from eventq.sessions.files import Sessions
     from eventq.storage.rows import Outcome
-    from eventq.transfer.sessions import Sessions
     from eventq.workspace.mirror import Mirror
     from eventq.workspace.shared import SharedLayout
 
@@ -844,7 +844,7 @@ class Thread:
     @property
     def sessions(self) -> Sessions:
         """Session files of coding agents as contexts: `import_file`, `export`, `lines`."""
-        from eventq.transfer.sessions import Sessions
+        from eventq.sessions.files import Sessions
 
         return Sessions(self.contexts, self.produced, self.path)
 

@@ -37,7 +37,14 @@ def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json
     _note_all(made.notes)
 
 
-def export(thread: Thread, *, context: int | str, output: str | None, json: bool) -> None:
+def export(
+    thread: Thread,
+    *,
+    context: int | str,
+    generation: int | None,
+    output: str | None,
+    json: bool,
+) -> None:
     """Export a session's file, byte for byte, and its folder.
 
     The folder, FILE without .jsonl, is written beside an --output FILE only.
@@ -45,7 +52,7 @@ def export(thread: Thread, *, context: int | str, output: str | None, json: bool
     notes: list[str] = []
     to_stdout = output is None or output == "-"
     warn = notes.append if json and not to_stdout else show.note
-    lines = thread.sessions.lines(context, warn=warn)
+    lines = thread.sessions.lines(context, generation=generation, warn=warn)
     if to_stdout:
         for line in lines:
             show.out(line)
@@ -98,7 +105,7 @@ COMMANDS = {
         take,
         [
             Argument("FILE", kinds.path),
-            Option("name NAME", "The name of the context (default: the session's own)."),
+            Option("as NAME", "The session's name here (default: its own).", parameter="name"),
             Option(
                 "blobs FOLDER",
                 "The agent's directory of blobs, named by SHA-256.",
@@ -107,11 +114,21 @@ COMMANDS = {
             THREAD,
             JSON,
         ],
-        "eventq session import session.jsonl --name work --thread ./inbox",
+        "eventq session import session.jsonl --as work --thread ./inbox",
     ),
     "session export": Command(
         export,
-        [CONTEXT, OUTPUT, READ, JSON],
+        [
+            CONTEXT,
+            Option(
+                "generation N",
+                "The file as it was before it was rewritten (default: the newest).",
+                kinds.POSITIVE,
+            ),
+            OUTPUT,
+            READ,
+            JSON,
+        ],
         "eventq session export work --output session.jsonl --thread ./inbox",
     ),
     "thread-copy": Command(

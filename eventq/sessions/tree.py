@@ -16,6 +16,8 @@ lines are appended below earlier ones, what was placed before an append keeps it
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from eventq.sessions.links import FOLLOWS, MESSAGE, META, RESULT
 
 TYPE_CHECKING = False
@@ -46,6 +48,7 @@ class Tree(NamedTuple):
     active: int | None  # where the session goes on; None without any node
     tips: list[int]  # where each branch ends, in file order, with the active one
     agents: dict[str, Agent]  # by name, in file order
+    parents: list[int]  # as places, but of what each entry names as its parent
 
 
 def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
@@ -60,7 +63,7 @@ def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
     names = _names(links, parents, order)
     places = _places(links, parents, order, names)
     active, tips = _ends(links, places, names, last_is_leaf=last_is_leaf)
-    return Tree(places, names, active, tips, _agents(links, names))
+    return Tree(places, names, active, tips, _agents(links, names), parents)
 
 
 def path(places: Sequence[int], end: int) -> list[int]:
@@ -70,6 +73,59 @@ def path(places: Sequence[int], end: int) -> list[int]:
         found.append(end)
         end = places[end]
     return found[::-1]
+
+
+# --- growth ---------------------------------------------------------------------------------------
+
+
+def settled(links: Sequence[Link | None], tree: Tree) -> int | None:
+    """Return the last node, but for the last line, that all later ones hang below, if at all.
+
+    It is a message that begins a part of the conversation, hangs below an earlier one, and has the
+    active tip below it. So what comes before it has no say in where later entries hang, also when
+    the file grows: see `ending`. None if there is no such node, as in a file with subagents, or
+    where META ends are tips.
+    """
+    if tree.agents or tree.active is None or _is(links[tree.active], META):
+        return None
+    highest = [*accumulate(tree.parents, max)]
+    lowest = end = len(links) - 1
+    latest = min(tree.active, end - 1)
+    for node in range(end, -1, -1):
+        parent, link = tree.parents[node], links[node]
+        begins = link and link.kind & (MESSAGE | RESULT | META) == MESSAGE and not link.response
+        if begins and parent != ABSENT and highest[node] < node <= min(lowest, latest):
+            return node
+        if parent >= 0:
+            lowest = min(lowest, parent)
+    return None
+
+
+def ending(links: Sequence[Link | None], *, last_is_leaf: bool) -> tuple[Tree, set[str]] | None:
+    """Return the tree of the entries from a settled node on, which is a root there.
+
+    It is that part of the tree of all, if no earlier entry has one of the ids that are returned
+    too, or names one as its parent. None: the tree of all is needed.
+    """
+    first = links[0] if links else None
+    if first is None or any(link and link.agent != first.agent for link in links):
+        return None
+    begun = [first._replace(parent=None, kind=first.kind & ~FOLLOWS), *links[1:]]
+    tree = build(begun, last_is_leaf=last_is_leaf)
+    active = tree.active if tree.active is not None else 0
+    if tree.places[0] == ABSENT or tree.agents or _is(links[active], META):
+        return None
+    ids = {link.id for link in links[1:] if link and link.id is not None}
+    return tree, ids | unknown(begun, tree)
+
+
+def unknown(links: Sequence[Link | None], tree: Tree) -> set[str]:
+    """Return the ids of parents that no entry has."""
+    return {
+        link.parent
+        for link, parent in zip(links, tree.parents, strict=True)
+        if link and link.parent is not None and parent == ROOT and not link.kind & FOLLOWS
+    }
 
 
 # --- links ----------------------------------------------------------------------------------------

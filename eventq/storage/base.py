@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ContextCopy,
         FileCopy,
         LastIds,
+        LineCopy,
         OutputCopy,
         PatchCopy,
         PinCopy,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
         Restorable,
         RootCopy,
         RunCopy,
+        SessionCopy,
+        TipCopy,
         TurnCopy,
     )
     from eventq.storage.rows import (
@@ -57,7 +60,9 @@ if TYPE_CHECKING:
         Ending,
         FileRow,
         Growth,
+        LineLink,
         Link,
+        NewLine,
         Outcome,
         Piece,
         PreparedAttempt,
@@ -69,9 +74,12 @@ if TYPE_CHECKING:
         RunChoice,
         RunState,
         ScopeRow,
+        SessionRow,
         Settled,
+        StoredLine,
         StreamPiece,
         Taken,
+        Tip,
         TurnRow,
         Verdict,
         Worker,
@@ -91,6 +99,9 @@ Copied = TypeVar(
     "PinCopy",
     "AliasCopy",
     "OutputCopy",
+    "SessionCopy",
+    "LineCopy",
+    "TipCopy",
     "ScopeRow",
     "FileCopy",
 )
@@ -744,6 +755,65 @@ class Scopes(Protocol):
         """Return the next files of a scope, by path; "" begins."""
 
 
+class Sessions(Protocol):
+    """Session files, line by line, the turns of their entries, and the tips of their branches."""
+
+    def find(self, name: str, generation: int | None = None) -> SessionRow | None:
+        """Return a session by its name: a generation, or the newest."""
+
+    def of_context(self, context: int) -> SessionRow | None:
+        """Return the session that a context is a tip of, the newest generation, or None."""
+
+    def page(self, after: int, limit: int) -> list[SessionRow]:
+        """Return the next sessions, by id; 0 begins."""
+
+    def create(self, name: str, tool: str, place: str | None, digest: bytes) -> SessionRow:
+        """Store the next generation of a session, without lines."""
+
+    def grow(
+        self, was: SessionRow, first: int, new: Sequence[NewLine], size: int, digest: bytes
+    ) -> tuple[SessionRow, int] | None:
+        """Store lines and their images, from a position on, in place of the lines that are there.
+
+        Return the session as it is now, and how many images are new. `size` and `digest` are those
+        of the file up to its last newline. Changes nothing and returns None when the session is not
+        as it `was`.
+        """
+
+    def settle(self, session: int, position: int | None, missing: str) -> None:
+        """Note from where on the tree has to be built when the file has grown; see `SessionRow`."""
+
+    def links(self, session: int, first: int = 0) -> Iterator[LineLink]:
+        """Yield how each line is linked, with its turn and that turn's parent, in order."""
+
+    def has_any(self, session: int, before: int, ids: Iterable[str]) -> bool:
+        """Return whether a line before a position has one of these ids."""
+
+    def lines(self, session: int, after: int, limit: int) -> list[StoredLine]:
+        """Return the next lines, by position; -1 begins."""
+
+    def place(
+        self, session: int, nodes: Sequence[tuple[int, int, int | None]], *, known: bool
+    ) -> list[int]:
+        """Make a turn of each line, under that of another line, -1 for none, which has one by then.
+
+        Return the turns. A line that has another turn than the one given keeps it: somebody else
+        was quicker. With `known`, a turn that is there with this parent and payload is taken.
+        """
+
+    def restore(self, new: SessionCopy, lines: Sequence[LineCopy], over: int | None) -> int:
+        """Store a session with lines whose blobs and turns are here; return its id.
+
+        It comes in place of the session `over`, of the same name and generation, if there is one.
+        """
+
+    def tips(self, name: str) -> list[Tip]:
+        """Return the tips of a session, of all generations."""
+
+    def set_tip(self, context: int, session: int) -> None:
+        """Note that a context stands at the tip of a branch of a session."""
+
+
 class Outputs(Protocol):
     """The versions of agents' outputs, the counters of their numbers, and other names of blobs.
 
@@ -887,6 +957,10 @@ class Snapshot(Log, MemoryAreas, Protocol):
     @property
     def outputs(self) -> Outputs:
         """The outputs of agents."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """Session files of coding agents."""
 
     @property
     def scopes(self) -> Scopes:

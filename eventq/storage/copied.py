@@ -65,6 +65,42 @@ class FileCopy(NamedTuple):
     file: FileRow
 
 
+class SessionCopy(NamedTuple):
+    """A generation of a session file."""
+
+    session: int
+    name: str
+    generation: int
+    tool: str
+    size: int
+    digest: bytes
+
+
+class LineCopy(NamedTuple):
+    """A line of a session file; `turn` is 0 where it is none."""
+
+    session: int
+    position: int
+    digest: bytes  # of its blob
+    form: int
+    before: bytes
+    after: bytes
+    is_node: int
+    entry: str | None
+    parent: str | None
+    kind: int
+    response: str | None
+    agent: str | None
+    turn: int
+
+
+class TipCopy(NamedTuple):
+    """A context that is the tip of a branch of a session."""
+
+    context: int
+    session: int
+
+
 class ContextLabel(NamedTuple):
     """What a context is called, and which one it was forked from; None changes nothing."""
 

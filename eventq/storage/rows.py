@@ -231,6 +231,63 @@ class FileRow(NamedTuple):
     digest: bytes | None = None
 
 
+class SessionRow(NamedTuple):
+    """A session file as it was last read: `size` and `digest` of its bytes to the last newline."""
+
+    session: int
+    name: str
+    generation: int
+    tool: str
+    place: str | None  # the folder of the file
+    size: int
+    digest: bytes
+    lines: int
+    settled: int | None = None  # the line from where on the tree has to be built when it has grown
+    missing: str | None = None  # the parents that no line has, as JSON
+
+
+class Tip(NamedTuple):
+    """A context at the end of a branch of a session, at the turn where an import has left it."""
+
+    context: int
+    name: str | None
+    session: int
+    turn: int
+    position: int | None  # of the line, if the session has it still
+
+
+class NewLine(NamedTuple):
+    """A line of a session file: `before`, the text that a blob holds in a form, and `after`."""
+
+    blob: PreparedBlob
+    form: int
+    before: bytes
+    after: bytes
+    is_node: bool
+    entry: str | None
+    parent: str | None
+    kind: int
+    response: str | None
+    agent: str | None
+    images: Sequence[PreparedBlob]
+
+
+class StoredLine(NamedTuple):
+    """What the bytes of a line consist of, and its turn."""
+
+    position: int
+    form: int
+    before: bytes
+    after: bytes
+    digest: bytes
+    turn: int | None
+
+
+# Position, whether it is a node, ids of entry and parent, kind, response, agent, turn and that of
+# the turn's parent.
+LineLink = tuple[int, int, str | None, str | None, int, str | None, str | None, int | None, int]
+
+
 class Worker(NamedTuple):
     """Who claims: a name to be shown, and the process, so that others can see that it is lost."""
 

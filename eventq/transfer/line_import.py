@@ -14,6 +14,7 @@ from eventq.transfer.artifact_import import ARTIFACT
 from eventq.transfer.job import fits, is_time, scope_in
 from eventq.transfer.known import KnownRows
 from eventq.transfer.scope_import import FILE, SCOPE
+from eventq.transfer.session_import import LINE, SESSION, TIP, SessionImport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class LineImport:
         self._came = turns
         self._heads = heads
         self._scopes = heads.scopes
+        self._sessions = SessionImport(job, turns, heads)
         self._artifacts = artifacts
         copies = job.database.copies
         self._patches = KnownRows(lambda turn: copies.beside(turn, PatchCopy))
@@ -62,6 +64,9 @@ class LineImport:
         self._kinds: list[tuple[dict[str, type], Callable[[Line], bool]]] = [
             ({"context": int}, self._label),
             (FILE, self._file),
+            (LINE, self._sessions.line),
+            (SESSION, self._sessions.session),
+            (TIP, self._sessions.tip),
             ({"run": int, "name": str, "group": str, "status": str, "start": int}, self._run),
             ({"patch": int, "flags": int, "created_at_ms": int}, self._patch),
             ({"root": int, "hash": str}, self._root),
@@ -83,11 +88,12 @@ class LineImport:
                 count += line is None or not self._import(line)
             except StoreError:
                 raise
-            except (EventqError, OverflowError, KeyError):
+            except (EventqError, OverflowError, KeyError, ValueError):
                 count += 1
             if len(self._pending) >= _PAGE:
                 self._flush()
         self._flush()
+        self._sessions.run()
         if count:
             self._notes.remark(
                 f"{packfile.BESIDE}: {count} lines were left out: what they name is not there"

@@ -27,12 +27,15 @@ from eventq.storage.copied import (
     AttemptCopy,
     ContextCopy,
     FileCopy,
+    LineCopy,
     OutputCopy,
     PatchCopy,
     PinCopy,
     RefCopy,
     RootCopy,
     RunCopy,
+    SessionCopy,
+    TipCopy,
 )
 from eventq.storage.rows import ScopeRow
 
@@ -268,6 +271,7 @@ class ThreadSource:
                     "context": one.context, "name": one.name, "fork_of": one.fork_of,
                     **_of_scope(one.scope),
                 }  # fmt: skip
+        yield from self._lines_of_sessions()
         for scope in self._chosen.records(ScopeRow):
             yield {
                 "scope": scope.scope, "scope_name": scope.name, "created_at_ms": scope.created_at,
@@ -279,6 +283,23 @@ class ThreadSource:
             }  # fmt: skip
         for root in self._chosen.records(RootCopy):
             yield {"root": root.turn, "hash": root.root.hex()}
+
+    def _lines_of_sessions(self) -> Iterator[Line]:
+        for one in self._chosen.records(SessionCopy):
+            yield {
+                "session": one.session, "session_name": one.name, "generation": one.generation,
+                "tool": one.tool, "size": one.size, "digest": one.digest.hex(),
+            }  # fmt: skip
+        for line in self._chosen.records(LineCopy):
+            yield {
+                "line": line.position, "session": line.session, "blob": line.digest.hex(),
+                "form": line.form, "before": line.before.hex(), "after": line.after.hex(),
+                "is_node": line.is_node, "entry": line.entry, "parent": line.parent,
+                "kind": line.kind, "response": line.response, "agent": line.agent,
+                "at_turn": line.turn,
+            }  # fmt: skip
+        for tip in self._chosen.records(TipCopy):
+            yield {"tip": tip.context, "session": tip.session}
 
     def _lines_of_runs(self) -> Iterator[Line]:
         for run in self._chosen.records(RunCopy):

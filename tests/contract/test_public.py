@@ -43,6 +43,8 @@ LEVELS = {
     "eventq.dag": 5,
     "eventq.transfer": 5.5,
     "eventq.sessions": 5.2,
+    "eventq.sessions.imports": 5.3,
+    "eventq.sessions.files": 5.4,
     "eventq.output": 5,
     "eventq.blobs": 4,
     "eventq.streams": 4,

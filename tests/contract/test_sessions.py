@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import random
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,20 +21,23 @@ from eventq.event import refs_in
 from eventq.output import entries
 from eventq.output.entries import FULL, MAX_CHARS, NOTICE
 from eventq.records import NewTurn
-from eventq.transfer import sessions
-from eventq.transfer.sessions import ENTRY, LINE, NO_NEWLINE
+from eventq.sessions import files as sessions
+from eventq.sessions import imports
+from eventq.sessions.files import ENTRY, OLD_LINE
+from eventq.sessions.lines import CUT, PLAIN, RAW, split
+from eventq.storage.sqlite.sessions import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from eventq.records import SessionImported, Turn
+    from eventq.storage.rows import StoredLine
 
 HEADER = {"type": "session", "version": 3, "id": "abc", "cwd": "/x"}
 HEX = "0123456789abcdef" * 4
 STORED = b"a blob that was here before " * 40
 STORED_REF = f"blob:blake3:{blake3(STORED).hexdigest()}"
-RAW = "kept as raw text: no JSON object, or none that could be written again byte for byte"
 LONG = "long text é \U0001f600 " * 40_000  # 560,000 UTF-16 units and more
 MENTIONED = b"mentioned in a text only"
 MENTION = f"blob:blake3:{blake3(MENTIONED).hexdigest()}"
@@ -91,8 +93,9 @@ def load(
     thread: eventq.Thread, data: bytes, name: str | None = None, **more: Any
 ) -> SessionImported:
     """Import a session file of these bytes."""
-    with tempfile.TemporaryDirectory() as folder:
-        return thread.sessions.import_file(write(folder, data), name=name, **more)
+    folder = f"{thread.path}.files"
+    os.makedirs(folder, exist_ok=True)
+    return thread.sessions.import_file(write(folder, data), name=name, **more)
 
 
 def export(thread: eventq.Thread, context: int | str, *, missing: bool = False) -> bytes:
@@ -103,19 +106,25 @@ def export(thread: eventq.Thread, context: int | str, *, missing: bool = False) 
     return found
 
 
+def rows(thread: eventq.Thread, name: str) -> list[StoredLine]:
+    """Return what is stored of the lines of a session."""
+    row = thread.database.sessions.find(name)
+    return [] if row is None else thread.database.sessions.lines(row.session, -1, 1 << 30)
+
+
 def turns(thread: eventq.Thread, context: int | str) -> list[Turn]:
     """Return the turns of a context."""
     return list(thread.contexts.get(context).replay())
 
 
-def kinds(thread: eventq.Thread, context: int | str) -> list[str]:
-    """Return the types of the turns of a context."""
-    return [turn.type_id for turn in turns(thread, context)]
+def kinds(thread: eventq.Thread, name: str) -> list[int]:
+    """Return the forms of the lines of a session."""
+    return [row.form for row in rows(thread, name)]
 
 
-def payloads(thread: eventq.Thread, context: int | str) -> list[bytes]:
-    """Return the payloads of the turns of a context."""
-    return [turn.payload or b"" for turn in turns(thread, context)]
+def payloads(thread: eventq.Thread, name: str) -> list[bytes]:
+    """Return what is stored of the text of each line of a session."""
+    return [thread.blobs.get(row.digest) or b"" for row in rows(thread, name)]
 
 
 def state(thread: eventq.Thread) -> list[Any]:
@@ -125,6 +134,8 @@ def state(thread: eventq.Thread) -> list[Any]:
         [(one, turns(thread, one.context_id), list(thread.contexts.history(one.context_id))) for one in infos],
         sorted((one.hash, one, tuple(thread.blobs.refs(one.hash))) for one in thread.blobs),
         list(thread.produced.aliases()),
+        [(row, thread.database.sessions.lines(row.session, -1, 1 << 30))
+         for row in thread.database.sessions.page(0, 999)],
     ]  # fmt: skip
 
 
@@ -233,14 +244,8 @@ def count(data: bytes) -> int:
 
 
 def is_session(data: bytes) -> bool:
-    """Return whether a file has a JSON object on a line, as the standard library reads it."""
-    for line in data.split(b"\n"):
-        try:
-            if isinstance(json.loads(line, parse_int=str), dict):
-                return True
-        except (ValueError, RecursionError):
-            pass
-    return False
+    """Return whether a file has a JSON object on a line."""
+    return any(split(line).entry is not None for line in data.split(b"\n"))
 
 
 def fetched(thread: eventq.Thread) -> None:
@@ -263,12 +268,14 @@ def test_any_file_comes_back(small: None, thread: eventq.Thread, data: bytes, cu
     fetched(thread)
     if "s" in {one.name for one in thread.contexts}:
         thread.contexts.delete("s")
+        collect(thread)
     begun = data[: int(len(data) * cut)]
     if is_session(begun):
         first = load(thread, begun, "s")
         assert export(thread, "s", missing=True) == begun
         assert first.entries == first.added == count(begun)
-        assert first.raw == kinds(thread, "s").count(LINE)
+        empty = sum(not line.strip(b" \t\r\n\xef\xbb\xbf") for line in begun.splitlines(True))
+        assert 0 <= kinds(thread, "s").count(RAW) - first.raw <= empty
     else:
         before = state(thread)
         with pytest.raises(InputError, match="is no session file"):
@@ -281,8 +288,9 @@ def test_any_file_comes_back(small: None, thread: eventq.Thread, data: bytes, cu
     assert export(thread, "s", missing=True) == data
     torn = begun != data and begun[-1:] not in (b"", b"\n")
     assert (grown.entries, grown.added) == (count(data), count(data) - count(begun) + torn)
-    assert len(turns(thread, "s")) == count(data)
+    assert len(rows(thread, "s")) == count(data)
     collect(thread)
+    load(thread, data, "s")
     before = state(thread)
     again = load(thread, data, "s")
     assert (again.entries, again.added, again.blobs) == (count(data), 0, 0)
@@ -297,25 +305,25 @@ def url_of(length: int) -> tuple[bytes, bytes]:
 
 
 # As long as the ref, escaped.
-ESCAPED = b'{"image_url":"%s","text":"blob\\u003ablake3:%s"}' % url_of(81)
-AS_IMAGE = b'{"a":{"image_url":"%s"},"b":{"image_url":"blob:blake3:%s"}}' % url_of(76)
-AS_TEXT = b'{"a":{"image_url":"%s"},"b":"blob:blake3:%s"}' % url_of(76)
+ESCAPED = b'{"image_url":"%s","text":"blob\\u003ablake3:%s"}' % url_of(2_022)
+AS_IMAGE = b'{"a":{"image_url":"%s"},"b":{"image_url":"blob:blake3:%s"}}' % url_of(2_022)
+AS_TEXT = b'{"a":{"image_url":"%s"},"b":"blob:blake3:%s"}' % url_of(2_022)
 GOOD = base64.b64encode(b"A" * 1000).decode()
 NOT_CANONICAL = [
     GOOD[:-3] + "R==", GOOD + "\n", GOOD[:76] + "\r\n" + GOOD[76:], GOOD + "====", GOOD[:-1], GOOD.replace("Q", "-"),
 ]  # fmt: skip
-BACK: dict[str, tuple[bytes, set[str], int]] = {  # a line or more, the types of the turns, how many blobs
-    **{f"{n} deep": (b'{"a":' * n + b"1" + b"}" * n, {LINE if n > 500 else ENTRY}, 0)
+BACK: dict[str, tuple[bytes, set[int], int]] = {  # a line or more, their forms, how many blobs
+    **{f"{n} deep": (b'{"a":' * n + b"1" + b"}" * n, {RAW if n > 500 else PLAIN}, 0)
        for n in (100, 499, 501, 900, 2000, 100_000)},
-    "a number in 400 objects": (b'{"a":' * 400 + b"1E5" + b"}" * 400, {ENTRY}, 0),
-    "a number in 400 lists": (b'{"a":' + b"[" * 400 + b"-0" + b"]" * 400 + b"}", {ENTRY}, 0),
-    "an escaped ref beside its image": (ESCAPED, {LINE}, 1),
-    "a ref beside its image": (AS_IMAGE, {LINE}, 1),
-    "a text of a ref beside its image": (AS_TEXT, {ENTRY}, 1),
+    "a number in 400 objects": (b'{"a":' * 400 + b"1E5" + b"}" * 400, {PLAIN}, 0),
+    "a number in 400 lists": (b'{"a":' + b"[" * 400 + b"-0" + b"]" * 400 + b"}", {PLAIN}, 0),
+    "an escaped ref beside its image": (ESCAPED, {CUT}, 1),
+    "a ref beside its image": (AS_IMAGE, {PLAIN}, 0),
+    "a text of a ref beside its image": (AS_TEXT, {PLAIN}, 0),
     "base64 that is not canonical": (
-        b"\n".join(spell({"content": [{"type": "image", "data": one}]}) for one in NOT_CANONICAL), {ENTRY}, 0,
+        b"\n".join(spell({"content": [{"type": "image", "data": one}]}) for one in NOT_CANONICAL), {PLAIN}, 0,
     ),
-    "a line of other spelling": (spell(says("x", image(1))).replace(b'"x"', b'"\\u0078"'), {LINE}, 1),
+    "a line of other spelling": (spell(says("x", image(1))).replace(b'"x"', b'"\\u0078"'), {CUT}, 1),
 }  # fmt: skip
 
 
@@ -330,8 +338,7 @@ def test_what_is_hard_to_write_again_comes_back(thread: eventq.Thread, what: str
         assert export(thread, "s") == data
         assert load(thread, data, "s").added == 0
         collect(thread)
-    kept = b"blob:blake3:" in middle  # what was put in vain is gone
-    assert len(thread.blobs) == data.count(b"\n") + kept
+    assert len(thread.blobs) == data.count(b"\n") + blobs
 
 
 HUGE = [
@@ -351,29 +358,29 @@ def test_lines_of_more_than_500_000_characters(thread: eventq.Thread, entry: Any
     data = lines(HEADER, entry, says("after"))
     load(thread, data, "s")
     assert export(thread, "s") == data
-    kept = turns(thread, "s")[1]
-    if "\\ud83d'" in str(entry):  # half a character is no UTF-8, so its line is kept as it is
-        assert kept.type_id == LINE
-    else:
-        assert kept.type_id == ENTRY
-        assert len(kept.payload or b"") <= 4 * MAX_CHARS
-        assert FULL in json.loads(kept.payload or b"")
+    # Half a character is no UTF-8, so its line is kept as it is.
+    assert (kinds(thread, "s")[1] == RAW) == ("\\ud83d'" in str(entry))
     collect(thread)
     assert export(thread, "s") == data
 
 
 def test_what_becomes_an_entry_and_what_a_line(thread: eventq.Thread) -> None:
-    """A plain entry becomes a turn `session/entry`; any other line a turn of its text."""
+    """Whatever is JSON is an entry, however it is spelled; any other line is kept as it is."""
     entry = says("é \U0001f600 / \x7f", n=[1, 2.5, None, True, 10**30])
-    odd = [
-        b'{"a": 1}', b'{"a":1,"a":2}', b"", b"no JSON", b"[1]", b'{"a":1}\r', b'{"a":"\\u00e9"}', spell({FULL: 1}),
+    json_lines = [
+        b'{"a": 1}', b'{"a":1,"a":2}', b'{"a":1}\r', b'{"a":"\\u00e9"}', spell({FULL: 1}), b' {"a":"\\ud800"}\t',
     ]  # fmt: skip
-    found = load(thread, lines(HEADER, entry, *odd) + spell({"torn": 1}))
-    assert (found.entries, found.added, found.raw) == (11, 11, len(odd))
-    assert found.notes == (f"{len(odd)} lines, the first is line 3, are {RAW}",)
-    assert kinds(thread, "abc") == [ENTRY, ENTRY, *[LINE] * len(odd), ENTRY]
-    assert payloads(thread, "abc") == [spell(HEADER), spell(entry), *odd, spell({"torn": 1})]
-    assert [turn.flags for turn in turns(thread, "abc")] == [0] * 10 + [NO_NEWLINE]
+    odd = [b"", b"no JSON", b"[1]", b'{"a":NaN}', b"{" * 1_000, b'{"a":"\xff"}']
+    found = load(thread, lines(HEADER, entry, *json_lines, *odd) + spell({"torn": 1}))
+    assert (found.entries, found.added, found.raw) == (15, 15, len(odd) - 1)
+    assert found.notes == (
+        "3 lines, the first is line 10, are kept as raw text: not JSON",
+        "line 11 is kept as raw text: not an object",
+        "line 14 is kept as raw text: not UTF-8",
+    )
+    assert kinds(thread, "abc") == [PLAIN] * 8 + [RAW] * 6 + [PLAIN]
+    assert len(turns(thread, "abc")) == 8  # the header is no part of the conversation
+    assert {turn.type_id for turn in turns(thread, "abc")} == {ENTRY}
 
 
 def test_images_are_blobs_and_payloads_small(thread: eventq.Thread) -> None:
@@ -475,7 +482,7 @@ def test_a_number_keeps_its_text(thread: eventq.Thread, number: str) -> None:
     data = lines(HEADER, entry_with(number, image(1, 3_000)))
     found = load(thread, data)
     assert (found.blobs, found.raw, found.notes) == (1, 0, ())
-    assert kinds(thread, "abc") == [ENTRY, ENTRY]
+    assert kinds(thread, "abc") == [PLAIN, CUT]
     stored = payloads(thread, "abc")[1]
     assert len(stored) < 300 + len(number)
     assert b'"cost":%s,' % number.encode() in stored
@@ -493,33 +500,9 @@ def test_sessions_as_their_tools_write_them(thread: eventq.Thread, tool: str) ->
     data = whole.replace("IMAGE", spell(block).decode()).replace("DATA", block["data"]).encode()
     found = load(thread, data, "s")
     assert (found.added, found.blobs, found.raw, found.notes) == (len(SESSIONS[tool]), 1, 0, ())
-    assert set(kinds(thread, "s")) == {ENTRY}
+    assert set(kinds(thread, "s")) == {PLAIN, CUT}
     assert max(map(len, payloads(thread, "s"))) < 1_000
     assert export(thread, "s") == data
-
-
-@pytest.mark.parametrize(
-    "number", [b"0.00005", b"1e400", b"9" * 5000, b"-0"], ids=lambda text: text[:10]
-)
-def test_numbers_in_what_is_removed(thread: eventq.Thread, number: bytes) -> None:
-    """Numbers of removed values, and odd line counts, are restored as written."""
-    removed = b'{"a":[1,{"partialJson":{"x":[%s,{"y":"\xc3\xa9","z":[]}]}}],"b":%s}'
-    counted = b'{"jsonlEvents":%s,"lineCount":%s,"content":"' + b"x\\n" * 300_000 + b'"}'
-    data = lines(HEADER, removed % (number, number), counted % (number, number))
-    found = load(thread, data)
-    assert (found.blobs, found.raw) == (3, 0)
-    assert kinds(thread, "abc") == [ENTRY] * 3
-    assert payloads(thread, "abc")[1].startswith(b'{"a":[1,{}],"b":%s,' % number)
-    assert export(thread, "abc") == data
-
-
-def test_numbers_are_plain_for_programs(thread: eventq.Thread) -> None:
-    """What a program rehydrates of a session's entry has plain numbers, in what was removed too."""
-    line = b'{"partialJson":{"cost":0.00005,"n":-0,"e":1E5,"big":%s},"cost":1e-7}' % (b"7" * 30)
-    load(thread, lines(HEADER, line))
-    stored = json.loads(payloads(thread, "abc")[1])
-    assert "partialJson" not in stored
-    assert json.dumps(thread.rehydrate(stored)) == json.dumps(json.loads(line))
 
 
 DIGITS = st.text("0123456789", min_size=1, max_size=25)
@@ -570,49 +553,57 @@ def test_no_number_keeps_a_line_raw(small: None, thread: eventq.Thread, told: li
     """Entries with any numbers anywhere are entries, and restored exactly."""
     if "s" in {one.name for one in thread.contexts}:
         thread.contexts.delete("s")
+        collect(thread)
     found = load(thread, b"".join(told), "s")
     assert (found.added, found.raw, found.notes) == (len(told), 0, ())
-    assert set(kinds(thread, "s")) == {ENTRY}
+    assert set(kinds(thread, "s")) <= {PLAIN, CUT}
     for _ in range(2):
         assert export(thread, "s") == b"".join(told)
         collect(thread)
 
 
-def test_what_an_older_eventq_kept_raw(thread: eventq.Thread) -> None:
-    """A line stored as text by an older version stays; importing again adds only new lines."""
+def test_what_an_older_eventq_made_of_lines(thread: eventq.Thread) -> None:
+    """Lines that an older version made turns of come out, and the file goes on from them."""
     line = entry_with("0.00005", image(1, 3_000))
     context = thread.contexts.create("abc")
     context.append(NewTurn(spell(HEADER), type_id=ENTRY))
-    context.append(NewTurn(line, type_id=LINE))
+    context.append(NewTurn(line, type_id=OLD_LINE))
     assert export(thread, "abc") == lines(HEADER, line)
+    with pytest.raises(ConflictError, match="not lines of this session"):
+        load(thread, lines(HEADER, says("other")))
     found = load(thread, lines(HEADER, line, line))
-    assert (found.added, found.raw, found.blobs) == (1, 0, 1)
-    assert kinds(thread, "abc") == [ENTRY, LINE, ENTRY]
+    assert (found.added, found.raw, found.blobs) == (3, 0, 1)
     assert export(thread, "abc") == lines(HEADER, line, line)
+    assert thread.check() == []
 
 
 def test_lines_that_are_kept_raw_are_counted(thread: eventq.Thread, tmp_path: Path) -> None:
-    """An import reports how many added lines are stored as text, and the first one."""
-    odd = [b'{"a": 1}', b"no JSON", b"", b'{"a":1,"a":2}', b'{"a":"\\u00e9"}']
+    """An import reports how many added lines are no entries, why, and the first of each kind."""
+    odd = [b'{"a": 1}', b"no JSON", b"", b"[0]", b"null", b'{"a":"\\u00e9"}']
     data = lines(HEADER, says("x"), *odd) + b'{"torn'
     path = write(tmp_path, data)
     found = thread.sessions.import_file(path)
-    assert (found.added, found.raw) == (8, 6)
+    assert (found.added, found.raw) == (9, 4)
     assert found.notes == (
-        f"the last line of '{path}' is torn: it is kept as it is",
-        f"5 lines, the first is line 3, are {RAW}",
+        "line 4 is kept as raw text: not JSON",
+        "2 lines, the first is line 6, are kept as raw text: not an object",
+        "line 9 is kept as raw text: not JSON, and not ended yet",
     )
     assert export(thread, "abc") == data
-    again = load(thread, data + b'":1}\n[0]\n')
-    assert (again.added, again.raw, again.notes) == (2, 1, (f"line 9 is {RAW}",))
+    (tmp_path / "session.jsonl").write_bytes(data + b'":1}\n[0]\n')
+    again = thread.sessions.import_file(path)
+    assert (again.added, again.raw) == (2, 1)
+    assert again.notes == ("line 10 is kept as raw text: not an object",)
 
 
-def test_a_last_line_that_is_whole_is_not_called_torn(thread: eventq.Thread) -> None:
-    """A last entry without a newline that is stored as text is counted, and not called torn."""
+def test_a_last_line_that_is_whole_needs_no_newline(thread: eventq.Thread) -> None:
+    """A last entry without a newline is an entry, and the same turn once it has one."""
     data = lines(HEADER) + b'{"a": 1}'
-    found = load(thread, data)
-    assert (found.raw, found.notes) == (1, (f"line 2 is {RAW}",))
+    assert load(thread, data).notes == ()
     assert export(thread, "abc") == data
+    (turn,) = turns(thread, "abc")
+    assert load(thread, data + b"\n").added == 1
+    assert (export(thread, "abc"), turns(thread, "abc")) == (data + b"\n", [turn])
 
 
 # --- what is no session ---------------------------------------------------------------------------
@@ -670,7 +661,7 @@ def test_a_file_that_has_grown(thread: eventq.Thread) -> None:
     more = data + lines(says("two", image(1)), says("three", image(2)))
     found = load(thread, more)
     assert (found.entries, found.added, found.blobs, found.notes) == (4, 2, 1, ())
-    assert turns(thread, "abc")[1].turn_id == head
+    assert turns(thread, "abc")[0].turn_id == head
     assert export(thread, "abc") == more
     assert [one.context_id for one in thread.contexts] == [first.context_id]
 
@@ -682,60 +673,79 @@ def test_a_torn_last_line_is_replaced(thread: eventq.Thread, cut: int) -> None:
     data = lines(HEADER) + whole[:cut]
     found = load(thread, data)
     is_torn = cut != -1  # without its newline the entry is an entry
-    assert ["is torn" in note for note in found.notes] == [True] * is_torn
-    assert kinds(thread, "abc") == [ENTRY, LINE if is_torn else ENTRY]
+    assert ["line 2 is kept as raw" in note for note in found.notes] == [True] * is_torn
+    assert kinds(thread, "abc") == [PLAIN, RAW if is_torn else CUT]
     assert export(thread, "abc") == data
-    assert load(thread, data).added == 0
     before = state(thread)
-    with pytest.raises(ConflictError, match="line 2 of"):  # it went on otherwise
-        load(thread, lines(HEADER) + whole[: min(cut, 0) or cut - 1][:-1] + b"other\n")
+    assert load(thread, data).added == 0
     assert state(thread) == before
     data = lines(HEADER) + whole + lines(says("next"))
     found = load(thread, data)
     assert (found.entries, found.added, found.notes) == (3, 2, ())
     assert export(thread, "abc") == data
-    assert kinds(thread, "abc") == [ENTRY] * 3
+    assert kinds(thread, "abc") == [PLAIN, CUT, PLAIN]
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("end", [b"\n", b""])
-def test_a_file_that_differs(thread: eventq.Thread, at: int, end: bytes) -> None:
-    """A file that differs in a line is a ConflictError that names the line; nothing is changed."""
+def test_a_file_that_was_rewritten(thread: eventq.Thread, at: int, end: bytes) -> None:
+    """A rewritten file is the next generation; the one before comes out too, and keeps its turns."""
     entries = [HEADER, says("one", image(1)), says("two")]
     data = lines(*entries)[:-1] + end
     load(thread, data, "s")
-    before = state(thread)
+    before = turns(thread, "s")
     changed = lines(
         *entries[:at], says("other", image(5)), *entries[at + 1 :], says("more", image(6))
     )
-    why = f"line {at + 1} of .* is not that of the session 's' here"
-    with pytest.raises(ConflictError, match=why) as caught:
-        load(thread, changed, "s")
-    assert caught.value.actual == thread.contexts.head("s")
+    found = load(thread, changed, "s")
+    assert (found.generation, found.added) == (2, 4)
+    assert any("was rewritten: it is generation 2 of 's'" in note for note in found.notes)
+    for _ in range(2):
+        assert export(thread, "s") == changed
+        assert b"".join(thread.sessions.lines("s", generation=2)) == changed
+        assert b"".join(thread.sessions.lines("s", generation=1)) == data
+        assert load(thread, changed, "s").added == 0
+        collect(thread)
+    kept = len({turn.turn_id for turn in before} & {turn.turn_id for turn in turns(thread, "s")})
+    assert kept == {0: 0, 1: 0, 2: 1}[at]  # what follows a change is below it
+    with pytest.raises(LogicError, match="no generation 3"):
+        next(thread.sessions.lines("s", generation=3))
+    assert thread.check() == []
+
+
+def test_a_file_of_the_same_name_from_elsewhere(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A file from another folder goes on if it is the same, moved; otherwise it is another session."""
+    data = lines(HEADER, says("one"))
+    load(thread, data)
+    path = write(tmp_path, data + lines(says("two")))
+    assert thread.sessions.import_file(path).added == 1
+    before = state(thread)
+    with pytest.raises(ConflictError, match="session 'abc' is another one here") as caught:
+        load(thread, lines(HEADER, says("other")))
+    assert "--as another name" in caught.value.fix
     assert state(thread) == before
-    assert export(thread, "s") == data
+    assert load(thread, lines(HEADER, says("other")), "mine").added == 2
+    write(tmp_path, lines(HEADER, says("rewritten")))
+    assert thread.sessions.import_file(path).generation == 2
 
 
 def test_a_whole_last_line_is_not_taken_for_a_torn_one(thread: eventq.Thread) -> None:
-    """A line in the middle that has no newline here, as something followed, is never replaced."""
-    load(thread, b'{"a":1}', "s")
-    thread.contexts.get("s").append(NewTurn(b'{"b":1}', type_id=ENTRY))
-    with pytest.raises(ConflictError):
-        load(thread, b'{"a":1}\n{"b":1}\n', "s")
-    assert export(thread, "s") == b'{"a":1}{"b":1}\n'
+    """An entry without its newline that is another one now is not lost: the file was rewritten."""
+    load(thread, b'{"a":1}\n{"b":1}', "s")
+    assert load(thread, b'{"a":1}\n{"c":1}\n', "s").generation == 2
+    assert b"".join(thread.sessions.lines("s", generation=1)) == b'{"a":1}\n{"b":1}'
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_file_that_is_shorter(thread: eventq.Thread, tmp_path: Path, count: int) -> None:
-    """A file that ends earlier than the stored session adds nothing, with a note."""
+def test_a_file_that_is_shorter(thread: eventq.Thread, count: int) -> None:
+    """A file that was cut is the next generation, of the same turns."""
     entries = [HEADER, says("one"), says("two")]
     load(thread, lines(*entries), "s")
-    before = state(thread)
-    path = write(tmp_path, lines(*entries[:count]))
-    found = thread.sessions.import_file(path, name="s")
-    assert (found.entries, found.added, found.blobs) == (count, 0, 0)
-    assert found.notes == (f"'{path}' ends after line {count}, and the session here goes on",)
-    assert state(thread) == before
+    before = turns(thread, "s")
+    found = load(thread, lines(*entries[:count]), "s")
+    assert (found.entries, found.generation) == (count, 2)
+    assert turns(thread, "s") == before[: count - 1]
+    assert b"".join(thread.sessions.lines("s", generation=1)) == lines(*entries)
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -753,7 +763,7 @@ def test_a_file_that_is_shorter(thread: eventq.Thread, tmp_path: Path, count: in
             "x.jsonl",
             "a_b_c é _",
         ),
-        (spell({"type": "session", "id": "é" * 1000}), "x.jsonl", "é" * 200),
+        (spell({"type": "session", "id": "é" * 1000}), "x.jsonl", "é" * 120),
         (b'{"type":"message","id":"abc"}', "x.y.jsonl", "x.y"),
         (b"no JSON\n{}", "7.jsonl", "session-7"),
         (b"[]\n{}", "a\nb.jsonl", "a_b"),
@@ -785,54 +795,56 @@ def test_a_context_of_the_name(thread: eventq.Thread) -> None:
     assert load(thread, lines(HEADER)).context_id == made.id
     made.append("other")
     before = state(thread)
-    with pytest.raises(ConflictError, match="turns that are no entries"):
+    with pytest.raises(ConflictError, match="somebody else has moved context 'abc'"):
         load(thread, lines(HEADER))
     assert state(thread) == before
     assert export(thread, "abc") == lines(HEADER)
+    thread.contexts.create("mine").append("other")
+    with pytest.raises(ConflictError, match="turns that are not lines of this session"):
+        load(thread, lines(HEADER), "mine")
 
 
-def test_somebody_appends_between_two_batches(
+def test_somebody_imports_at_the_same_time(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A concurrent append makes the import fail; all stored turns stay."""
-    monkeypatch.setattr(sessions, "_BATCH_LINES", 2)
+    """A concurrent import of the same session makes one fail; importing again goes on."""
+    monkeypatch.setattr(imports, "_BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
-    real = sessions._batches
+    path = write(os.path.dirname(thread.path), lines(*entries))
+    real = imports.Import._prepared
 
-    def disturbed(*given: Any) -> Iterator[list[bytes]]:
-        for number, batch in enumerate(real(*given)):
-            if number == 1:
-                with eventq.open(thread.path) as other:
-                    other.contexts.get("abc").append("mine")
-            yield batch
+    def disturbed(self: imports.Import, rows: Any) -> Any:
+        if self._row.lines:
+            monkeypatch.setattr(imports.Import, "_prepared", real)
+            with eventq.open(thread.path) as other:
+                other.sessions.import_file(path)
+        return real(self, rows)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(sessions, "_batches", disturbed)
-        with pytest.raises(ConflictError):
-            load(thread, lines(*entries))
-    assert payloads(thread, "abc")[2:] == [b"mine"]
-    assert export(thread, "abc") == lines(*entries[:2])
-    thread.contexts.get("abc").move(turns(thread, "abc")[1].turn_id)
-    assert load(thread, lines(*entries)).added == 4
+    monkeypatch.setattr(imports.Import, "_prepared", disturbed)
+    with pytest.raises(ConflictError, match="somebody else imports 'abc'"):
+        thread.sessions.import_file(path)
+    assert thread.sessions.import_file(path).added == 0
     assert export(thread, "abc") == lines(*entries)
+    assert len(turns(thread, "abc")) == 5
 
 
 def test_a_batch_is_one_change(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 85: an import that fails in a transaction keeps the earlier ones, and no more."""
-    monkeypatch.setattr(sessions, "_BATCH_LINES", 2)
+    monkeypatch.setattr(imports, "_BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
-    real = sessions.SessionImport._append
+    real = Sessions.grow
 
-    def breaking(self: Any, number: int, line: bytes) -> None:
-        real(self, number, line)
-        if number == 3:
+    def breaking(self: Any, was: Any, first: int, *more: Any) -> Any:
+        made = real(self, was, first, *more)
+        if first == 2:
             raise LookupError
+        return made
 
     with monkeypatch.context() as patch:
-        patch.setattr(sessions.SessionImport, "_append", breaking)
+        patch.setattr(Sessions, "grow", breaking)
         with pytest.raises(LookupError):
             load(thread, lines(*entries))
-    assert export(thread, "abc") == lines(*entries[:2])
+    assert len(rows(thread, "abc")) == 2
     assert not thread.blobs.has(blake3(pixels(1)).hexdigest())
     assert load(thread, lines(*entries)).added == 4
     assert export(thread, "abc") == lines(*entries)
@@ -841,16 +853,16 @@ def test_a_batch_is_one_change(thread: eventq.Thread, monkeypatch: pytest.Monkey
 def test_batches_of_bytes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction has some MiB or 500 lines, so that memory is bounded."""
     seen = []
-    real = sessions._batches
-    monkeypatch.setattr(sessions, "_BATCH_BYTES", 1000)
-    monkeypatch.setattr(sessions, "_BATCH_LINES", 5)
+    real = imports._batches
+    monkeypatch.setattr(imports, "_BATCH_BYTES", 1000)
+    monkeypatch.setattr(imports, "_BATCH_LINES", 5)
 
     def noted(*given: Any) -> Iterator[list[bytes]]:
         for batch in real(*given):
             seen.append(len(batch))
             yield batch
 
-    monkeypatch.setattr(sessions, "_batches", noted)
+    monkeypatch.setattr(imports, "_batches", noted)
     data = lines(*[{"a": 1}] * 12, *[{"a": "x" * 600}] * 5)
     load(thread, data, "s")
     assert seen == [5, 5, 4, 2, 1]
@@ -922,7 +934,7 @@ def test_refs_of_another_tool_become_known(thread: eventq.Thread, tmp_path: Path
     data = lines(HEADER, *entries)
     found = load(thread, data, blobs=shelf(tmp_path, one, two, url, spaced))
     assert (found.added, found.blobs) == (5, 4)
-    assert kinds(thread, "abc") == [ENTRY] * 4 + [LINE]
+    assert kinds(thread, "abc") == [PLAIN] * 5
     stored = [json.loads(one) for one in payloads(thread, "abc")]
     for _ in range(2):
         for data_of in (one, two, spaced):
@@ -1044,7 +1056,7 @@ def test_a_text_that_mentions_a_blob_keeps_it(thread: eventq.Thread, entry: Any)
 def test_a_blob_that_comes_after_the_entry_that_holds_its_ref(thread: eventq.Thread) -> None:
     """A ref of a missing blob is restored as it was, even if the blob is stored later."""
     data = lines(says(MENTION), holds(MENTION))
-    assert load(thread, data, "s").notes == (f"line 2 is {RAW}",)
+    assert load(thread, data, "s").notes == ()
     assert export(thread, "s", missing=True) == data
     collect(thread)
     thread.blobs.put(MENTIONED)
@@ -1122,7 +1134,7 @@ def test_what_is_undone_is_not_visible(thread: eventq.Thread) -> None:
     assert state(thread) == before
     both(fail=False)
     with eventq.open(thread.path, read_only=True) as reader:
-        [stored] = payloads(reader, "main")
+        [stored] = [turn.payload or b"" for turn in turns(reader, "main")]
         assert reader.rehydrate(json.loads(stored)) == entry
 
 
@@ -1141,8 +1153,9 @@ def test_an_import_inside_a_transaction_that_is_undone(thread: eventq.Thread) ->
 def test_refs_in_a_payload_are_those_of_the_turn(thread: eventq.Thread) -> None:
     """The payload of an entry names, as refs of its blob, exactly the blobs that its text names."""
     thread.blobs.put(MENTIONED)
-    load(thread, lines(says(MENTION, image(1))), "s")
+    load(thread, lines(says(f"see {MENTION}", image(1))), "s")
     [turn] = turns(thread, "s")
+    assert turn.flags == CUT
     named = {digest.hex() for digest in refs_in((turn.payload or b"").decode())}
     assert {blake3(MENTIONED).hexdigest(), blake3(pixels(1)).hexdigest()} == named
     assert {ref[12:] for ref in thread.blobs.refs(turn.hash)} == named
@@ -1155,7 +1168,7 @@ def test_a_torn_line_stays_until_its_successor_is_stored(
     torn = lines(HEADER) + b'{"torn":"hal'
     load(thread, torn)
     with monkeypatch.context() as patch:
-        patch.setattr(sessions.SessionImport, "_append", lambda *_: 1 / 0)
+        patch.setattr(imports.Import, "_new_line", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             load(thread, torn + b'f"}\n')
     assert export(thread, "abc") == torn

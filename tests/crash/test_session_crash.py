@@ -14,7 +14,7 @@ import pytest
 
 import eventq
 from eventq.errors import DiskError
-from eventq.transfer import sessions
+from eventq.sessions import imports as sessions
 from tests.crash.support import FaultyVFS, copy
 from tests.crash.test_every_step import fell
 
@@ -83,7 +83,7 @@ def after(place: str, path: str, *, collected: bool) -> int:
         if collected:
             thread.gc(apply=True, grace=0)
             assert b"".join(thread.sessions.lines("session")) == NEW
-            assert len(thread.blobs) == NEW.count(b"\n") + 1 + len(PICTURES) + 2
+            assert len(thread.blobs) == NEW.count(b"\n") + 1 + len(PICTURES) + 1
         head = thread.contexts.head("session")
         work(thread, place)
         assert thread.contexts.head("session") == head

@@ -263,7 +263,7 @@ def test_a_line_of_a_session_is_bounded(
     inbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that is too long is refused; the lines before it are available again."""
-    monkeypatch.setattr("eventq.transfer.sessions.LONGEST", 100)
+    monkeypatch.setattr("eventq.sessions.imports.LONGEST", 100)
     lines = [json.dumps({"type": "session", "id": "s", "more": "x" * 57}) for _ in range(3)]
     assert len(lines[0]) == 99
     path = tmp_path / "s.jsonl"

@@ -634,9 +634,9 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
     file.write_bytes(SESSION)
     assert ok(*take) == "Imported 1 of 3 entries into context 'abc' (2)\n"
     assert ok(*take) == "Imported 0 of 3 entries into context 'abc' (2)\n"
-    (told,) = objects(*take, "--name", "again")
+    (told,) = objects(*take, "--as", "again")
     assert list(told) == list(SessionImported.__slots__)
-    nothing = {"blobs": 0, "notes": [], "raw": 0, "files": 0}
+    nothing = {"blobs": 0, "notes": [], "raw": 0, "files": 0, "generation": 1}
     assert told == {"context_id": 3, "entries": 3, "added": 3, **nothing}
     for name in ("abc", "2", "again"):
         assert noted("session export", name, "--thread", box) == (SESSION, "")
@@ -675,10 +675,11 @@ def test_a_torn_session_file_is_kept_and_then_mended(box: str, tmp_path: Path) -
     file.write_bytes(SESSION[:-20])
     done = run("session import", str(file), "--thread", box)
     assert (done.code, done.out) == (0, "Imported 3 of 3 entries into context 'abc' (2)\n")
-    assert done.err == f"the last line of '{file}' is torn: it is kept as it is\n"
+    note = "line 3 is kept as raw text: not JSON, and not ended yet"
+    assert done.err == f"{note}\n"
     assert noted("session export abc --thread", box) == (SESSION[:-20], "")
-    (told,) = objects("session import", str(file), "--name", "other", "--thread", box)
-    assert told["notes"] == [f"the last line of '{file}' is torn: it is kept as it is"]
+    (told,) = objects("session import", str(file), "--as", "other", "--thread", box)
+    assert told["notes"] == [note]
     file.write_bytes(SESSION)
     expected = "Imported 1 of 3 entries into context 'abc' (2)\n"
     assert ok("session import", str(file), "--thread", box) == expected
@@ -688,19 +689,17 @@ def test_a_torn_session_file_is_kept_and_then_mended(box: str, tmp_path: Path) -
 def test_lines_that_are_kept_raw_are_said(box: str, tmp_path: Path) -> None:
     """The number of lines stored as text is a note on stderr, and a field with --json."""
     file = tmp_path / "s.jsonl"
-    file.write_bytes(b'{"cost":0.00005,"n":-0}\n{"a": 1}\nplain text\n')
+    file.write_bytes(b'{"cost":0.00005,"n":-0}\nplain text\n{"a": 1}\n[2]\n{"b"\n')
     take = ["session", "import", str(file), "--thread", box]
-    note = (
-        "2 lines, the first is line 2, are kept as raw text:"
-        " no JSON object, or none that could be written again byte for byte"
-    )
+    several = "2 lines, the first is line 2, are kept as raw text: not JSON"
+    note = "line 4 is kept as raw text: not an object"
     done = run(*take)
-    assert (done.code, done.out) == (0, "Imported 3 of 3 entries into context 's' (2)\n")
-    assert done.err == f"{note}\n"
-    done = run(*take, "--name", "again", "--json")
+    assert (done.code, done.out) == (0, "Imported 5 of 5 entries into context 's' (2)\n")
+    assert done.err == f"{several}\n{note}\n"
+    done = run(*take, "--as", "again", "--json")
     assert (done.code, done.err) == (0, "")
     told = json.loads(done.out)
-    assert (told["raw"], told["notes"]) == (2, [note])
+    assert (told["raw"], told["notes"]) == (3, [several, note])
 
 
 def test_a_file_that_is_no_session_is_refused(box: str, tmp_path: Path) -> None:
@@ -749,7 +748,7 @@ def test_a_blob_that_is_gone_is_noted_beside_the_export(box: str, tmp_path: Path
             "DELETE FROM blobs WHERE hash = ?", (bytes.fromhex(ref.removeprefix("blob:blake3:")),)
         )
     left = SESSION.replace(IMAGE["data"].encode(), ref.encode())
-    note = f"blob {ref} is missing; the entry keeps its ref"
+    note = f"blob {ref} is missing; the line keeps its ref"
     assert noted("session export abc --thread", box) == (left, f"{note}\n")
     target = tmp_path / "target"
     assert noted("session export abc --output", str(target), "--thread", box) == (b"", f"{note}\n")
@@ -771,11 +770,11 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
     refused(1, f"'{tmp_path}' could not be read: Is a directory", run(*take, str(tmp_path)))
     refused(
         1,
-        "context 'main' has turns that are no entries of a session",
-        run(*take, str(file), "--name", "main"),
+        "context 'main' has turns that are not lines of this session: turn 1",
+        run(*take, str(file), "--as", "main"),
     )
-    refused(2, "'12' is a number, not a name", run(*take, str(file), "--name", "12"))
-    for words in ([""], [str(file), "--name", ""], [str(file), "--blobs", ""]):
+    refused(2, "'12' is a number, not a name", run(*take, str(file), "--as", "12"))
+    for words in ([""], [str(file), "--as", ""], [str(file), "--blobs", ""]):
         refused(2, "is empty", run(*take, *words))
     assert state(box) == before
     refused(1, "there is no context 'nobody'", run(*give, "nobody", "--output", str(target)))
@@ -936,7 +935,7 @@ def test_reading_changes_nothing(box: str, tmp_path: Path) -> None:
             shown.append(done.stdout)
     assert shown[: len(readers) - 1] == shown[len(readers) : -1]
     assert stamps() == before
-    for words in ("artifact put", "artifact rm 0", "output put x", f"artifact import {tmp_path}/out", f"session import {tmp_path}/s --name new"):  # fmt: skip
+    for words in ("artifact put", "artifact rm 0", "output put x", f"artifact import {tmp_path}/out", f"session import {tmp_path}/s --as new"):  # fmt: skip
         refusal = obedient(*words.split(), "--thread", box, given=b"x")
         refused(1, "cannot be written", refusal)
     lock(0o600)

@@ -171,7 +171,7 @@ def test_a_collection_deletes_by_id(traced: Traced) -> None:
         key = f"{one}_id INTEGER PRIMARY KEY"
         traced.plain.execute(f"CREATE TEMP TABLE dead_{one}s ({key}{columns})")
     plans = {sql.split()[2]: traced.plan(sql, (0,) * sql.count("?")) for sql in ran}
-    assert set(plans) == {"turn_keys", "turns", "blobs"}
+    assert set(plans) == {"turn_keys", "turns", "blobs", "sessions"}
     assert plans["turns"][0] == "SEARCH turns USING INTEGER PRIMARY KEY (rowid=?)"
     assert plans["blobs"][0] == "SEARCH blobs USING INTEGER PRIMARY KEY (rowid=?)"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from eventq.sessions import tree
@@ -71,7 +71,7 @@ def test_a_line_repeated_at_the_end_may_be_the_leaf() -> None:
 
 def test_a_file_without_messages_goes_on_at_its_last_entry() -> None:
     """Without any node there is no leaf; with some, the last one is it."""
-    assert grown([]) == ([], [], None, [], {})
+    assert grown([]) == ([], [], None, [], {}, [])
     assert shape([line("system", "x1", None), line("system", "x2", "x1")]) == (["x1 x2"], "x1 x2")
 
 
@@ -292,6 +292,72 @@ def test_a_chain_may_be_long(step: int) -> None:
     found = build(links, last_is_leaf=False)
     assert len(path(found.places, found.active or 0)) == 250_000
     assert len(found.tips) == 1
+
+
+# --- growth ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def growing(draw: st.DrawFn) -> list[Link | None]:
+    """Return links as files have them: mostly below one of the last, rarely anywhere or again."""
+    links: list[Link | None] = []
+    for n in range(draw(st.integers(1, 20))):
+        near = [f"{at}" for at in range(max(0, n - 3), n)]
+        far = [f"{at}" for at in range(22)]
+        parent = draw(st.sampled_from([*near * 9, *far, None]))
+        own = draw(st.sampled_from([f"{n}"] * 40 + far))
+        kind = draw(st.sampled_from([MESSAGE] * 4 + [0, META, MESSAGE | META, MESSAGE | FOLLOWS]))
+        if draw(st.booleans()):
+            kind |= draw(st.sampled_from([0, CALLS, RESULT]))
+        response = draw(st.sampled_from([None, None, None, "m", f"m{n // 4}"]))
+        agent = draw(st.sampled_from([None] * 60 + ["s"]))
+        one = Link(own, parent, kind, response if kind & MESSAGE else None, agent)
+        links.append(draw(st.sampled_from([one] * 20 + [None])))
+    return links
+
+
+@given(st.one_of(growing(), growing(), FILES, conversations()), st.booleans(), st.data())
+def test_the_end_of_a_file_is_that_part_of_its_tree(
+    links: list[Link | None], last: bool, data: st.DataObject
+) -> None:
+    """From a settled node on, the tree is that of the whole file, when the file has grown too."""
+    if last:  # no tool has both
+        links = [link and link._replace(kind=link.kind & ~META) for link in links]
+    half = data.draw(st.integers(0, len(links)))
+    before = build(links[:half], last_is_leaf=last)
+    first = tree.settled(links[:half], before)
+    if first is None:
+        return
+    found = tree.ending(links[first:], last_is_leaf=last)
+    known = {link.id for link in links[:first] if link} | tree.unknown(links[:half], before)
+    event("settled")
+    if found is None or not known.isdisjoint(found[1]):
+        return
+    end, whole = found[0], build(links, last_is_leaf=last)
+    event("grown" if half < len(links) else "same")
+
+    def shifted(places: list[int]) -> list[int]:
+        return [n + first if n >= 0 else n for n in places]
+
+    assert whole.places[: first + 1] == before.places[: first + 1]
+    assert whole.places[first + 1 :] == shifted(end.places[1:])
+    assert whole.active == first + (end.active or 0)
+    assert whole.agents == end.agents == {}
+    kept = [tip for tip in before.tips if tip < first]
+    assert whole.tips == kept + shifted(end.tips)
+
+
+def test_a_settled_node_is_near_the_end() -> None:
+    """In an ordinary session that is the last prompt, in a chain of lines the last but one."""
+    entries = [
+        says("u1", None), answers("a1", "u1"), says("u2", "a1"), answers("a2", "u2", call("t1")),
+        result("r1", "a2", "t1"), answers("a3", "r1"),
+    ]  # fmt: skip
+    reader = Claude()
+    links = [reader.link(one) for one in entries]
+    assert tree.settled(links, build(links, last_is_leaf=False)) == 2
+    chain = [Link(None, None, MESSAGE | FOLLOWS)] * 5
+    assert tree.settled(chain, build(chain, last_is_leaf=True)) == 3
 
 
 # --- subagents ------------------------------------------------------------------------------------

@@ -12,16 +12,27 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
 
 # ?1 is the end of the time of grace, ?2 that of the time that idempotency keys are honoured for.
-_LIVE_TURNS = """
+# A session is kept while a context is the tip of a branch of it, with the generations before.
+_LIVE_SESSIONS = """
+SELECT session_id FROM sessions WHERE updated_at_ms >= ?1 OR name IN (
+    SELECT name FROM session_tips JOIN sessions USING (session_id)
+)"""
+_TURNS_OF_SESSIONS = (
+    "UNION SELECT turn_id FROM session_lines WHERE turn_id IS NOT NULL"  # noqa: S608
+    f" AND session_id IN ({_LIVE_SESSIONS})"
+)
+_OF_SESSIONS = f"UNION SELECT blob_id FROM session_lines WHERE session_id IN ({_LIVE_SESSIONS})"  # noqa: S608
+_LIVE_TURNS = f"""
 live_turns (id) AS (
     SELECT head_id FROM contexts WHERE head_id IS NOT NULL
     UNION SELECT start_id FROM runs
     UNION SELECT old_id FROM context_log WHERE at_ms >= ?1 AND old_id IS NOT NULL
     UNION SELECT new_id FROM context_log WHERE at_ms >= ?1 AND new_id IS NOT NULL
+    {_TURNS_OF_SESSIONS}
     UNION SELECT turn_id FROM turn_keys WHERE created_at_ms >= ?2
     UNION SELECT turn_id FROM turns WHERE created_at_ms >= ?1
     UNION SELECT parent_id FROM live_turns JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
-)"""
+)"""  # noqa: S608
 _OF_ROOTS = (
     "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN live_turns"
 )
@@ -35,6 +46,7 @@ live_blobs (id) AS (
     UNION SELECT blob_id FROM pins
     UNION SELECT blob_id FROM agent_outputs
     {_OF_FILES}
+    {_OF_SESSIONS}
     UNION SELECT blob_id FROM event_blob_refs JOIN blobs USING (hash)
     UNION SELECT blob_id FROM blobs WHERE touched_at_ms >= ?1
     UNION SELECT ref_id FROM live_blobs JOIN blob_refs ON blob_id = id
@@ -48,9 +60,6 @@ _DEAD_BLOBS = (
     " SELECT blob_id, hash, raw_len, stored_len, codec, part FROM blobs WHERE blob_id NOT IN"
     " live_blobs"
 )
-# Of an older thread, opened to read.
-_DEAD_BLOBS_WITHOUT_FILES = _DEAD_BLOBS.replace(_OF_FILES, "")
-_DEAD_BLOBS_WITHOUT_ROOTS = _DEAD_BLOBS_WITHOUT_FILES.replace(_OF_ROOTS, "")
 _BLOBS = "SELECT hash, raw_len, stored_len, codec, part FROM "
 
 
@@ -68,10 +77,19 @@ def sweep(db: Database, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]
 
 
 def _find(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
-    turns = db.one(f"SELECT count(*) FROM ({_DEAD_TURNS})", (grace, keys))  # noqa: S608
-    blobs = _DEAD_BLOBS if db.has_scopes() else _DEAD_BLOBS_WITHOUT_FILES
-    blobs = blobs if db.has_roots() else _DEAD_BLOBS_WITHOUT_ROOTS
+    dead, blobs = (_as_in(db, sql) for sql in (_DEAD_TURNS, _DEAD_BLOBS))
+    turns = db.one(f"SELECT count(*) FROM ({dead})", (grace, keys))  # noqa: S608
     return turns, db.run(f"{_BLOBS} ({blobs}) ORDER BY 1", (grace, keys))
+
+
+def _as_in(db: Database, sql: str) -> str:
+    """Return a statement without the tables that an older thread, opened to read, does not have."""
+    missing = ["" if db.has_roots() else _OF_ROOTS, "" if db.has_scopes() else _OF_FILES]
+    if not db.has_sessions():
+        missing += [_TURNS_OF_SESSIONS, _OF_SESSIONS]
+    for part in filter(None, missing):
+        sql = sql.replace(part, "")
+    return sql
 
 
 def _delete(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
@@ -86,6 +104,8 @@ def _delete(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
         db.run(f"INSERT INTO dead_blobs {_DEAD_BLOBS}", (grace, keys))
         rows = db.run(f"{_BLOBS} dead_blobs ORDER BY 1")
         turns = db.one("SELECT count(*) FROM dead_turns")
+        sessions = f"DELETE FROM sessions WHERE session_id NOT IN ({_LIVE_SESSIONS})"  # noqa: S608
+        db.run(sessions, (grace,))
         db.run("DELETE FROM turn_keys WHERE created_at_ms < ? OR turn_id IN dead_turns", (keys,))
         db.run("DELETE FROM turns WHERE turn_id IN dead_turns")
         db.run("DELETE FROM blobs WHERE blob_id IN (SELECT blob_id FROM dead_blobs)")

@@ -14,12 +14,15 @@ from eventq.storage.copied import (
     ContextLabel,
     FileCopy,
     LastIds,
+    LineCopy,
     OutputCopy,
     PatchCopy,
     PinCopy,
     RefCopy,
     RootCopy,
     RunCopy,
+    SessionCopy,
+    TipCopy,
     TurnCopy,
 )
 from eventq.storage.rows import FileRow, ScopeRow
@@ -191,6 +194,8 @@ class Selection:
             self._run(reading(self._db, sql))
         if self._db.has_scopes():
             self._run("INSERT INTO chosen_scopes SELECT scope_id FROM scopes")
+        if self._db.has_sessions():
+            self._run("INSERT INTO chosen_sessions SELECT session_id FROM sessions")
 
     def choose(self, contexts: Iterable[int | str]) -> None:
         """Choose contexts, the turns and blobs that they lead to, and all of their scopes."""
@@ -198,10 +203,15 @@ class Selection:
             sql = "INSERT OR IGNORE INTO chosen_contexts VALUES (?)"
             self._run(sql, (self._find_context(which),))
         self._run(_TURNS_OF_CONTEXTS)
+        if self._db.has_sessions():
+            for sql in _OF_SESSIONS:
+                self._run(sql)
         self._run(_BLOBS_OF_TURNS if self._db.has_roots() else _BLOBS_OF_TURNS_WITHOUT_ROOTS)
         if self._db.has_scopes():
             for sql in _OF_SCOPES:
                 self._run(sql)
+        if self._db.has_sessions():
+            self._run(_BLOBS_OF_SESSIONS)
 
     def _find_context(self, which: int | str) -> int:
         """Return the id of a context by its id or name; a name is never a number."""
@@ -270,6 +280,9 @@ class Selection:
             OutputCopy: self._outputs,
             ScopeRow: self._scopes,
             FileCopy: self._files,
+            SessionCopy: self._sessions,
+            LineCopy: self._lines,
+            TipCopy: self._tips,
         }
         return iter(read[kind]())
 
@@ -384,6 +397,41 @@ class Selection:
             yield from (FileCopy(row[0], FileRow(*row[1:])) for row in rows)
             after = rows[-1][:2]
 
+    def _sessions(self) -> Iterator[SessionCopy]:
+        """Yield every session, by number."""
+        sql = """
+            SELECT session_id, name, generation, tool, size, digest
+            FROM chosen_sessions CROSS JOIN sessions USING (session_id)
+            WHERE session_id > ? ORDER BY session_id LIMIT ?
+        """
+        return _pages(self._run, sql, SessionCopy._make) if self._db.has_sessions() else iter(())
+
+    def _lines(self) -> Iterator[LineCopy]:
+        """Yield every line of every session, in order."""
+        if not self._db.has_sessions():
+            return
+        sql = """
+            SELECT session_id, position, hash, form, before, after, is_node, entry, parent, kind,
+                response, agent, coalesce(turn_id, 0)
+            FROM session_lines CROSS JOIN blobs USING (blob_id)
+            WHERE (session_id, position) > (?, ?)
+                AND session_id IN (SELECT session_id FROM chosen_sessions)
+            ORDER BY session_id, position LIMIT ?
+        """
+        after = (-1, 0)
+        while rows := self._run(sql, (*after, _PAGE)):
+            yield from map(LineCopy._make, rows)
+            after = rows[-1][:2]
+
+    def _tips(self) -> Iterator[TipCopy]:
+        """Yield every chosen context that is a tip, by context."""
+        sql = """
+            SELECT context_id, session_id
+            FROM session_tips CROSS JOIN chosen_contexts USING (context_id)
+            WHERE context_id > ? ORDER BY context_id LIMIT ?
+        """
+        return _pages(self._run, sql, TipCopy._make) if self._db.has_sessions() else iter(())
+
     def artifacts(self) -> Iterator[tuple[int, int]]:
         """Yield scope and number of every artifact, in order."""
         sql = """
@@ -460,6 +508,7 @@ _CHOSEN = (
     "DROP TABLE IF EXISTS temp.chosen_artifacts",
     "DROP TABLE IF EXISTS temp.chosen_outputs",
     "DROP TABLE IF EXISTS temp.chosen_scopes",
+    "DROP TABLE IF EXISTS temp.chosen_sessions",
     "CREATE TEMP TABLE chosen_contexts (context_id INTEGER PRIMARY KEY)",
     "CREATE TEMP TABLE chosen_turns (turn_id INTEGER PRIMARY KEY)",
     "CREATE TEMP TABLE chosen_blobs (blob_id INTEGER PRIMARY KEY)",
@@ -468,6 +517,7 @@ _CHOSEN = (
         scope_id INTEGER, output_id TEXT, PRIMARY KEY (scope_id, output_id)
     )""",
     "CREATE TEMP TABLE chosen_scopes (scope_id INTEGER PRIMARY KEY)",
+    "CREATE TEMP TABLE chosen_sessions (session_id INTEGER PRIMARY KEY)",
 )
 _ALL = (
     "INSERT INTO chosen_contexts SELECT context_id FROM contexts",
@@ -532,6 +582,32 @@ _OF_SCOPES = (
     INSERT OR IGNORE INTO chosen_blobs SELECT id FROM found
     """,
 )
+# The turns of all branches of a session come along, and its generations.
+_OF_SESSIONS = (
+    """
+    INSERT INTO chosen_sessions
+    SELECT session_id FROM sessions WHERE name IN (
+        SELECT name FROM chosen_contexts CROSS JOIN session_tips USING (context_id)
+            CROSS JOIN sessions USING (session_id)
+    )
+    """,
+    """
+    WITH RECURSIVE found (id) AS (
+        SELECT turn_id FROM chosen_sessions CROSS JOIN session_lines USING (session_id)
+            WHERE turn_id IS NOT NULL
+        UNION SELECT parent_id FROM found CROSS JOIN turns ON turn_id = id
+            WHERE parent_id IS NOT NULL
+    )
+    INSERT OR IGNORE INTO chosen_turns SELECT id FROM found
+    """,
+)
+_BLOBS_OF_SESSIONS = """
+WITH RECURSIVE found (id) AS (
+    SELECT blob_id FROM chosen_sessions CROSS JOIN session_lines USING (session_id)
+    UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
+)
+INSERT OR IGNORE INTO chosen_blobs SELECT id FROM found
+"""
 _FILES = """
 SELECT scope_id, path, number, output, version, hash FROM files f LEFT JOIN blobs USING (blob_id)
 WHERE (scope_id, path) > (?, ?) AND CASE

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.recheck import Recheck
     from eventq.storage.sqlite.runs import Runs
     from eventq.storage.sqlite.scopes import Scopes
+    from eventq.storage.sqlite.sessions import Sessions
     from eventq.storage.sqlite.streams import Artifacts, OpenTurns
     from eventq.storage.sqlite.turns import Turns
     from eventq.storage.sqlite.watcher import Watcher
@@ -216,6 +217,7 @@ class Database(Commits):
         artifacts: Artifacts
         outputs: Outputs
         scopes: Scopes
+        sessions: Sessions
         copies: Copies
 
     def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
@@ -635,6 +637,12 @@ class Database(Commits):
         if self.version < 8:
             self._look_again()
         return self.version >= 8
+
+    def has_sessions(self) -> bool:
+        """Return whether there are tables of session files, as `has_memory` does."""
+        if self.version < 9:
+            self._look_again()
+        return self.version >= 9
 
     def check_queues(self) -> None:
         """Raise StoreError when there are no tables of claims."""
@@ -1101,5 +1109,6 @@ _AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
     "artifacts": ("streams", "Artifacts", Database.check_output),
     "outputs": ("outputs", "Outputs", Database.check_output),
     "scopes": ("scopes", "Scopes", Database.check_output),
+    "sessions": ("sessions", "Sessions", Database.check_output),
     "copies": ("copies", "Copies", Database.check_both),
 }

@@ -161,7 +161,7 @@ def test_a_copy_of_a_damaged_artifact(
 
 
 def test_a_session_with_a_blob_that_is_gone(source: eventq.Thread, tmp_path: Path) -> None:
-    """A missing blob is reported once per entry, and the line keeps its ref."""
+    """A missing blob is reported once per line, and the line keeps its ref."""
     one, two = NOISE[:900], NOISE[900:1800]
     stored = f"blob:blake3:{blake3(one).hexdigest()}"
     file = tmp_path / "session.jsonl"
@@ -174,7 +174,7 @@ def test_a_session_with_a_blob_that_is_gone(source: eventq.Thread, tmp_path: Pat
     breaks(source, "DELETE FROM blobs WHERE hash = ?", blake3(one).digest())
     said: list[str] = []
     found = b"".join(source.sessions.lines("s", warn=said.append))
-    assert said == [f"blob {stored} is missing; the entry keeps its ref"]
+    assert said == [f"blob {stored} is missing; the line keeps its ref"]
     assert found == line.replace(images[0].encode(), stored.encode())
     assert b"".join(source.sessions.lines("s")) == found
     source.blobs.put(one)

@@ -1,0 +1,402 @@
+"""Session files of coding agents, kept as they branch: import them, and export the same bytes.
+
+Each line is a row, and each entry that belongs into the conversation a turn under the entry that it
+names. Nothing is lost: a line that is no JSON object is kept as it is. The tips of the branches are
+contexts: `NAME` where the session goes on, `NAME/<8 characters of an entry's id>` for the others,
+and `NAME/agent-<id>` for subagents. A file that was rewritten is the next generation of its
+session. A file without an entry in its first lines is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+
+from blake3 import blake3
+
+from eventq import system
+from eventq.dag.contexts import check_context_name
+from eventq.errors import (
+    ConflictError,
+    InputError,
+    LogicError,
+    UnknownContextError,
+    UsageError,
+)
+from eventq.event import REF
+from eventq.output import entries, folders
+from eventq.output.spelling import parse, spell
+from eventq.output.store import SHA256
+from eventq.records import SessionImported
+from eventq.sessions import lines
+from eventq.sessions.imports import OF_LINES, Import, bytes_of, read_lines
+from eventq.sessions.reading import reader_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, BinaryIO
+
+    from eventq.dag.contexts import Context, Contexts
+    from eventq.output.store import OutputStore
+    from eventq.records import Turn
+    from eventq.storage.rows import SessionRow
+
+    Warn = Callable[[str], object]
+
+# The type of a turn. Versions before made turns of two types: an externalized entry, or the line
+# as it was.
+ENTRY, OLD_LINE = OF_LINES
+NO_NEWLINE = 1  # flag of the turn of a last line that has not ended
+_BEGIN_BYTES = 4 << 20  # in which the first entry has to be
+_BEGIN_LINES = 500
+_FIRST = 20  # entries by which a reader is chosen
+_BLOCK = 1 << 20
+_PAGE = 500
+_REF = REF.encode()
+_FULL = entries.FULL.encode()
+_NAME = 120  # characters of a context's name that is taken from a file
+
+
+class Sessions:
+    """The session files that a thread keeps, each as a context."""
+
+    def __init__(self, contexts: Contexts, produced: OutputStore, directory: str) -> None:
+        """Keep turns and blobs in the thread of a directory."""
+        self._contexts = contexts
+        self._produced = produced
+        self._database = produced.database
+        self._store = produced.database.sessions
+        self._directory = directory
+
+    # --- in ---------------------------------------------------------------------------------------
+
+    def import_file(
+        self, path: str, *, name: str | None = None, blobs: str | None = None
+    ) -> SessionImported:
+        """Store the lines of a file that are new, its turns and its tips; return what was added.
+
+        The session's `name` is the id in the file's first line (default), or the file's name.
+        Importing again adds what the file has grown by; a last line that was torn is replaced when
+        it is whole. A file that was rewritten is stored as the next generation. `blobs` is the
+        folder where another tool keeps the blobs that the entries name by their SHA-256. Raises
+        InputError for a file that is no session, and ConflictError for one of the same name from
+        another folder, or when somebody has moved the contexts of the session.
+        """
+        self._database.check_writable()
+        try:
+            with self._opened(path) as file:
+                found = _first_entries(file, path, 2)
+                name = name or _name_of(found, path)
+                _check_name(name)
+                return self._import(file, path, name, blobs)
+        except OSError as error:
+            raise LogicError(
+                f"'{error.filename or path}' could not be read: {error.strerror}",
+                "check the path and its permissions",
+            ) from error
+
+    def _opened(self, path: str) -> BinaryIO:
+        """Open a session file; refuse what never ends. A pipe is read to its end first."""
+        if not isinstance(path, str):
+            raise UsageError(
+                f"the path must be text, not {type(path).__name__}", "give it as a string"
+            )
+        inside = os.path.realpath(self._directory)
+        if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
+            raise LogicError(f"'{path}' is inside the thread", "give a session file outside of it")
+        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode):
+            return file
+        with file:
+            if stat.S_ISFIFO(mode):
+                return _spooled(file)
+        raise LogicError(f"'{path}' is neither a file nor a pipe", "give a session file")
+
+    def _import(self, file: BinaryIO, path: str, name: str, folder: str | None) -> SessionImported:
+        notes: list[str] = []
+        row, hasher = self._generation(file, path, name)
+        fetch = _Fetch(self._produced, folder, notes)
+        if folder is not None:
+            self._fetch_again(row, fetch)
+        work = Import(self._contexts, self._produced, row, fetch)
+        read = work.read(read_lines(file), hasher)
+        part = work.place()
+        context = work.show(part)
+        notes += [_raw_note(why, found) for why, found in read.raw.items()]
+        if repeated := part.repeated(read.lines - read.new):
+            what = "1 line repeats" if repeated == 1 else f"{repeated:,} lines repeat"
+            notes.append(f"{what} the id of an earlier entry: the last entry of an id counts")
+        if row.generation > 1 and not row.lines:
+            notes.append(
+                f"'{path}' was rewritten: it is generation {row.generation} of '{row.name}' now"
+            )
+        raw = sum(map(len, read.raw.values()))
+        made = SessionImported(
+            context, read.lines, read.new, work.new_blobs + fetch.new, tuple(notes), raw,
+            generation=row.generation,
+        )  # fmt: skip
+        return self._bring_folder(self._contexts.get(context), path, made)
+
+    def _fetch_again(self, row: SessionRow, fetch: _Fetch) -> None:
+        """Store the blobs that lines which are here name, if their folder is given only now."""
+        after = -1
+        while page := self._store.lines(row.session, after, _PAGE):
+            for line in page:
+                payload = self._produced.blobs.get(line.digest) or b""
+                if line.form != lines.RAW and SHA256.encode() in payload:
+                    refs = entries.foreign_refs(lines.parse(payload))
+                    found = sorted(filter(None, map(fetch, refs)))
+                    self._produced.blobs.add_refs(line.digest, found)
+            after = page[-1].position
+
+    def _generation(self, file: BinaryIO, path: str, name: str) -> tuple[SessionRow, Any]:
+        """Return the session that a file goes on with, and what has hashed the bytes before."""
+        hasher = blake3()
+        place = os.path.dirname(os.path.realpath(path))
+        row = self._store.find(name)
+        if row is None:
+            file.seek(0)
+            self._check_older(file, name)
+        elif self._goes_on(row, file, hasher):
+            file.seek(row.size)
+            return row._replace(place=place), hasher
+        elif row.place not in (None, place):
+            raise ConflictError(
+                f"session '{row.name}' is another one here: its file was in '{row.place}'",
+                "import this one --as another name", 0,
+            )  # fmt: skip
+        tool = reader_of(_first_entries(file, path, _FIRST)).name
+        file.seek(0)
+        empty = blake3()
+        return self._store.create(name, tool, place, empty.digest()), empty
+
+    def _goes_on(self, row: SessionRow, file: BinaryIO, hasher: Any) -> bool:
+        """Return whether a file begins with the lines that are here."""
+        file.seek(0)
+        left = row.size
+        while left and (block := file.read(min(left, _BLOCK))):
+            hasher.update(block)
+            left -= len(block)
+        if left or hasher.digest() != row.digest:
+            return False
+        last = self._store.lines(row.session, row.lines - 2, 1) if row.lines else []
+        if not last or last[0].after.endswith(b"\n") or last[0].form == lines.RAW:
+            return True
+        unfinished = bytes_of(self._produced, last[0], _ignore)
+        return file.read(len(unfinished)) == unfinished
+
+    def _check_older(self, file: BinaryIO, name: str) -> None:
+        """Raise ConflictError for a context of a name that is not what an import of before made."""
+        try:
+            context = self._contexts.get(name)
+        except UnknownContextError:
+            return
+        for turn in context.replay():
+            line = self.line(turn, _ignore) if turn.type_id in OF_LINES else None
+            if line is None or file.read(len(line)) != line:
+                raise ConflictError(
+                    f"context '{name}' has turns that are not lines of this session: turn"
+                    f" {turn.turn_id}",
+                    "import it --as another name", context.head_id(),
+                )  # fmt: skip
+
+    def _bring_folder(self, context: Context, path: str, made: SessionImported) -> SessionImported:
+        """Store the files of the folder beside a session's file, in the scope of the session."""
+        folder = folder_of(path)
+        if folder is None or not os.path.isdir(folder):
+            return made
+        produced = self._produced.of_context(context.id)
+        if not produced.scope:  # the context is of an older version
+            self._database.scopes.separate(context.id)
+            produced = self._produced.of_context(context.id)
+        notes = [*made.notes]
+        inside = os.path.realpath(self._directory)
+        if os.path.realpath(folder) == inside:
+            notes.append(f"the folder beside '{path}' was left out: it is the thread")
+            return replace(made, notes=tuple(notes))
+        count = folders.bring_session(produced, folder, notes.append, inside)
+        return replace(made, files=count, notes=tuple(notes))
+
+    def _context(self, name: str) -> Context:
+        check_context_name(name)
+        with self._database.write():
+            try:
+                return self._contexts.get(name)
+            except UnknownContextError:
+                return self._contexts.create(name)
+
+    # --- out --------------------------------------------------------------------------------------
+
+    def export_folder(self, context: int | str, path: str, warn: Warn) -> dict[str, int]:
+        """Write what a session produced to the folder beside its file; return the counts.
+
+        `warn` gets a sentence about what cannot be written there. Raises ConflictError for a file
+        that is there with other content, UnknownContextError, OSError.
+        """
+        produced = self._produced.of_context(self._contexts.get(context).id)
+        folder = folder_of(path)
+        if not produced.scope or not folders.has_any(produced):
+            return {}
+        if folder is None:
+            warn(f"the files beside the session were not written: '{path}' does not end in .jsonl")
+            return {}
+        os.makedirs(folder, exist_ok=True)
+        return folders.write(produced, folder, warn)
+
+    def lines(
+        self, context: int | str, *, generation: int | None = None, warn: Warn | None = None
+    ) -> Iterator[bytes]:
+        """Yield the lines of a session file as they were imported.
+
+        `generation` is that of a file that was rewritten (default: the newest). `warn` gets a
+        sentence about each blob that is not here. Raises UnknownContextError, LogicError for a
+        fork of a session, which no file is, and for a generation that there is not.
+        """
+        found = self._contexts.get(context)
+        warn = warn or _ignore
+        row = self._store.of_context(found.id)
+        if row is None:
+            return self._older_lines(found, warn)
+        if generation is not None:
+            row = self._store.find(row.name, generation)
+        if row is None:
+            what = f"there is no generation {generation} of session '{context}'"
+            raise LogicError(what, "see 'eventq session ls'")
+        return self._lines(row, warn)
+
+    def _lines(self, row: SessionRow, warn: Warn) -> Iterator[bytes]:
+        after = -1
+        while page := self._store.lines(row.session, after, _PAGE):
+            yield from (bytes_of(self._produced, line, warn) for line in page)
+            after = page[-1].position
+
+    def _older_lines(self, context: Context, warn: Warn) -> Iterator[bytes]:
+        """Yield what a version of before has made turns of, one by one."""
+        for turn in context.replay():
+            if turn.type_id in OF_LINES:
+                yield self.line(turn, warn)
+
+    def line(self, turn: Turn, warn: Warn) -> bytes:
+        """Return the line that a turn of a version of before was made from."""
+        data = turn.payload or b""
+        if turn.type_id == ENTRY and (_REF in data or _FULL in data):  # others are what they were
+            stored = parse(data)
+            whole = entries.rehydrate(
+                stored, self.own_blob, lambda what: _warn_of_own(what, warn), parse=parse
+            )
+            data = spell(whole).encode()
+        return data if turn.flags & NO_NEWLINE else data + b"\n"
+
+    def own_blob(self, ref: str) -> bytes | None:
+        """Return the bytes of a ref of ours; None for one of another tool, which the file had."""
+        return None if ref.startswith(SHA256) else self._produced.get(ref)
+
+
+class _Fetch:
+    """Brings the blobs that entries name by their SHA-256 from the folder of another tool."""
+
+    def __init__(self, produced: OutputStore, folder: str | None, notes: list[str]) -> None:
+        self._produced = produced
+        self._folder = folder
+        self._notes = notes
+        self._missing: set[str] = set()
+        self.new = 0  # blobs
+
+    def __call__(self, ref: str) -> bytes | None:
+        """Return the hash of the blob of a ref, fetched if need be; None where there is none."""
+        known = self._produced.blob_hash(ref)
+        if known is None and self._folder is not None and ref not in self._missing:
+            self._fetch(ref, self._folder)
+            known = self._produced.blob_hash(ref)
+        return None if known is None else bytes.fromhex(known)
+
+    def _fetch(self, ref: str, folder: str) -> None:
+        digits = ref.removeprefix(SHA256)
+        path = os.path.join(folder, digits)
+        try:
+            with system.open_regular(path) as file:
+                made = self._produced.blobs.put(file)
+        except OSError as error:
+            self._leave(ref, f"{ref} is not in '{folder}' ({error.strerror}): the ref is kept")
+            return
+        if not self._produced.name_blob(made.hash, bytes.fromhex(digits)):
+            self._leave(ref, f"'{path}' is damaged: the ref is kept")
+        else:
+            self.new += made.new
+
+    def _leave(self, ref: str, why: str) -> None:
+        self._missing.add(ref)
+        self._notes.append(why)
+
+
+def folder_of(path: str) -> str | None:
+    """Return the folder that belongs to a session's file, None for a name that has none."""
+    stem = path.removesuffix(".jsonl")
+    return stem if os.path.basename(stem) and stem != path else None
+
+
+def _spooled(pipe: BinaryIO) -> BinaryIO:
+    """Return a temporary file with what a pipe yields."""
+    import shutil
+    import tempfile
+
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
+    shutil.copyfileobj(pipe, file, _BLOCK)
+    file.seek(0)
+    return file
+
+
+def _first_entries(file: BinaryIO, path: str, most: int) -> list[dict[str, Any]]:
+    """Return the first entries of a file; raise InputError when there is none."""
+    file.seek(0)
+    found: list[dict[str, Any]] = []
+    count = size = 0
+    for line in read_lines(file):
+        count, size = count + 1, size + len(line)
+        entry = lines.split(line).entry
+        if entry is not None:
+            found.append(entry)
+        if len(found) >= most or size >= _BEGIN_BYTES or count >= _BEGIN_LINES:
+            break
+    if found:
+        return found
+    why = f"none of its first {count} lines is a JSON object" if count else "it is empty"
+    why = "its first line is no JSON object" if count == 1 else why
+    raise InputError(
+        f"'{path}' is no session file: {why}",
+        "give a file of one JSON object a line, when its tool has written the first one whole",
+    )
+
+
+def _raw_note(why: str, found: list[int]) -> str:
+    """Return the note on lines that are no entries for one reason."""
+    if len(found) == 1:
+        return f"line {found[0]:,} is kept as raw text: {why}"
+    return f"{len(found):,} lines, the first is line {found[0]:,}, are kept as raw text: {why}"
+
+
+def _name_of(found: list[dict[str, Any]], path: str) -> str:
+    """Return the name of a session: the id in its header, or that of the file."""
+    told = next((one["id"] for one in found[:2] if one.get("type") == "session" and "id" in one), 0)
+    name = told if isinstance(told, str) and told else os.path.splitext(os.path.basename(path))[0]
+    name = "".join(c if c.isprintable() else "_" for c in name)[:_NAME]
+    return f"session-{name}" if not name or (name.isascii() and name.isdigit()) else name
+
+
+def _check_name(name: str) -> None:
+    """Raise InputError for what cannot name a session, whose branches have longer names."""
+    check_context_name(name)
+    if len(name) > _NAME:
+        raise InputError(f"the name is longer than {_NAME} characters", "shorten it")
+
+
+def _warn_of_own(what: str, warn: Warn) -> None:
+    if SHA256 not in what:  # a ref of another tool is what the file said
+        warn(what)
+
+
+def _ignore(_: str) -> None:
+    pass

@@ -1,0 +1,459 @@
+"""Import a session file: each line a row, each entry a turn under the one that it names.
+
+Lines are stored some MiB a transaction as they are read, then the turns of all that have none yet,
+and last the tips of the branches as contexts. Whatever interrupts it, an import that follows goes
+on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import chain, count
+from typing import Generic, NamedTuple, TypeVar
+
+from eventq.errors import ConflictError, TooLargeError, UnknownBlobError
+from eventq.event import REF
+from eventq.sessions import lines, tree
+from eventq.sessions.links import CALLS, RESULT, Link
+from eventq.sessions.reading import READERS
+from eventq.storage.rows import GoneError, NewLine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from concurrent.futures import Future, ThreadPoolExecutor
+    from typing import Any, BinaryIO
+
+    from eventq.dag.contexts import Contexts
+    from eventq.output.store import OutputStore
+    from eventq.sessions.plain import Plain
+    from eventq.storage.rows import LineLink, PreparedBlob, SessionRow, StoredLine, Tip
+
+    Fetch = Callable[[str], bytes | None]
+
+OF_LINES = ("session/entry", "session/line")  # types of turns; only older versions made the second
+LONGEST = 128 << 20  # bytes of a line
+_BATCH_BYTES = 4 << 20  # of lines that share a transaction
+_BATCH_LINES = 4_000
+_PLACED = 10_000  # turns that share a transaction
+_NO_LINK = Link(None)
+_MISSING = 1_000  # parents that no line has, with which a file is built anew each time
+_SHORT = 8  # characters of an entry's id in the name of its branch
+_LONG = 36  # if that is taken, and of the id of a subagent
+
+
+class Read(NamedTuple):
+    """What an import has read: how many lines there are, and which of them are new."""
+
+    lines: int
+    new: int
+    raw: dict[str, list[int]]  # numbers of the new lines that are no entries, by what is wrong
+
+
+class Part(NamedTuple):
+    """The lines of a session from one on, and the tree of these; positions in it count from 0."""
+
+    first: int
+    rows: list[LineLink]
+    links: list[Link | None]
+    tree: tree.Tree
+    places: list[int]  # those of the tree, and subagents under what started them
+    turns: list[int]
+
+    def repeated(self, start: int) -> int:
+        """Return how many lines from a position on have the id of an earlier one."""
+        seen: set[str] = set()
+        found = 0
+        for position, link in enumerate(self.links, self.first):
+            if link and link.id is not None:
+                found += position >= start and link.id in seen
+                seen.add(link.id)
+        return found
+
+
+_Item = TypeVar("_Item")
+
+
+class Ahead(Generic[_Item]):
+    """Iterates over what is made in another thread, while this one waits for the disk."""
+
+    def __init__(self, given: Iterator[_Item]) -> None:
+        """Begin nothing yet."""
+        self._given = given
+        self._pool: ThreadPoolExecutor | None = None
+        self._next: Future[_Item | None] | None = None
+
+    def __enter__(self) -> Ahead[_Item]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def begin(self) -> None:
+        """Begin to make the next one."""
+        if self._next is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = self._pool or ThreadPoolExecutor(1)
+            self._next = self._pool.submit(next, self._given, None)
+
+    def __iter__(self) -> Iterator[_Item]:
+        """Yield them; one that has not been begun is made here."""
+        while True:
+            found = next(self._given, None) if self._next is None else self._next.result()
+            self._next = None
+            if found is None:
+                return
+            yield found
+
+
+class Import:
+    """One import of one file into a session."""
+
+    def __init__(
+        self, contexts: Contexts, produced: OutputStore, row: SessionRow, fetch: Fetch
+    ) -> None:
+        """Go on with a generation of a session; `fetch` finds the blobs of other tools' refs."""
+        self._contexts = contexts
+        self._produced = produced
+        self._database = produced.database
+        self._store = produced.database.sessions
+        self._row = row
+        self._reader: Plain = READERS[row.tool]
+        self._fetch = fetch
+        self.new_blobs = 0  # that were stored of images
+
+    # --- lines ------------------------------------------------------------------------------------
+
+    def read(self, file: Iterable[bytes], hasher: Any) -> Read:
+        """Store the lines of a file, from where the session ends, in place of an unfinished one.
+
+        `hasher` has taken the bytes before.
+        """
+        raw: dict[str, list[int]] = {}
+        start = self._whole_lines()
+        given = iter(file)
+        first = next(given, b"")
+        if start < self._row.lines and first == self._unfinished():
+            return Read(self._row.lines, 0, raw)
+        if not first:
+            if start < self._row.lines:  # what had not ended was cut off
+                self._store_lines([], [], hasher, bool)
+            return Read(start, 0, raw)
+        with Ahead(map(_split, _batches(chain([first], given)))) as batches:
+            for batch, rows in batches:
+                _note_raw(rows, self._whole_lines(), raw)
+                self._store_lines(batch, rows, hasher, batches.begin)
+        return Read(self._row.lines, self._row.lines - start, raw)
+
+    def _unfinished(self) -> bytes:
+        """Return the last line."""
+        (last,) = self._store.lines(self._row.session, self._row.lines - 2, 1)
+        return bytes_of(self._produced, last, lambda _: None)
+
+    def _store_lines(
+        self, batch: list[bytes], rows: list[lines.Line], hasher: Any, begin: Callable[[], object]
+    ) -> None:
+        """Store lines; they need not be on the disk before the end of the import."""
+        first, size = self._whole_lines(), self._row.size
+        for line in batch:
+            if line.endswith(b"\n"):
+                hasher.update(line)
+                size += len(line)
+        for last_try in (False, True):
+            ready = self._prepared(rows)
+            try:
+                with self._database.write(relaxed=True):
+                    found = self._store.grow(self._row, first, ready, size, hasher.digest())
+                    begin()
+                break
+            except (GoneError, UnknownBlobError):  # to a collection
+                if last_try:
+                    raise
+        if found is None:
+            raise ConflictError(
+                f"somebody else imports '{self._row.name}' at the same time",
+                "import again: what is here already is found again", 0,
+            )  # fmt: skip
+        self._row, new = found
+        self.new_blobs += new
+
+    def _whole_lines(self) -> int:
+        """Return how many lines the session has, but for a last one without its newline."""
+        lines_here = self._row.lines
+        last = self._store.lines(self._row.session, lines_here - 2, 1) if lines_here else []
+        return lines_here - (bool(last) and not last[0].after.endswith(b"\n"))
+
+    def _prepared(self, rows: list[lines.Line]) -> list[NewLine]:
+        """Return lines as they are stored, with their images; fetch what is elsewhere."""
+        images: list[list[PreparedBlob]] = [[] for _ in rows]
+        packed = [
+            lines.pack(line, partial(self._image, into)) if line.images else lines.pack(line, _none)
+            for line, into in zip(rows, images, strict=True)
+        ]
+        fetched: dict[str, bytes | None] = {}
+        if foreign := {ref for one in packed for ref in one.foreign}:
+            with self._database.write():
+                fetched = {ref: self._fetch(ref) for ref in sorted(foreign)}
+        return [
+            self._new_line(line, one, into, [*filter(None, map(fetched.get, one.foreign))])
+            for line, one, into in zip(rows, packed, images, strict=True)
+        ]
+
+    def _image(self, into: list[PreparedBlob], data: bytes) -> str:
+        blob = self._produced.blobs.prepare(data).blob
+        into.append(blob)
+        return REF + blob.digest.hex()
+
+    def _new_line(
+        self, line: lines.Line, packed: lines.Packed, images: list[PreparedBlob], refs: list[bytes]
+    ) -> NewLine:
+        if packed.refs:
+            new = {image.digest for image in images}
+            has = self._produced.blobs.has
+            refs += [one for one in sorted(packed.refs) if one in new or has(one)]
+        blob = self._produced.blobs.prepare(packed.payload, refs or ()).blob
+        link = self._reader.link(line.entry) if line.entry is not None else None
+        own, parent, kind, response, agent = link or _NO_LINK
+        return NewLine(
+            blob, packed.form, line.before, line.after, link is not None,
+            own and _text(own), parent and _text(parent), kind, response and _text(response),
+            agent and _text(agent), images,
+        )  # fmt: skip
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    def place(self) -> Part:
+        """Make a turn of each entry, under that of the entry before it; return what was looked at.
+
+        That is the end of the file, if the rest has no say in it, or else all of it.
+        """
+        part = self._grown() or self._whole()
+        turns = [row[7] or 0 for row in part.rows]
+        todo = [
+            (part.first + n, part.first + above if above >= 0 else tree.ROOT, part.rows[n][7])
+            for n, above in _to_place(part.rows, turns, part.places)
+            if n or not part.first
+        ]
+        known = self._row.generation > 1 or any(turns)
+        for n in range(0, len(todo), _PLACED):
+            nodes = todo[n : n + _PLACED]
+            with self._database.write(relaxed=True):
+                made = self._store.place(self._row.session, nodes, known=known)
+            for (position, _, _), turn in zip(nodes, made, strict=True):
+                turns[position - part.first] = turn
+        return part._replace(turns=turns)
+
+    def _whole(self) -> Part:
+        rows = [*self._store.links(self._row.session)]
+        links = [_link(row) for row in rows]
+        found = tree.build(links, last_is_leaf=self._reader.last_is_leaf)
+        return Part(0, rows, links, found, self._with_agents(links, found), [])
+
+    def _grown(self) -> Part | None:
+        """Return the end of the file with what is new, None if the rest has a say in it."""
+        first = self._row.settled
+        if first is None or self._row.missing is None:
+            return None
+        rows = [*self._store.links(self._row.session, first)]
+        links = [_link(row) for row in rows]
+        found = tree.ending(links, last_is_leaf=self._reader.last_is_leaf)
+        if found is None:
+            return None
+        end, ids = found
+        if not ids.isdisjoint(json.loads(self._row.missing)):
+            return None
+        if self._store.has_any(self._row.session, first, ids):
+            return None
+        return Part(first, rows, links, end, end.places, [])
+
+    def _settle(self, part: Part) -> None:
+        """Note from where on the tree has to be built next time."""
+        first = tree.settled(part.links, part.tree)
+        if first is None or part.first + first == self._row.settled:
+            return
+        missing = tree.unknown(part.links, part.tree)
+        if part.first:
+            missing.update(json.loads(self._row.missing or "[]"))
+        if len(missing) <= _MISSING:
+            found = json.dumps(sorted(missing))
+            self._store.settle(self._row.session, part.first + first, found)
+
+    def _with_agents(self, links: list[Link | None], found: tree.Tree) -> list[int]:
+        """Return the places, those of subagents under the entries that started them."""
+        if not found.agents:
+            return found.places
+        places = [*found.places]
+        calls = [n for n, link in enumerate(links) if link and link.kind & (CALLS | RESULT)]
+        spawns = tree.Spawns(
+            (n, spawn) for n in calls for spawn in self._reader.spawns(self._entry(n))
+        )
+        starts = tree.starts(links, found, spawns, lambda n: self._reader.text(self._entry(n)))
+        for name, start in starts.items():
+            first = found.agents[name].first
+            if places[first] == tree.ROOT and start is not None:
+                places[first] = start
+        return places
+
+    def _entry(self, position: int) -> dict[str, Any]:
+        (line,) = self._store.lines(self._row.session, position - 1, 1)
+        entry: dict[str, Any] = lines.parse(self._produced.blobs.get(line.digest) or b"{}")
+        return entry
+
+    # --- tips -------------------------------------------------------------------------------------
+
+    def show(self, part: Part) -> int:
+        """Make contexts of the tips, and remove those that were tips before; return the main one.
+
+        A head moves from the turn where an import has left it only. Raises ConflictError.
+        """
+        with self._database.write():
+            was = {one.context: one for one in self._store.tips(self._row.name)}
+            kept = {context: one for context, one in was.items() if self._is_before(one, part)}
+            wanted = self._wanted(part, {one.name for one in kept.values()})
+            main = self._context(self._row.name, wanted.pop(self._row.name, 0), was)
+            scope = self._database.scopes.of_context(main)
+            here = {main, *kept}
+            for name, turn in wanted.items():
+                context = self._context(name, turn, was)
+                self._database.scopes.assign(context, scope)
+                self._store.set_tip(context, self._row.session)
+                here.add(context)
+            self._store.set_tip(main, self._row.session)
+            for context in was.keys() - here:
+                self._contexts.get(context).delete()
+            self._settle(part)
+        return main
+
+    def _is_before(self, tip: Tip, part: Part) -> bool:
+        """Return whether a tip is in the part of the file that was not looked at again."""
+        is_here = tip.session == self._row.session and tip.position is not None
+        return is_here and (tip.position or 0) < part.first
+
+    def _wanted(self, part: Part, taken: set[str | None]) -> dict[str, int]:
+        """Return the turn of each tip by the name of its context."""
+        name, found = self._row.name, part.tree
+        wanted = {} if found.active is None else {name: part.turns[found.active]}
+        for tip in found.tips:
+            if tip != found.active:
+                own = part.rows[tip][2] or f"line-{part.rows[tip][0] + 1}"
+                wanted[_free_name(f"{name}/", own, _SHORT, {*taken, *wanted})] = part.turns[tip]
+        for agent, one in found.agents.items():
+            free = _free_name(f"{name}/agent-", agent, _LONG, {*taken, *wanted})
+            wanted[free] = part.turns[one.tip]
+        return wanted
+
+    def _context(self, name: str, turn: int, was: dict[int, Tip]) -> int:
+        """Return the context of a name, with its head at a turn."""
+        context = self._database.contexts.named(name)
+        if context is None:
+            return self._contexts.create(name, base=turn).id
+        head = self._contexts.head(context)
+        if head == turn:
+            return context
+        if context not in was and head and not self._is_of_an_older_import(head):
+            raise ConflictError(
+                f"context '{name}' is no session that was imported", "import it --as another", head
+            )
+        if context in was and head != was[context].turn:
+            raise ConflictError(
+                f"somebody else has moved context '{name}', which is a tip of the session",
+                "fork it under another name and move it back, or import the file --as another",
+                head,
+            )
+        self._contexts.get(context).move(turn, expected_head=head)
+        return context
+
+    def _is_of_an_older_import(self, head: int) -> bool:
+        """Return whether a turn is a line, as versions before made it; they were compared."""
+        return self._contexts.turn(head, payload=False).type_id in OF_LINES
+
+
+def bytes_of(produced: OutputStore, line: StoredLine, warn: Callable[[str], object]) -> bytes:
+    """Return the bytes that a line was read from."""
+    payload = produced.blobs.get(line.digest) or b""
+    return line.before + lines.unpack(line.form, payload, produced.get, warn) + line.after
+
+
+def _link(row: LineLink) -> Link | None:
+    return Link(*row[2:7]) if row[1] else None
+
+
+def _free_name(begin: str, own: str, short: int, taken: Collection[str | None]) -> str:
+    """Return the name of a context: the beginning of an id, or more of it if that is taken."""
+    own = "".join(c if c.isprintable() else "_" for c in own)
+    numbered = (f"{own[:_LONG]}~{n}" for n in count(2))
+    names = (begin + end for end in chain((own[:short], own[:_LONG]), numbered))
+    return next(name for name in names if name not in taken)
+
+
+def _to_place(
+    rows: Sequence[LineLink], turns: Sequence[int], places: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Yield each node whose turn is not under that of its place, parents first, and the place."""
+    moved = bytearray(len(rows))
+    for n in _parents_first(places):
+        above = places[n]
+        parent = turns[above] if above >= 0 else 0
+        if not turns[n] or rows[n][8] != parent or (above >= 0 and moved[above]):
+            moved[n] = 1
+            yield n, above
+
+
+def _parents_first(places: Sequence[int]) -> Iterator[int]:
+    seen = bytearray(len(places))
+    for start in range(len(places)):
+        above = []
+        node = start
+        while node >= 0 and places[node] != tree.ABSENT and not seen[node]:
+            seen[node] = 1
+            above.append(node)
+            node = places[node]
+        yield from reversed(above)
+
+
+def _text(text: str) -> str:
+    """Return a text as it can be stored: an unpaired surrogate is replaced by its escape."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _none(_: bytes) -> str:
+    raise AssertionError
+
+
+def _split(batch: list[bytes]) -> tuple[list[bytes], list[lines.Line]]:
+    return batch, [lines.split(one) for one in batch]
+
+
+def _note_raw(rows: list[lines.Line], position: int, raw: dict[str, list[int]]) -> None:
+    """Add the numbers of lines that are no entries, by what is wrong."""
+    for number, line in enumerate(rows, position + 1):
+        if line.why and line.why != "empty":
+            why = line.why if line.after.endswith(b"\n") else f"{line.why}, and not ended yet"
+            raw.setdefault(why, []).append(number)
+
+
+def read_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file; raise TooLargeError for a longer one before it is held."""
+    while line := file.readline(LONGEST + 1):
+        if len(line) > LONGEST:
+            raise TooLargeError(
+                None, LONGEST, "line", "give a session file, which has a line for each entry"
+            )
+        yield line
+
+
+def _batches(file: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield lines in groups of some MiB."""
+    batch: list[bytes] = []
+    size = 0
+    for line in file:
+        batch.append(line)
+        size += len(line)
+        if size >= _BATCH_BYTES or len(batch) >= _BATCH_LINES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,108 @@
+"""Import session files of a source: their lines, over turns that came, and the tips of branches."""
+
+from __future__ import annotations
+
+from eventq.blobs import digest_of
+from eventq.storage.copied import LineCopy, SessionCopy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.storage.rows import SessionRow
+    from eventq.transfer.head_import import HeadImport
+    from eventq.transfer.job import Job
+    from eventq.transfer.sources import Line
+    from eventq.transfer.turn_import import TurnImport
+
+SESSION: dict[str, type] = {
+    "session": int, "session_name": str, "generation": int, "tool": str, "size": int, "digest": str,
+}  # fmt: skip
+LINE: dict[str, type] = {
+    "line": int, "session": int, "blob": str, "form": int, "before": str, "after": str,
+    "is_node": int, "kind": int, "at_turn": int,
+}  # fmt: skip
+TIP: dict[str, type] = {"tip": int, "session": int}
+_TEXTS = ("entry", "parent", "response", "agent")
+
+
+class SessionImport:
+    """The session files of one source."""
+
+    def __init__(self, job: Job, turns: TurnImport, heads: HeadImport) -> None:
+        """Begin, inside a transaction; blobs, turns and contexts have come."""
+        self._store = job.database.sessions
+        self._blobs = job.blobs
+        self._notes = job.notes
+        self._turns = turns
+        self._heads = heads
+        self._sessions: dict[int, SessionCopy] = {}
+        self._lines: dict[int, list[LineCopy]] = {}
+        self._tips: list[tuple[int, int]] = []
+
+    def session(self, line: Line) -> bool:
+        """Take a session."""
+        digest = digest_of(line["digest"])
+        if line["generation"] < 1 or not 0 <= line["size"] < 1 << 63:
+            return False
+        self._sessions[line["session"]] = SessionCopy(
+            line["session"], line["session_name"], line["generation"], line["tool"], line["size"],
+            digest,
+        )  # fmt: skip
+        return True
+
+    def line(self, line: Line) -> bool:
+        """Take a line of a session."""
+        texts = [line.get(name) for name in _TEXTS]
+        turn = self._turns.here(line["at_turn"])
+        found = self._lines.setdefault(line["session"], [])
+        sound = all(text is None or isinstance(text, str) for text in texts)
+        if not sound or turn is None or line["line"] != len(found) or line["form"] not in (0, 1, 2):
+            return False
+        digest = digest_of(line["blob"])
+        self._blobs.size_of(digest)  # it must be here
+        before, after = bytes.fromhex(line["before"]), bytes.fromhex(line["after"])
+        entry, parent, response, agent = texts
+        new = LineCopy(
+            line["session"], line["line"], digest, line["form"], before, after, line["is_node"],
+            entry, parent, line["kind"], response, agent, turn,
+        )  # fmt: skip
+        found.append(new)
+        return True
+
+    def tip(self, line: Line) -> bool:
+        """Take the tip of a branch."""
+        self._tips.append((line["tip"], line["session"]))
+        return True
+
+    def run(self) -> None:
+        """Store the sessions that are not here, and the tips of all."""
+        here = {number: self._take(one) for number, one in sorted(self._sessions.items())}
+        for context, session in self._tips:
+            mine, kept = self._heads.here.get(context), here.get(session)
+            if mine is None or kept is None:
+                continue
+            if mine in self._heads.made or mine in self._heads.moved:
+                self._store.set_tip(mine, kept)
+
+    def _take(self, new: SessionCopy) -> int | None:
+        """Return the session here, stored if need be; None for another of the name."""
+        lines = self._lines.get(new.session, [])
+        found = self._store.find(new.name, new.generation)
+        if found is None or self._has_grown(found, lines):
+            return self._store.restore(new, lines, None if found is None else found.session)
+        if found.digest == new.digest:
+            return found.session
+        self._notes.remark(
+            f"generation {new.generation} of session '{new.name}' is another one here, and stays"
+        )
+        return None
+
+    def _has_grown(self, here: SessionRow, lines: list[LineCopy]) -> bool:
+        """Return whether a session of the source begins with all the lines that are here."""
+        if here.lines >= len(lines):
+            return False
+        mine = self._store.lines(here.session, -1, here.lines)
+        return all(
+            (one.digest, one.form, one.before, one.after)
+            == (new.digest, new.form, new.before, new.after)
+            for one, new in zip(mine, lines, strict=False)
+        )

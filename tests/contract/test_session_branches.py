@@ -1,0 +1,510 @@
+"""Session files as they branch: turns under their parents, tips as contexts, generations."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import eventq
+from eventq.errors import ConflictError, InputError, LogicError
+from eventq.sessions import imports, tree
+from eventq.sessions.omp import slot
+from tests.sessions.support import (
+    SESSION,
+    answers,
+    call,
+    entry,
+    header,
+    result,
+    says,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eventq.records import SessionImported
+
+Entry = dict[str, Any]
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def spell(*entries: Any) -> bytes:
+    """Return a session file."""
+    return b"".join(
+        (one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in entries
+    )
+
+
+def load(
+    thread: eventq.Thread, *entries: Any, name: str = "s", folder: str = "files"
+) -> SessionImported:
+    """Import a file of these entries."""
+    folder = f"{thread.path}.{folder}"
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "session.jsonl")
+    with open(path, "wb") as file:
+        file.write(spell(*entries))
+    return thread.sessions.import_file(path, name=name)
+
+
+def export(thread: eventq.Thread, name: str = "s", generation: int | None = None) -> bytes:
+    """Return a session's file."""
+    return b"".join(thread.sessions.lines(name, generation=generation))
+
+
+def shown(thread: eventq.Thread) -> dict[str, str]:
+    """Return the ids of the entries of each context."""
+    return {
+        one.name or "": " ".join(
+            str(found.get("uuid") or found.get("id") or found.get("n"))
+            for turn in thread.contexts.get(one.context_id).replay()
+            for found in [json.loads(turn.payload or b"{}")]
+        )
+        for one in thread.contexts
+    }  # fmt: skip
+
+
+def turns(thread: eventq.Thread) -> int:
+    """Return how many turns there are."""
+    return int(thread.database.run("SELECT count(*) FROM turns")[0][0])
+
+
+# --- branches -------------------------------------------------------------------------------------
+
+REWOUND = [
+    says("u1", None), answers("a1", "u1"), says("u2-is-long-enough", "a1"), answers("a2-is-long-too", "u2-is-long-enough"),
+    says("u3", "a1"), answers("a3", "u3"),
+]  # fmt: skip
+
+
+def test_a_rewind_is_a_context_of_its_own(thread: eventq.Thread) -> None:
+    """The active branch has the session's name, another one that of its last entry too."""
+    made = load(thread, *REWOUND)
+    assert shown(thread) == {
+        "s": "u1 a1 u3 a3", "s/a2-is-lo": "u1 a1 u2-is-long-enough a2-is-long-too",
+    }  # fmt: skip
+    assert thread.contexts.get("s").id == made.context_id
+    assert turns(thread) == 6
+    for name in shown(thread):
+        assert export(thread, name) == spell(*REWOUND)
+
+
+def test_a_head_follows_the_leaf(thread: eventq.Thread) -> None:
+    """When the session goes on elsewhere, the branch it was on becomes a context; and back."""
+    load(thread, *REWOUND[:4])
+    assert shown(thread) == {"s": "u1 a1 u2-is-long-enough a2-is-long-too"}
+    load(thread, *REWOUND)
+    assert list(shown(thread)) == ["s", "s/a2-is-lo"]
+    load(thread, *REWOUND, says("u4", "a2-is-long-too"))
+    assert shown(thread) == {
+        "s": "u1 a1 u2-is-long-enough a2-is-long-too u4", "s/a3": "u1 a1 u3 a3",
+    }  # fmt: skip
+    assert turns(thread) == 7
+
+
+def test_a_leaf_entry_moves_the_head(thread: eventq.Thread) -> None:
+    """The last entry is the leaf, and one of type `leaf` names another."""
+    chain = [header(), entry("a", None), entry("b", "a"), entry("c", "b")]
+    load(thread, *chain)
+    leaf = entry("l", "c", "leaf", targetId="a")
+    load(thread, *chain, leaf)
+    assert shown(thread) == {"s": "a l", "s/c": "a b c"}
+    load(thread, *chain, leaf, entry("d", "l"))
+    assert shown(thread) == {"s": "a l d", "s/c": "a b c"}
+
+
+def test_parallel_calls_are_one_conversation(thread: eventq.Thread) -> None:
+    """Results in either order make no context."""
+    for n, order in enumerate((("r1", "r2"), ("r2", "r1"))):
+        results = {"r1": result("r1", "a1", "t1"), "r2": result("r2", "a2", "t2")}
+        load(
+            thread, says("u", None), answers("a1", "u", call("t1"), response="m"),
+            answers("a2", "a1", call("t2"), response="m"), *map(results.get, order),
+            answers("b", order[1]), name=f"s{n}",
+        )  # fmt: skip
+    assert shown(thread) == {"s0": "u a1 a2 r1 r2 b", "s1": "u a1 a2 r2 r1 b"}
+
+
+def test_bad_links_lose_nothing(thread: eventq.Thread) -> None:
+    """Orphans, entries that are their own parent, and the first of a cycle are roots."""
+    entries = [
+        header(), entry("a", "gone"), entry("b", "b"), entry("c", "d"), entry("d", "c"), entry("e", "f"),
+        entry("f", "a"), entry("g", None),
+    ]  # fmt: skip
+    made = load(thread, *entries)
+    assert (made.added, made.raw, made.notes) == (8, 0, ())
+    assert shown(thread) == {"s": "g", "s/b": "b", "s/d": "c d", "s/e": "a f e"}
+    assert export(thread) == spell(*entries)
+    assert turns(thread) == 7
+
+
+def test_a_parent_that_comes_late(thread: eventq.Thread) -> None:
+    """What waited for it is stored again under it, and the heads are there."""
+    orphans = [header(), entry("b", "a"), entry("c", "b"), entry("x", "b")]
+    load(thread, *orphans)
+    assert shown(thread) == {"s": "b x", "s/c": "b c"}
+    load(thread, *orphans, entry("a", None))
+    assert shown(thread) == {"s": "a", "s/c": "a b c", "s/x": "a b x"}
+    assert export(thread) == spell(*orphans, entry("a", None))
+    assert thread.check() == []
+
+
+@pytest.mark.parametrize("more", [{}, {"gitBranch": "other"}], ids=["equal", "changed"])
+def test_an_entry_that_is_repeated_is_one_node(thread: eventq.Thread, more: Entry) -> None:
+    """The last line of an id counts, its children are kept, both lines come out."""
+    again = [says("u1", None), answers("a1", "u1"), answers("a2", "a1")]
+    load(thread, *again)
+    made = load(thread, *again, answers("a1", "u1", **more))
+    assert made.notes == (
+        "1 line repeats the id of an earlier entry: the last entry of an id counts",
+    )
+    assert shown(thread) == {"s": "u1 a1 a2"}
+    assert export(thread) == spell(*again, answers("a1", "u1", **more))
+    assert turns(thread) == (5 if more else 3)
+    assert load(thread, *again, answers("a1", "u1", **more)).notes == ()
+
+
+def test_an_entry_that_is_repeated_elsewhere_moves(thread: eventq.Thread) -> None:
+    """With another parent it hangs there, and its children with it."""
+    load(thread, says("u1", None), answers("a1", "u1"), says("u2", "a1"), answers("a2", "u2"))
+    load(
+        thread, says("u1", None), answers("a1", "u1"), says("u2", "a1"), answers("a2", "u2"),
+        says("u2", "u1"),
+    )  # fmt: skip
+    assert shown(thread) == {"s": "u1 u2 a2", "s/a1": "u1 a1"}
+
+
+def test_lines_that_are_no_nodes(thread: eventq.Thread) -> None:
+    """Titles, snapshots and what is unknown change no branch, and keep their places."""
+    entries = [
+        {"type": "last-prompt", "sessionId": SESSION, "leafUuid": "a1"}, says("u1", None),
+        {"type": "custom-title", "customTitle": "t", "sessionId": SESSION, "uuid": "x"}, answers("a1", "u1"),
+        {"type": "file-history-snapshot", "messageId": "u1", "snapshot": {}}, {"type": "of-tomorrow", "version": 9},
+    ]  # fmt: skip
+    made = load(thread, *entries)
+    assert (made.added, made.raw) == (6, 0)
+    assert shown(thread) == {"s": "u1 a1"}
+    assert export(thread) == spell(*entries)
+
+
+def test_a_sidechain_is_a_context_under_its_call(thread: eventq.Thread) -> None:
+    """A subagent inside the file begins at the entry that started it, and is never the leaf."""
+    entries = [
+        says("u", None), answers("a", "u", call("t1", "Task", prompt="go")), says("n", "a"),
+        says("s1", None, "go", isSidechain=True, agentId="x1"),
+        answers("s2", "s1", isSidechain=True, agentId="x1"),
+    ]  # fmt: skip
+    load(thread, *entries)
+    assert shown(thread) == {"s": "u a n", "s/agent-x1": "u a s1 s2"}
+    assert export(thread, "s/agent-x1") == spell(*entries)
+
+
+def test_ends_whose_ids_begin_alike(thread: eventq.Thread) -> None:
+    """The first has the short name, in a file that grows too."""
+    entries = [
+        header(), entry("a", None), entry("12345678-1", "a"), entry("12345678-2", "a"),
+        entry("12345678-3", "a"),
+    ]  # fmt: skip
+    load(thread, *entries)
+    names = ["s", "s/12345678", "s/12345678-2"]
+    assert sorted(shown(thread)) == names
+    grown = [*entries, entry("b", "a"), entry("c", "b"), entry("d", "c")]
+    load(thread, *grown[:6])
+    assert sorted(shown(thread)) == [*names, "s/12345678-3"]
+    found = shown(thread)
+    load(thread, *grown, name="cold")
+    assert {one.replace("s", "cold", 1): ids for one, ids in found.items() if one != "s"} == {
+        one: ids for one, ids in shown(thread).items() if one.startswith("cold/")
+    }
+
+
+def test_ids_of_any_kind(thread: eventq.Thread) -> None:
+    """Long, equal, unprintable and surrogate ids name contexts, as far as they can."""
+    ids = [
+        "x" * 300 + "1",
+        "x" * 300 + "2",
+        "x" * 300 + "3",
+        "tab\there",
+        "\ud800",
+        "é" * 9,
+        "1/../2",
+    ]
+    entries = [header(), entry("a", None), *(entry(own, "a") for own in ids), entry("z", "a")]
+    load(thread, *entries)
+    long = "s/" + "x" * 36
+    assert set(shown(thread)) == {
+        "s", "s/xxxxxxxx", long, f"{long}~2", "s/tab_here", "s/\\ud800", "s/" + "é" * 8, "s/1/../2",
+    }  # fmt: skip
+    assert export(thread) == spell(*entries)
+    with pytest.raises(InputError, match="longer than 120 characters"):
+        load(thread, *entries, name="n" * 121)
+    load(thread, *entries, name="n" * 120)
+    agents = [
+        says("u", None),
+        *(says(f"s{n}", None, isSidechain=True, agentId=own) for n, own in enumerate(ids)),
+    ]
+    load(thread, *agents, name="t")
+    names = [name for name in shown(thread) if name.startswith("t/agent-")]
+    assert len(names) == len(ids)
+
+
+def test_a_head_that_somebody_has_moved_stays(thread: eventq.Thread) -> None:
+    """The import says so and adds no turn to a context of others; its lines are kept."""
+    load(thread, *REWOUND[:4])
+    thread.contexts.get("s").append('{"id": "mine"}')
+    with pytest.raises(ConflictError, match="somebody else has moved context 's'"):
+        load(thread, *REWOUND)
+    assert shown(thread)["s"].endswith(" mine")
+    thread.contexts.get("s").move(4, expected_head=thread.contexts.head("s"))
+    load(thread, *REWOUND)
+    assert shown(thread)["s"] == "u1 a1 u3 a3"
+    assert turns(thread) == 7
+
+
+def test_names_that_are_taken(thread: eventq.Thread) -> None:
+    """A context of another origin is left alone."""
+    thread.contexts.create("s/a2-is-lo").append("mine")
+    with pytest.raises(ConflictError, match="'s/a2-is-lo' is no session that was imported"):
+        load(thread, *REWOUND)
+    assert export(thread, "s/a2-is-lo") == b""
+
+
+# --- growth ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def growing(draw: st.DrawFn) -> list[Entry]:
+    """Return the entries of a session: mostly below one of the last, rarely anywhere or again."""
+    made: list[Entry] = [] if draw(st.booleans()) else [header()]
+    for n in range(draw(st.integers(2, 14))):
+        near = [f"{at}" for at in range(max(0, n - 3), n)]
+        parent = draw(st.sampled_from([*near * 6, *map(str, range(15)), None]))
+        own = draw(st.sampled_from([f"{n}"] * 20 + [*map(str, range(15))]))
+        text = str(draw(st.integers(0, 2)))
+        if made and made[0].get("type") == "session":
+            made.append(entry(own, parent, name=text))
+        else:
+            more = {"isSidechain": draw(st.sampled_from([False] * 30 + [True])), "text": text}
+            kinds = (says(own, parent), answers(own, parent), result(own, parent, f"t{parent}"))
+            made.append(draw(st.sampled_from(kinds)) | more)
+    return made
+
+
+@settings(
+    max_examples=150, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+@given(growing(), st.randoms(use_true_random=False))
+def test_a_file_that_grew_is_like_one_that_came_whole(
+    thread: eventq.Thread, entries: list[Entry], chance: random.Random
+) -> None:
+    """The branches are the same, whatever an import has seen before; only old turns are more."""
+    for one in list(thread.contexts):
+        thread.contexts.delete(one.context_id)
+    thread.gc(apply=True, grace=0)
+    for end in sorted(chance.sample(range(1, len(entries)), min(4, len(entries) - 1))):
+        load(thread, *entries[:end])
+    load(thread, *entries)
+    grown = shown(thread)
+    assert export(thread) == spell(*entries)
+    load(thread, *entries, name="c")
+    whole = {name: ids for name, ids in shown(thread).items() if name[0] == "c"}
+    assert {name.replace("s", "c", 1): ids for name, ids in grown.items()} == whole
+    assert thread.check() == []
+
+
+def test_only_the_end_of_a_file_is_looked_at(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that grows at its end is placed without its beginning."""
+    sizes: list[int] = []
+    real = tree.build
+
+    def counted(links: Any, *, last_is_leaf: bool) -> tree.Tree:
+        sizes.append(len(links))
+        return real(links, last_is_leaf=last_is_leaf)
+
+    monkeypatch.setattr(tree, "build", counted)
+    entries = [
+        says(f"{n}", f"{n - 1}") if n % 3 == 0 else answers(f"{n}", f"{n - 1}") for n in range(60)
+    ]
+    for end in range(10, 61, 5):
+        load(thread, *entries[:end])
+    assert max(sizes[1:]) < 16
+    assert shown(thread)["s"].split() == [f"{n}" for n in range(60)]
+    load(thread, *entries, says("60", "59"), says("61", "2"))
+    assert sizes[-1] == 62
+    assert len(shown(thread)) == 2
+
+
+# --- generations ----------------------------------------------------------------------------------
+
+
+def test_a_title_that_was_changed_in_place(thread: eventq.Thread) -> None:
+    """The newest bytes are exported, the ones before too, and no turn is made twice."""
+    rest = [header(title="x"), entry("a", None), entry("b", "a")]
+    before, after = (slot(title, "2026-01-01T00:00:00Z", None) for title in ("old", "new"))
+    load(thread, before, *rest)
+    made = load(thread, after, *rest)
+    assert (made.generation, made.added) == (2, 4)
+    (note,) = made.notes
+    assert note.endswith("was rewritten: it is generation 2 of 's' now")
+    assert (export(thread), export(thread, generation=1)) == (
+        spell(after, *rest),
+        spell(before, *rest),
+    )
+    assert turns(thread) == 2
+    made = load(thread, after, *rest, entry("c", "b"))
+    assert (made.generation, made.added, made.notes) == (2, 1, ())
+    assert shown(thread) == {"s": "a b c"}
+    with pytest.raises(LogicError, match="there is no generation 3 of session 's'"):
+        export(thread, generation=3)
+
+
+def test_a_file_that_was_written_anew(thread: eventq.Thread) -> None:
+    """New ids are new turns; what is as before is not stored twice; old tips go."""
+    old = [
+        header(version=1),
+        *({"type": "message", "n": n, "message": {"role": "user"}} for n in range(3)),
+    ]
+    new = [header(), entry("a", None), entry("b", "a"), entry("c", "a")]
+    load(thread, *old)
+    load(thread, *new)
+    assert shown(thread) == {"s": "a c", "s/b": "a b"}
+    made = load(thread, *new[:2], entry("b", "a", shortened=True), *new[3:])
+    assert (made.generation, turns(thread)) == (3, 3 + 3 + 1)
+    assert [export(thread, generation=n) for n in (1, 2)] == [spell(*old), spell(*new)]
+    thread.gc(apply=True, grace=0)
+    assert export(thread, generation=1) == spell(*old)
+    assert thread.check() == []
+
+
+def test_a_file_that_was_cut(thread: eventq.Thread) -> None:
+    """A file cut at a line is a generation; the turns and the later one stay."""
+    entries = [header(), entry("a", None), entry("b", "a"), entry("c", "b")]
+    load(thread, *entries)
+    made = load(thread, *entries[:3])
+    assert (made.generation, export(thread), turns(thread)) == (2, spell(*entries[:3]), 3)
+    assert shown(thread) == {"s": "a b"}
+    assert export(thread, generation=1) == spell(*entries)
+
+
+def test_a_torn_end_that_was_cut_off(thread: eventq.Thread) -> None:
+    """It is no generation: what had not ended is replaced."""
+    entries = [header(), entry("a", None)]
+    path = f"{thread.path}.torn"
+    for data in (spell(*entries) + b'{"type":', spell(*entries), spell(*entries) + b'{"other": 1}'):
+        with open(path, "wb") as file:
+            file.write(data)
+        made = thread.sessions.import_file(path, name="s")
+        assert (made.generation, export(thread)) == (1, data)
+
+
+def test_a_file_that_was_moved_is_the_same(thread: eventq.Thread) -> None:
+    """It goes on from another folder, and is rewritten there."""
+    entries = [header(), entry("a", None), entry("b", "a")]
+    load(thread, *entries[:2])
+    made = load(thread, *entries, folder="moved")
+    assert (made.generation, made.added) == (1, 1)
+    assert load(thread, *entries[:1], entry("x", None), folder="moved").generation == 2
+
+
+def test_two_files_of_one_session(thread: eventq.Thread) -> None:
+    """The second one, in another folder, is told apart by a name of its own."""
+    load(thread, header(), entry("a", None))
+    with pytest.raises(
+        ConflictError, match="session 's' is another one here: its file was in"
+    ) as told:
+        load(thread, header(), entry("b", None), folder="other")
+    assert "--as" in str(told.value)
+    load(thread, header(), entry("b", None), folder="other", name="s2")
+    assert shown(thread) == {"s": "a", "s2": "b"}
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Any:
+    """Return another thread."""
+    with eventq.open(tmp_path / "other", create=True) as found:
+        yield found
+
+
+@pytest.mark.parametrize("how", ["copy", "pack"])
+def test_a_copy_has_the_branches(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path, how: str
+) -> None:
+    """Lines, generations and tips come along; an import there goes on, twice adds nothing."""
+
+    def copied() -> None:
+        if how == "copy":
+            thread.copy_to(other)
+        else:
+            pack = tmp_path / str(len(os.listdir(tmp_path)))
+            thread.export_pack(pack)
+            other.import_pack(pack)
+
+    load(thread, header(), entry("z", None))
+    load(thread, header(cwd="/b"), entry("a", None), entry("b", "a"), entry("c", "a"))
+    copied()
+    for _ in range(2):
+        assert shown(other) == shown(thread) == {"s": "a c", "s/b": "a b"}
+        assert export(other, "s/b") == export(thread)
+        assert export(other, generation=1) == spell(header(), entry("z", None))
+        assert turns(other) == turns(thread)
+        copied()
+    grown = [header(cwd="/b"), entry("a", None), entry("b", "a"), entry("c", "a"), entry("d", "c")]
+    assert load(thread, *grown).added == 1
+    copied()
+    assert (shown(other)["s"], export(other)) == ("a c d", spell(*grown))
+    assert load(other, *grown, entry("e", "d")).added == 1
+    assert shown(other) == {"s": "a c d e", "s/b": "a b"}
+    assert other.check() == []
+
+
+def test_a_chosen_branch_brings_its_session(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """A copy of one tip can be exported whole."""
+    load(thread, *REWOUND)
+    load(thread, header(), entry("a", None), name="t")
+    thread.copy_to(other, [thread.contexts.get("s/a2-is-lo").id])
+    assert list(shown(other)) == ["s/a2-is-lo"]
+    assert export(other, "s/a2-is-lo") == spell(*REWOUND)
+    assert turns(other) == 6
+
+
+def test_a_session_lives_as_long_as_a_tip(thread: eventq.Thread) -> None:
+    """A collection keeps all lines while one context of them is there, and nothing afterwards."""
+    load(thread, *REWOUND)
+    thread.contexts.delete("s")
+    assert thread.gc(apply=True, grace=0).turns == 0
+    assert export(thread, "s/a2-is-lo") == spell(*REWOUND)
+    thread.contexts.delete("s/a2-is-lo")
+    assert thread.gc(apply=True, grace=0).turns == 6
+    assert len(thread.blobs) == 0
+    assert load(thread, *REWOUND).added == 6
+    assert thread.check() == []
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def test_an_import_that_broke_off_goes_on(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines without turns get them, turns without contexts too."""
+    for name in ("place", "show"):
+        with monkeypatch.context() as patch:
+            patch.setattr(imports.Import, name, lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                load(thread, *REWOUND, name=name)
+        assert load(thread, *REWOUND, name=name).added == 0
+        assert shown(thread)[name] == "u1 a1 u3 a3"
+    assert turns(thread) == 12
