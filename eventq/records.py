@@ -621,8 +621,8 @@ class SessionImported(Record):
     """The result of a session import: `added` of the file's `entries`, and blobs of its images.
 
     `raw` counts the added lines that are stored as text: they are not JSON objects. `files` counts
-    those of the folder beside it that are new or changed. A file that was rewritten is the next
-    `generation` of its session.
+    those of the folder beside it that are new or changed, `agents` the sessions of subagents there
+    with new lines. A file that was rewritten is the next `generation` of its session.
     """
 
     context_id: int
@@ -632,4 +632,5 @@ class SessionImported(Record):
     notes: tuple[str, ...]
     raw: int = 0
     files: int = 0
+    agents: int = 0
     generation: int = 1

@@ -31,8 +31,13 @@ def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json
         return
     context = show.readable(thread.contexts.get(made.context_id).info().name or "")
     what = f"{made.added:,} of {made.entries:,} entries"
-    if made.files:
-        what += f" and {render.count(made.files, 'file')} beside it"
+    beside = [
+        render.count(count, one)
+        for count, one in ((made.files, "file"), (made.agents, "subagent"))
+        if count
+    ]
+    if beside:
+        what += f" and {' and '.join(beside)} beside it"
     show.say(f"Imported {what} into context '{context}' ({made.context_id})")
     _note_all(made.notes)
 

@@ -19,7 +19,7 @@ from eventq.storage.rows import FileRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from eventq.output.store import OutputStore
     from eventq.records import ArtifactInfo, Blob
@@ -48,8 +48,13 @@ def bring(produced: OutputStore, folder: str, note: Note, skip: str = "") -> Mad
     return made
 
 
-def bring_session(produced: OutputStore, folder: str, note: Note, skip: str = "") -> int:
-    """Store the files of a session's folder; return how many are new or changed.
+def paths(folder: str, note: Note, skip: str = "") -> list[str]:
+    """Return the paths of the files in a folder that can be stored; see `bring`."""
+    return sorted(_files(folder, note, skip), key=_order)
+
+
+def bring_session(produced: OutputStore, folder: str, paths: Iterable[str], note: Note) -> int:
+    """Store files of a session's folder, in the order of `paths`; return how many are new.
 
     The numbers and names are those that the session cites. A changed artifact replaces what had its
     number, a changed output is a new version. `note` gets a sentence for each number that something
@@ -57,7 +62,7 @@ def bring_session(produced: OutputStore, folder: str, note: Note, skip: str = ""
     tools delete old files; what was deleted here does not come back.
     """
     count, displaced = 0, []
-    for path in sorted(_files(folder, note, skip), key=_order):
+    for path in paths:
         file = _Incoming(produced, folder, path)
         try:
             if file.is_displaced():  # a new number could be that of a file that is still to come
@@ -69,16 +74,20 @@ def bring_session(produced: OutputStore, folder: str, note: Note, skip: str = ""
     return count + sum(file.store(note) for file in displaced)
 
 
-def write(produced: OutputStore, folder: str, note: Note) -> dict[str, int]:
+def write(
+    produced: OutputStore, folder: str, note: Note, but: Container[str] = ()
+) -> dict[str, int]:
     """Write a folder as its files were imported, and what else was produced; return the counts.
 
-    An existing file with the same content is left alone. `note` gets a sentence for what was
-    deleted here, or cannot have its name. Raises ConflictError for a file with other content,
-    OSError.
+    Nothing is written under the paths `but`. An existing file with the same content is left alone.
+    `note` gets a sentence for what was deleted here, or cannot have its name. Raises ConflictError
+    for a file with other content, OSError.
     """
     counts = {"artifacts": 0, "outputs": 0, "files": 0}
     names = _Names()
     for file in files_of(produced):
+        if file.path in but:
+            continue
         if file.number is not None and not produced.artifacts.has(file.number):
             note(f"{file.path!r} was not written: its artifact was deleted")
             continue
@@ -90,7 +99,7 @@ def write(produced: OutputStore, folder: str, note: Note) -> dict[str, int]:
         counts[_kind(file)] += 1
     every: Iterator[ArtifactInfo | OutputInfo] = chain(produced.artifacts, produced.outputs)
     for file in filter(names.lack, map(_own_file, every)):
-        if names.is_taken(file.path):
+        if names.is_taken(file.path) or file.path in but:
             note(f"'{file.path}' is the name of an imported file: what else has it was not written")
             continue
         _save(produced, folder, file)

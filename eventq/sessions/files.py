@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from blake3 import blake3
 
@@ -25,12 +26,13 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF
-from eventq.output import entries, folders
+from eventq.output import artifacts, entries, folders
 from eventq.output.spelling import parse, spell
 from eventq.output.store import SHA256
 from eventq.records import SessionImported
 from eventq.sessions import lines
-from eventq.sessions.imports import OF_LINES, Import, bytes_of, read_lines
+from eventq.sessions.agents import Agent, Agents
+from eventq.sessions.imports import OF_LINES, Import, Read, bytes_of, read_lines
 from eventq.sessions.reading import reader_of
 
 TYPE_CHECKING = False
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from eventq.dag.contexts import Context, Contexts
     from eventq.output.store import OutputStore
     from eventq.records import Turn
+    from eventq.sessions.tree import Spawns
     from eventq.storage.rows import SessionRow
 
     Warn = Callable[[str], object]
@@ -51,12 +54,13 @@ ENTRY, OLD_LINE = OF_LINES
 NO_NEWLINE = 1  # flag of the turn of a last line that has not ended
 _BEGIN_BYTES = 4 << 20  # in which the first entry has to be
 _BEGIN_LINES = 500
+_ENDING = ".jsonl"
 _FIRST = 20  # entries by which a reader is chosen
 _BLOCK = 1 << 20
 _PAGE = 500
 _REF = REF.encode()
 _FULL = entries.FULL.encode()
-_NAME = 120  # characters of a context's name that is taken from a file
+_NAME = 110  # characters of a context's name that is taken from a file
 
 
 class Sessions:
@@ -106,6 +110,14 @@ class Sessions:
         inside = os.path.realpath(self._directory)
         if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
             raise LogicError(f"'{path}' is inside the thread", "give a session file outside of it")
+        if os.path.isdir(path) and os.path.exists(f"{path}{_ENDING}"):
+            raise LogicError(f"'{path}' is the folder of a session", f"give '{path}{_ENDING}'")
+        folder = folder_of(path)
+        if folder is not None and os.path.isdir(folder) and not os.path.lexists(path):
+            raise LogicError(
+                f"'{path}' is not there, only the folder that belongs to it",
+                "import the session's file: what is in the folder hangs under its entries",
+            )
         file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
         mode = os.fstat(file.fileno()).st_mode
         if stat.S_ISREG(mode):
@@ -117,28 +129,42 @@ class Sessions:
 
     def _import(self, file: BinaryIO, path: str, name: str, folder: str | None) -> SessionImported:
         notes: list[str] = []
-        row, hasher = self._generation(file, path, name)
         fetch = _Fetch(self._produced, folder, notes)
-        if folder is not None:
-            self._fetch_again(row, fetch)
-        work = Import(self._contexts, self._produced, row, fetch)
-        read = work.read(read_lines(file), hasher)
-        part = work.place()
-        context = work.show(part)
-        notes += [_raw_note(why, found) for why, found in read.raw.items()]
-        if repeated := part.repeated(read.lines - read.new):
-            what = "1 line repeats" if repeated == 1 else f"{repeated:,} lines repeat"
-            notes.append(f"{what} the id of an earlier entry: the last entry of an id counts")
+        row, hasher = self._generation(file, path, name)
+        taken = self._take(file, row, hasher, fetch)
+        notes += taken.notes
         if row.generation > 1 and not row.lines:
             notes.append(
                 f"'{path}' was rewritten: it is generation {row.generation} of '{row.name}' now"
             )
-        raw = sum(map(len, read.raw.values()))
-        made = SessionImported(
-            context, read.lines, read.new, work.new_blobs + fetch.new, tuple(notes), raw,
-            generation=row.generation,
+        count, agents = self._bring_folder(row, taken.context, path, fetch)
+        return SessionImported(
+            taken.context, taken.read.lines, taken.read.new, taken.blobs + fetch.new, tuple(notes),
+            sum(map(len, taken.read.raw.values())), count, agents, row.generation,
         )  # fmt: skip
-        return self._bring_folder(self._contexts.get(context), path, made)
+
+    def _take(
+        self,
+        file: BinaryIO,
+        row: SessionRow,
+        hasher: Any,
+        fetch: _Fetch,
+        base: int = 0,
+        scope: int | None = None,
+    ) -> _Taken:
+        """Store what a file has grown by, with its turns under `base` and its tips in a scope."""
+        if fetch.folder is not None:
+            self._fetch_again(row, fetch)
+        file.seek(row.size)
+        work = Import(self._contexts, self._produced, row, fetch, base)
+        read = work.read(read_lines(file), hasher)
+        part = work.place()
+        context = work.show(part, scope)
+        notes = [_raw_note(why, found) for why, found in read.raw.items()]
+        if repeated := part.repeated(read.lines - read.new):
+            what = "1 line repeats" if repeated == 1 else f"{repeated:,} lines repeat"
+            notes.append(f"{what} the id of an earlier entry: the last entry of an id counts")
+        return _Taken(context, read, work.new_blobs, notes)
 
     def _fetch_again(self, row: SessionRow, fetch: _Fetch) -> None:
         """Store the blobs that lines which are here name, if their folder is given only now."""
@@ -152,8 +178,14 @@ class Sessions:
                     self._produced.blobs.add_refs(line.digest, found)
             after = page[-1].position
 
-    def _generation(self, file: BinaryIO, path: str, name: str) -> tuple[SessionRow, Any]:
-        """Return the session that a file goes on with, and what has hashed the bytes before."""
+    def _generation(
+        self, file: BinaryIO, path: str, name: str, owner: SessionRow | None = None
+    ) -> tuple[SessionRow, Any]:
+        """Return the session that a file goes on with, and what has hashed the bytes before.
+
+        That is the next generation for a file that was rewritten. `owner` is the session in whose
+        folder the file stands.
+        """
         hasher = blake3()
         place = os.path.dirname(os.path.realpath(path))
         row = self._store.find(name)
@@ -161,17 +193,14 @@ class Sessions:
             file.seek(0)
             self._check_older(file, name)
         elif self._goes_on(row, file, hasher):
-            file.seek(row.size)
             return row._replace(place=place), hasher
-        elif row.place not in (None, place):
+        elif row.place not in (None, place) and owner is None:
             raise ConflictError(
                 f"session '{row.name}' is another one here: its file was in '{row.place}'",
                 "import this one --as another name", 0,
             )  # fmt: skip
-        tool = reader_of(_first_entries(file, path, _FIRST)).name
-        file.seek(0)
-        empty = blake3()
-        return self._store.create(name, tool, place, empty.digest()), empty
+        tool = owner.tool if owner else reader_of(_first_entries(file, path, _FIRST)).name
+        return self._store.create(name, tool, place, blake3().digest()), blake3()
 
     def _goes_on(self, row: SessionRow, file: BinaryIO, hasher: Any) -> bool:
         """Return whether a file begins with the lines that are here."""
@@ -203,30 +232,65 @@ class Sessions:
                     "import it --as another name", context.head_id(),
                 )  # fmt: skip
 
-    def _bring_folder(self, context: Context, path: str, made: SessionImported) -> SessionImported:
-        """Store the files of the folder beside a session's file, in the scope of the session."""
+    # --- the folder beside it -------------------------------------------------------------------
+
+    def _bring_folder(
+        self, row: SessionRow, context: int, path: str, fetch: _Fetch
+    ) -> tuple[int, int]:
+        """Store the folder beside a session's file; return how many files and agents have grown."""
         folder = folder_of(path)
         if folder is None or not os.path.isdir(folder):
-            return made
-        produced = self._produced.of_context(context.id)
+            return 0, 0
+        produced = self._produced.of_context(context)
         if not produced.scope:  # the context is of an older version
-            self._database.scopes.separate(context.id)
-            produced = self._produced.of_context(context.id)
-        notes = [*made.notes]
+            self._database.scopes.separate(context)
+            produced = self._produced.of_context(context)
         inside = os.path.realpath(self._directory)
         if os.path.realpath(folder) == inside:
-            notes.append(f"the folder beside '{path}' was left out: it is the thread")
-            return replace(made, notes=tuple(notes))
-        count = folders.bring_session(produced, folder, notes.append, inside)
-        return replace(made, files=count, notes=tuple(notes))
+            fetch.note(f"the folder beside '{path}' was left out: it is the thread")
+            return 0, 0
+        paths = folders.paths(folder, fetch.note, inside)
+        taken = self._bring_agents(row, produced.scope, folder, paths, fetch)
+        others = [one for one in paths if one not in taken]
+        return folders.bring_session(produced, folder, others, fetch.note), sum(taken.values())
 
-    def _context(self, name: str) -> Context:
-        check_context_name(name)
-        with self._database.write():
+    def _bring_agents(
+        self, owner: SessionRow, scope: int, folder: str, paths: list[str], fetch: _Fetch
+    ) -> dict[str, bool]:
+        """Store the sessions of subagents; return the path of each, and whether it has grown."""
+        agents = Agents(self._store, owner, folder, self._spawns, partial(_first_of, folder))
+        taken = {}
+        for path in agents.find(paths):
+            place = os.path.join(folder, path)
             try:
-                return self._contexts.get(name)
-            except UnknownContextError:
-                return self._contexts.create(name)
+                agent = agents.get(path)
+                if agent is not None:
+                    found = self._bring_agent(owner, scope, agent, place, fetch)
+                    taken[path] = bool(found.read.new)
+                    agents.stored(path, agent.name)
+            except OSError as error:
+                fetch.note(f"'{place}' was left out: {error.strerror or error}")
+        return taken
+
+    def _bring_agent(
+        self, owner: SessionRow, scope: int, agent: Agent, place: str, fetch: _Fetch
+    ) -> _Taken:
+        with system.open_regular(place, follow=False) as file:
+            row, hasher = self._generation(file, place, agent.name, owner)
+            self._store.keep_beside(row.session, owner.name, agent.path, agent.started_by)
+            parent = self._store.find(agent.parent)
+            base = None
+            if parent is not None and agent.started_by is not None:
+                base = self._store.turn_of(parent.session, agent.started_by)
+            found = self._take(file, row, hasher, fetch, base or 0, scope)
+        for note in found.notes:
+            fetch.note(f"{agent.path}: {note}")
+        return found
+
+    def _spawns(self, name: str) -> tuple[list[str | None], Spawns]:
+        row = self._store.find(name)
+        assert row is not None
+        return Import(self._contexts, self._produced, row, lambda _: None).spawns()
 
     # --- out --------------------------------------------------------------------------------------
 
@@ -236,15 +300,29 @@ class Sessions:
         `warn` gets a sentence about what cannot be written there. Raises ConflictError for a file
         that is there with other content, UnknownContextError, OSError.
         """
-        produced = self._produced.of_context(self._contexts.get(context).id)
+        found = self._contexts.get(context).id
+        produced = self._produced.of_context(found)
+        row = self._store.of_context(found)
+        agents = {} if row is None else self._agents_of(row)
         folder = folder_of(path)
-        if not produced.scope or not folders.has_any(produced):
+        if not produced.scope or not (agents or folders.has_any(produced)):
             return {}
         if folder is None:
             warn(f"the files beside the session were not written: '{path}' does not end in .jsonl")
             return {}
         os.makedirs(folder, exist_ok=True)
-        return folders.write(produced, folder, warn)
+        counts = folders.write(produced, folder, warn, agents)
+        for name, one in agents.items():
+            place = os.path.join(folder, name)
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            digest = artifacts.hash_of(self._lines(one, _ignore))[0]
+            artifacts.save_or_compare(place, self._lines(one, warn), digest)
+        return {**counts, "agents": len(agents)}
+
+    def _agents_of(self, row: SessionRow) -> dict[str, SessionRow]:
+        """Return the sessions in the folder of a session, or of the one that it is in, by path."""
+        beside = self._store.beside(row.owner or row.name)
+        return {one.path: one for one in beside if one.path and folders.is_path(one.path)}
 
     def lines(
         self, context: int | str, *, generation: int | None = None, warn: Warn | None = None
@@ -295,21 +373,30 @@ class Sessions:
         return None if ref.startswith(SHA256) else self._produced.get(ref)
 
 
+class _Taken(NamedTuple):
+    """What was stored of one file."""
+
+    context: int
+    read: Read
+    blobs: int
+    notes: list[str]
+
+
 class _Fetch:
     """Brings the blobs that entries name by their SHA-256 from the folder of another tool."""
 
     def __init__(self, produced: OutputStore, folder: str | None, notes: list[str]) -> None:
         self._produced = produced
-        self._folder = folder
-        self._notes = notes
+        self.folder = folder
+        self.note = notes.append
         self._missing: set[str] = set()
         self.new = 0  # blobs
 
     def __call__(self, ref: str) -> bytes | None:
         """Return the hash of the blob of a ref, fetched if need be; None where there is none."""
         known = self._produced.blob_hash(ref)
-        if known is None and self._folder is not None and ref not in self._missing:
-            self._fetch(ref, self._folder)
+        if known is None and self.folder is not None and ref not in self._missing:
+            self._fetch(ref, self.folder)
             known = self._produced.blob_hash(ref)
         return None if known is None else bytes.fromhex(known)
 
@@ -329,23 +416,25 @@ class _Fetch:
 
     def _leave(self, ref: str, why: str) -> None:
         self._missing.add(ref)
-        self._notes.append(why)
+        self.note(why)
 
 
 def folder_of(path: str) -> str | None:
     """Return the folder that belongs to a session's file, None for a name that has none."""
-    stem = path.removesuffix(".jsonl")
+    stem = path.removesuffix(_ENDING)
     return stem if os.path.basename(stem) and stem != path else None
 
 
 def _spooled(pipe: BinaryIO) -> BinaryIO:
-    """Return a temporary file with what a pipe yields."""
-    import shutil
+    """Return a temporary file with the lines that a pipe yields."""
     import tempfile
 
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
-    shutil.copyfileobj(pipe, file, _BLOCK)
-    file.seek(0)
+    try:
+        file.writelines(read_lines(pipe))
+    except BaseException:
+        file.close()
+        raise
     return file
 
 
@@ -369,6 +458,15 @@ def _first_entries(file: BinaryIO, path: str, most: int) -> list[dict[str, Any]]
         f"'{path}' is no session file: {why}",
         "give a file of one JSON object a line, when its tool has written the first one whole",
     )
+
+
+def _first_of(folder: str, path: str) -> dict[str, Any] | None:
+    """Return the first entry of a file in a folder, None for what is no session."""
+    with system.open_regular(os.path.join(folder, path), follow=False) as file:
+        try:
+            return _first_entries(file, path, 1)[0]
+        except InputError:
+            return None
 
 
 def _raw_note(why: str, found: list[int]) -> str:

@@ -40,7 +40,7 @@ _PLACED = 10_000  # turns that share a transaction
 _NO_LINK = Link(None)
 _MISSING = 1_000  # parents that no line has, with which a file is built anew each time
 _SHORT = 8  # characters of an entry's id in the name of its branch
-_LONG = 36  # if that is taken, and of the id of a subagent
+LONG = 36  # if that is taken, and of the id of a subagent
 
 
 class Read(NamedTuple):
@@ -113,9 +113,17 @@ class Import:
     """One import of one file into a session."""
 
     def __init__(
-        self, contexts: Contexts, produced: OutputStore, row: SessionRow, fetch: Fetch
+        self,
+        contexts: Contexts,
+        produced: OutputStore,
+        row: SessionRow,
+        fetch: Fetch,
+        base: int = 0,
     ) -> None:
-        """Go on with a generation of a session; `fetch` finds the blobs of other tools' refs."""
+        """Go on with a generation of a session; `fetch` finds the blobs of other tools' refs.
+
+        Its roots hang under the turn `base`.
+        """
         self._contexts = contexts
         self._produced = produced
         self._database = produced.database
@@ -123,6 +131,7 @@ class Import:
         self._row = row
         self._reader: Plain = READERS[row.tool]
         self._fetch = fetch
+        self._base = base
         self.new_blobs = 0  # that were stored of images
 
     # --- lines ------------------------------------------------------------------------------------
@@ -234,14 +243,14 @@ class Import:
         turns = [row[7] or 0 for row in part.rows]
         todo = [
             (part.first + n, part.first + above if above >= 0 else tree.ROOT, part.rows[n][7])
-            for n, above in _to_place(part.rows, turns, part.places)
+            for n, above in _to_place(part.rows, turns, part.places, self._base)
             if n or not part.first
         ]
         known = self._row.generation > 1 or any(turns)
         for n in range(0, len(todo), _PLACED):
             nodes = todo[n : n + _PLACED]
             with self._database.write(relaxed=True):
-                made = self._store.place(self._row.session, nodes, known=known)
+                made = self._store.place(self._row.session, nodes, base=self._base, known=known)
             for (position, _, _), turn in zip(nodes, made, strict=True):
                 turns[position - part.first] = turn
         return part._replace(turns=turns)
@@ -255,7 +264,7 @@ class Import:
     def _grown(self) -> Part | None:
         """Return the end of the file with what is new, None if the rest has a say in it."""
         first = self._row.settled
-        if first is None or self._row.missing is None:
+        if first is None or self._row.missing is None or self._base:
             return None
         rows = [*self._store.links(self._row.session, first)]
         links = [_link(row) for row in rows]
@@ -286,16 +295,23 @@ class Import:
         if not found.agents:
             return found.places
         places = [*found.places]
-        calls = [n for n, link in enumerate(links) if link and link.kind & (CALLS | RESULT)]
-        spawns = tree.Spawns(
-            (n, spawn) for n in calls for spawn in self._reader.spawns(self._entry(n))
+        starts = tree.starts(
+            links, found, self._spawns(links), lambda n: self._reader.text(self._entry(n))
         )
-        starts = tree.starts(links, found, spawns, lambda n: self._reader.text(self._entry(n)))
         for name, start in starts.items():
             first = found.agents[name].first
             if places[first] == tree.ROOT and start is not None:
                 places[first] = start
         return places
+
+    def _spawns(self, links: Iterable[Link | None]) -> tree.Spawns:
+        calls = (n for n, link in enumerate(links) if link and link.kind & (CALLS | RESULT))
+        return tree.Spawns((n, one) for n in calls for one in self._reader.spawns(self._entry(n)))
+
+    def spawns(self) -> tuple[list[str | None], tree.Spawns]:
+        """Return the ids of all lines, and the starts of subagents that they know of."""
+        rows = [*self._store.links(self._row.session)]
+        return [row[2] for row in rows], self._spawns(map(_link, rows))
 
     def _entry(self, position: int) -> dict[str, Any]:
         (line,) = self._store.lines(self._row.session, position - 1, 1)
@@ -304,17 +320,23 @@ class Import:
 
     # --- tips -------------------------------------------------------------------------------------
 
-    def show(self, part: Part) -> int:
+    def show(self, part: Part, scope: int | None = None) -> int:
         """Make contexts of the tips, and remove those that were tips before; return the main one.
 
-        A head moves from the turn where an import has left it only. Raises ConflictError.
+        They are in a scope, by default one of their own. A head moves from the turn where an import
+        has left it only. Raises ConflictError.
         """
         with self._database.write():
             was = {one.context: one for one in self._store.tips(self._row.name)}
             kept = {context: one for context, one in was.items() if self._is_before(one, part)}
-            wanted = self._wanted(part, {one.name for one in kept.values()})
+            taken = {one.name for one in kept.values()}
+            taken |= {row.name for row in self._store.beside(self._row.name)}
+            wanted = self._wanted(part, taken)
             main = self._context(self._row.name, wanted.pop(self._row.name, 0), was)
-            scope = self._database.scopes.of_context(main)
+            if scope is None:
+                scope = self._database.scopes.of_context(main)
+            else:
+                self._database.scopes.assign(main, scope)
             here = {main, *kept}
             for name, turn in wanted.items():
                 context = self._context(name, turn, was)
@@ -339,9 +361,9 @@ class Import:
         for tip in found.tips:
             if tip != found.active:
                 own = part.rows[tip][2] or f"line-{part.rows[tip][0] + 1}"
-                wanted[_free_name(f"{name}/", own, _SHORT, {*taken, *wanted})] = part.turns[tip]
+                wanted[free_name(f"{name}/", own, _SHORT, {*taken, *wanted})] = part.turns[tip]
         for agent, one in found.agents.items():
-            free = _free_name(f"{name}/agent-", agent, _LONG, {*taken, *wanted})
+            free = free_name(f"{name}/agent-", agent, LONG, {*taken, *wanted})
             wanted[free] = part.turns[one.tip]
         return wanted
 
@@ -381,22 +403,22 @@ def _link(row: LineLink) -> Link | None:
     return Link(*row[2:7]) if row[1] else None
 
 
-def _free_name(begin: str, own: str, short: int, taken: Collection[str | None]) -> str:
+def free_name(begin: str, own: str, short: int, taken: Collection[str | None]) -> str:
     """Return the name of a context: the beginning of an id, or more of it if that is taken."""
     own = "".join(c if c.isprintable() else "_" for c in own)
-    numbered = (f"{own[:_LONG]}~{n}" for n in count(2))
-    names = (begin + end for end in chain((own[:short], own[:_LONG]), numbered))
+    numbered = (f"{own[:LONG]}~{n}" for n in count(2))
+    names = (begin + end for end in chain((own[:short], own[:LONG]), numbered))
     return next(name for name in names if name not in taken)
 
 
 def _to_place(
-    rows: Sequence[LineLink], turns: Sequence[int], places: Sequence[int]
+    rows: Sequence[LineLink], turns: Sequence[int], places: Sequence[int], base: int
 ) -> Iterator[tuple[int, int]]:
     """Yield each node whose turn is not under that of its place, parents first, and the place."""
     moved = bytearray(len(rows))
     for n in _parents_first(places):
         above = places[n]
-        parent = turns[above] if above >= 0 else 0
+        parent = turns[above] if above >= 0 else base
         if not turns[n] or rows[n][8] != parent or (above >= 0 and moved[above]):
             moved[n] = 1
             yield n, above

@@ -767,8 +767,14 @@ class Sessions(Protocol):
     def page(self, after: int, limit: int) -> list[SessionRow]:
         """Return the next sessions, by id; 0 begins."""
 
+    def beside(self, owner: str) -> list[SessionRow]:
+        """Return the sessions of the subagents in the folder of a session, the newest of each."""
+
     def create(self, name: str, tool: str, place: str | None, digest: bytes) -> SessionRow:
         """Store the next generation of a session, without lines."""
+
+    def keep_beside(self, session: int, owner: str, path: str, started_by: str | None) -> None:
+        """Note that a session is that of a subagent; see `SessionRow`."""
 
     def grow(
         self, was: SessionRow, first: int, new: Sequence[NewLine], size: int, digest: bytes
@@ -789,16 +795,25 @@ class Sessions(Protocol):
     def has_any(self, session: int, before: int, ids: Iterable[str]) -> bool:
         """Return whether a line before a position has one of these ids."""
 
+    def turn_of(self, session: int, entry: str) -> int | None:
+        """Return the turn of the last line with an id."""
+
     def lines(self, session: int, after: int, limit: int) -> list[StoredLine]:
         """Return the next lines, by position; -1 begins."""
 
     def place(
-        self, session: int, nodes: Sequence[tuple[int, int, int | None]], *, known: bool
+        self,
+        session: int,
+        nodes: Sequence[tuple[int, int, int | None]],
+        *,
+        base: int,
+        known: bool,
     ) -> list[int]:
-        """Make a turn of each line, under that of another line, -1 for none, which has one by then.
+        """Make a turn of each line, under that of another line, which has one by then.
 
-        Return the turns. A line that has another turn than the one given keeps it: somebody else
-        was quicker. With `known`, a turn that is there with this parent and payload is taken.
+        A line below none, -1, is put under the turn `base`, 0 for none. Return the turns. A line
+        that has another turn than the one given keeps it: somebody else was quicker. With `known`,
+        a turn that is there with this parent and payload is taken.
         """
 
     def restore(self, new: SessionCopy, lines: Sequence[LineCopy], over: int | None) -> int:

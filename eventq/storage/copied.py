@@ -74,6 +74,9 @@ class SessionCopy(NamedTuple):
     tool: str
     size: int
     digest: bytes
+    owner: str | None = None
+    path: str | None = None
+    started_by: str | None = None
 
 
 class LineCopy(NamedTuple):

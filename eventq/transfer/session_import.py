@@ -41,11 +41,13 @@ class SessionImport:
     def session(self, line: Line) -> bool:
         """Take a session."""
         digest = digest_of(line["digest"])
-        if line["generation"] < 1 or not 0 <= line["size"] < 1 << 63:
+        beside = [line.get(name) for name in ("owner", "path", "started_by")]
+        sound = line["generation"] >= 1 and 0 <= line["size"] < 1 << 63
+        if not sound or not all(text is None or isinstance(text, str) for text in beside):
             return False
         self._sessions[line["session"]] = SessionCopy(
             line["session"], line["session_name"], line["generation"], line["tool"], line["size"],
-            digest,
+            digest, *beside,
         )  # fmt: skip
         return True
 

@@ -289,6 +289,7 @@ class ThreadSource:
             yield {
                 "session": one.session, "session_name": one.name, "generation": one.generation,
                 "tool": one.tool, "size": one.size, "digest": one.digest.hex(),
+                "owner": one.owner, "path": one.path, "started_by": one.started_by,
             }  # fmt: skip
         for line in self._chosen.records(LineCopy):
             yield {

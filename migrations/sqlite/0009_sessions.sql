@@ -3,7 +3,8 @@
 
 -- size and digest are those of the bytes that the lines were read from, up to the last newline; place is the folder of
 -- the file. What grows hangs below the line at settled, unless it has to do with earlier lines: with their ids, or those
--- in missing (JSON), which are parents that no line has.
+-- in missing (JSON), which are parents that no line has. The session of a subagent has an owner, the name of the session
+-- in whose folder its file stands, the path there, and the id of the entry that started it, once that is known.
 CREATE TABLE sessions (
     session_id    INTEGER PRIMARY KEY AUTOINCREMENT,
     name          TEXT NOT NULL,
@@ -15,10 +16,14 @@ CREATE TABLE sessions (
     lines         INTEGER NOT NULL DEFAULT 0,
     settled       INTEGER,
     missing       TEXT,
+    owner         TEXT,
+    path          TEXT,
+    started_by    TEXT,
     created_at_ms INTEGER NOT NULL,
     updated_at_ms INTEGER NOT NULL,
     UNIQUE (name, generation)
 ) STRICT;
+CREATE INDEX sessions_by_owner ON sessions (owner) WHERE owner IS NOT NULL;
 
 -- A line is before + text + after; the text is the blob, or what its refs stand for (form 2). entry and parent are the
 -- ids in the file, kind, response and agent what its reader said. turn_id is there once the line has its place.

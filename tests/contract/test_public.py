@@ -44,6 +44,7 @@ LEVELS = {
     "eventq.transfer": 5.5,
     "eventq.sessions": 5.2,
     "eventq.sessions.imports": 5.3,
+    "eventq.sessions.agents": 5.35,
     "eventq.sessions.files": 5.4,
     "eventq.output": 5,
     "eventq.blobs": 4,

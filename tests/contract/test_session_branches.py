@@ -243,9 +243,9 @@ def test_ids_of_any_kind(thread: eventq.Thread) -> None:
         "s", "s/xxxxxxxx", long, f"{long}~2", "s/tab_here", "s/\\ud800", "s/" + "é" * 8, "s/1/../2",
     }  # fmt: skip
     assert export(thread) == spell(*entries)
-    with pytest.raises(InputError, match="longer than 120 characters"):
-        load(thread, *entries, name="n" * 121)
-    load(thread, *entries, name="n" * 120)
+    with pytest.raises(InputError, match="longer than 110 characters"):
+        load(thread, *entries, name="n" * 111)
+    load(thread, *entries, name="n" * 110)
     agents = [
         says("u", None),
         *(says(f"s{n}", None, isSidechain=True, agentId=own) for n, own in enumerate(ids)),

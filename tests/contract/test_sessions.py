@@ -763,7 +763,7 @@ def test_a_file_that_is_shorter(thread: eventq.Thread, count: int) -> None:
             "x.jsonl",
             "a_b_c é _",
         ),
-        (spell({"type": "session", "id": "é" * 1000}), "x.jsonl", "é" * 120),
+        (spell({"type": "session", "id": "é" * 1000}), "x.jsonl", "é" * 110),
         (b'{"type":"message","id":"abc"}', "x.y.jsonl", "x.y"),
         (b"no JSON\n{}", "7.jsonl", "session-7"),
         (b"[]\n{}", "a\nb.jsonl", "a_b"),

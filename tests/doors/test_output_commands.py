@@ -636,7 +636,7 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
     assert ok(*take) == "Imported 0 of 3 entries into context 'abc' (2)\n"
     (told,) = objects(*take, "--as", "again")
     assert list(told) == list(SessionImported.__slots__)
-    nothing = {"blobs": 0, "notes": [], "raw": 0, "files": 0, "generation": 1}
+    nothing = {"blobs": 0, "notes": [], "raw": 0, "files": 0, "agents": 0, "generation": 1}
     assert told == {"context_id": 3, "entries": 3, "added": 3, **nothing}
     for name in ("abc", "2", "again"):
         assert noted("session export", name, "--thread", box) == (SESSION, "")

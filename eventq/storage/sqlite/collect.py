@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
 
 # ?1 is the end of the time of grace, ?2 that of the time that idempotency keys are honoured for.
-# A session is kept while a context is the tip of a branch of it, with the generations before.
+# A session is kept while a context is the tip of a branch of it, or of a subagent of it, with all
+# of these and the generations before.
 _LIVE_SESSIONS = """
-SELECT session_id FROM sessions WHERE updated_at_ms >= ?1 OR name IN (
-    SELECT name FROM session_tips JOIN sessions USING (session_id)
+SELECT session_id FROM sessions WHERE updated_at_ms >= ?1 OR coalesce(owner, name) IN (
+    SELECT coalesce(owner, name) FROM session_tips JOIN sessions USING (session_id)
 )"""
 _TURNS_OF_SESSIONS = (
     "UNION SELECT turn_id FROM session_lines WHERE turn_id IS NOT NULL"  # noqa: S608

@@ -400,7 +400,7 @@ class Selection:
     def _sessions(self) -> Iterator[SessionCopy]:
         """Yield every session, by number."""
         sql = """
-            SELECT session_id, name, generation, tool, size, digest
+            SELECT session_id, name, generation, tool, size, digest, owner, path, started_by
             FROM chosen_sessions CROSS JOIN sessions USING (session_id)
             WHERE session_id > ? ORDER BY session_id LIMIT ?
         """
@@ -586,8 +586,8 @@ _OF_SCOPES = (
 _OF_SESSIONS = (
     """
     INSERT INTO chosen_sessions
-    SELECT session_id FROM sessions WHERE name IN (
-        SELECT name FROM chosen_contexts CROSS JOIN session_tips USING (context_id)
+    SELECT session_id FROM sessions WHERE coalesce(owner, name) IN (
+        SELECT coalesce(owner, name) FROM chosen_contexts CROSS JOIN session_tips USING (context_id)
             CROSS JOIN sessions USING (session_id)
     )
     """,

@@ -37,7 +37,8 @@ class Sessions:
     def find(self, name: str, generation: int | None = None) -> SessionRow | None:
         """Return a session by its name: a generation, or the newest."""
         sql = """
-            SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing
+            SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing,
+                owner, path, started_by
             FROM sessions
             WHERE name = ?1 AND generation = coalesce(?2, (
                 SELECT max(generation) FROM sessions WHERE name = ?1
@@ -57,12 +58,21 @@ class Sessions:
     def page(self, after: int, limit: int) -> list[SessionRow]:
         """Return the next sessions, by id."""
         sql = """
-            SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing
+            SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing,
+                owner, path, started_by
             FROM sessions
             WHERE session_id > ? ORDER BY session_id LIMIT ?
         """
         rows = self._run(sql, (after, limit)) if self._db.has_sessions() else ()
         return [SessionRow(*row) for row in rows]
+
+    def beside(self, owner: str) -> list[SessionRow]:
+        """Return the sessions of the subagents in the folder of a session, the newest of each."""
+        sql = """
+            SELECT max(generation), name FROM sessions WHERE owner = ? GROUP BY name ORDER BY name
+        """
+        rows = self._run(sql, (owner,)) if self._db.has_sessions() else ()
+        return [found for number, name in rows if (found := self.find(name, number))]
 
     def create(self, name: str, tool: str, place: str | None, digest: bytes) -> SessionRow:
         """Store the next generation of a session, without lines."""
@@ -77,6 +87,13 @@ class Sessions:
         found = self.find(name)
         assert found is not None
         return found
+
+    def keep_beside(self, session: int, owner: str, path: str, started_by: str | None) -> None:
+        """Note that a session is that of a subagent; see `SessionRow`."""
+        sql = """
+            UPDATE sessions SET owner = ?, path = ?, started_by = ? WHERE session_id = ?
+        """
+        self._db.change(sql, (owner, path, started_by, session))
 
     # --- lines ------------------------------------------------------------------------------------
 
@@ -135,14 +152,28 @@ class Sessions:
         """
         return [StoredLine(*row) for row in self._run(sql, (session, after, limit))]
 
+    def turn_of(self, session: int, entry: str) -> int | None:
+        """Return the turn of the last line with an id."""
+        sql = """
+            SELECT turn_id FROM session_lines
+            WHERE session_id = ? AND entry = ? AND turn_id IS NOT NULL
+            ORDER BY position DESC LIMIT 1
+        """
+        return self._db.one(sql, (session, entry))  # type: ignore[no-any-return]
+
     # --- turns ------------------------------------------------------------------------------------
 
     def place(
-        self, session: int, nodes: Sequence[tuple[int, int, int | None]], *, known: bool
+        self,
+        session: int,
+        nodes: Sequence[tuple[int, int, int | None]],
+        *,
+        base: int,
+        known: bool,
     ) -> list[int]:
         """Make a turn of each line, under that of another line; see `storage.base`."""
         with self._db.joined():
-            placing = _Placing(self._db, session, nodes, known=known)
+            placing = _Placing(self._db, session, nodes, base=base, known=known)
             made = [placing.turn(*node) for node in nodes]
             placing.store()
         return made
@@ -151,9 +182,9 @@ class Sessions:
         """Store a session and its lines, in place of one or as another; see `storage.base`."""
         sql = """
             INSERT INTO sessions (
-                session_id, name, generation, tool, size, digest, lines, created_at_ms,
-                updated_at_ms
-            ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
+                session_id, name, generation, tool, size, digest, owner, path, started_by, lines,
+                created_at_ms, updated_at_ms
+            ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
             ON CONFLICT (session_id) DO UPDATE SET size = excluded.size,
                 digest = excluded.digest, lines = excluded.lines,
                 updated_at_ms = excluded.updated_at_ms
@@ -203,11 +234,13 @@ class _Placing:
         session: int,
         nodes: Sequence[tuple[int, int, int | None]],
         *,
+        base: int,
         known: bool,
     ) -> None:
         """Read the lines of the nodes, and those that they hang under."""
         self._db = db
         self._session = session
+        self._base = base
         self._known = known
         self._now = db.milliseconds()
         positions = json.dumps([*{n for node in nodes for n in node[:2] if n >= 0}])
@@ -226,7 +259,7 @@ class _Placing:
         blob_id, form, has = self._lines[position]
         if has is not None and has != was:
             return has
-        parent = self._lines[above][2] if above >= 0 else 0
+        parent = self._lines[above][2] if above >= 0 else self._base
         if parent is None:
             raise UnknownTurnError(0)
         may_have = self._known and parent < self._first
