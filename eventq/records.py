@@ -634,3 +634,15 @@ class SessionImported(Record):
     files: int = 0
     agents: int = 0
     generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionForked(Record):
+    """A new session file, of `lines`, that a tool can resume from; `session_id` is its own id."""
+
+    session_id: str
+    output: str
+    tool: str
+    lines: int
+    size: int
+    notes: tuple[str, ...]

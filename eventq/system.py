@@ -187,12 +187,12 @@ def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> Bina
     raise OSError(EINVAL, "it is not a regular file", path)
 
 
-def save(path: str, pieces: Iterable[bytes]) -> int:
+def save(path: str, pieces: Iterable[bytes], *, mode: int = 0o666) -> int:
     """Write a file atomically, even across a power cut, and return its size in bytes."""
     folder = os.path.dirname(path) or "."
     temporary = f"{folder}/.eventq-{os.urandom(8).hex()}.tmp"
     size = 0
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         try:
             for piece in pieces:

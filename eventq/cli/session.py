@@ -5,12 +5,12 @@ from __future__ import annotations
 from eventq.cli import kinds, render, show
 from eventq.cli.blob import save
 from eventq.cli.options import CONTEXT, JSON, OUTPUT, READ, THREAD
-from eventq.cli.table import Argument, Command, Option
+from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import LogicError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from eventq.thread import Thread
 
@@ -48,21 +48,28 @@ def export(
     context: int | str,
     generation: int | None,
     output: str | None,
+    blobs: str | None,
     json: bool,
 ) -> None:
     """Export a session's file, byte for byte, and its folder.
 
     The folder, FILE without .jsonl, is written beside an --output FILE only.
     """
+    from eventq.sessions.files import Written
+
     notes: list[str] = []
     to_stdout = output is None or output == "-"
     warn = notes.append if json and not to_stdout else show.note
-    lines = thread.sessions.lines(context, generation=generation, warn=warn)
+    lines = Written(thread.sessions.lines(context, generation=generation, warn=warn))
     if to_stdout:
         for line in lines:
             show.out(line)
+    else:
+        size = save(output or "", _some(lines, context))
+    if blobs is not None:
+        thread.sessions.export_blobs(lines.refs, blobs, warn)
+    if to_stdout:
         return
-    size = save(output or "", _some(lines, context))
     try:
         counts = thread.sessions.export_folder(context, output or "", warn)
     except OSError as error:
@@ -73,7 +80,31 @@ def export(
         show.dump({**written, "files": sum(counts.values())})
 
 
-def _some(lines: Iterator[bytes], context: int | str) -> Iterator[bytes]:
+def fork(
+    thread: Thread,
+    *,
+    context: int | str,
+    at: str | None,
+    out: str,
+    new: dict[str, str | None],
+    blobs: str | None,
+    json: bool,
+) -> None:
+    """Write a new session file that goes on from an entry, for the agent to resume from.
+
+    It is what the agent itself would write: under a new id, with the folder beside it. OUT is a new
+    file, or a folder, where it gets the agent's own name. What is stored stays as it is.
+    """
+    made = thread.sessions.fork(context, out, at=at, blobs=blobs, **new)
+    if json:
+        show.dump(render.fields(made))
+        return
+    what = f"Forked '{context}' into '{made.output}': session {made.session_id},"
+    show.say(f"{what} {render.count(made.lines, 'line')}")
+    _note_all(made.notes)
+
+
+def _some(lines: Iterable[bytes], context: int | str) -> Iterator[bytes]:
     """Yield the lines of a session; raise LogicError at the end if there were none."""
     is_empty = True
     for line in lines:
@@ -105,6 +136,7 @@ def _note_all(notes: tuple[str, ...]) -> None:
         show.note(note)
 
 
+_BLOBS = Option("blobs FOLDER", "Where to write blobs that entries name by SHA-256.", kinds.path)
 COMMANDS = {
     "session import": Command(
         take,
@@ -131,10 +163,28 @@ COMMANDS = {
                 kinds.POSITIVE,
             ),
             OUTPUT,
+            _BLOBS,
             READ,
             JSON,
         ],
         "eventq session export work --output session.jsonl --thread ./inbox",
+    ),
+    "session fork": Command(
+        fork,
+        [
+            CONTEXT,
+            Option("at ENTRY|turn:ID", "The last entry (default: where the context is)."),
+            Option("out OUT", "A new file, or a folder.", kinds.path, required=True),
+            *together(
+                "new",
+                Option("title TITLE", "The title of the new session (default: by the source's)."),
+                Option("cwd DIR", "The directory it is for (default: the source's).", kinds.path),
+            ),
+            _BLOBS,
+            READ,
+            JSON,
+        ],
+        "eventq session fork work --at 1f0c2a9e --out ./sessions --thread ./inbox",
     ),
     "thread-copy": Command(
         copy,

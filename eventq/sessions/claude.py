@@ -50,6 +50,7 @@ class Claude(Plain):
 
     name = "claude"
     last_is_leaf = False
+    forks_agents = False  # their lines name the source
 
     def link(self, entry: Entry) -> Link | None:
         """Return how an entry belongs into the tree of its file; None: it does not."""
@@ -143,6 +144,11 @@ class Claude(Plain):
             yield {"type": _REPLACED, "replacements": replaced, "uuid": new.new_id()} | common
         title = new.title if new.title is not None else self._title(kept, rest) + " (fork)"
         yield {"type": "custom-title", "customTitle": title, "uuid": new.new_id()} | common
+
+    def misnamed(self, name: str, new: NewSession) -> str:
+        """Return why the tool does not find a new session in a file of this name; "" if it does."""
+        wanted = self.file_name(new)
+        return "" if name == wanted else f"Claude Code looks for this session in '{wanted}'"
 
     def _title(self, path: Iterable[Entry], carried: Iterable[Entry]) -> str:
         """Return the title of the source, or what it begins with."""

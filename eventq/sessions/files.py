@@ -10,8 +10,10 @@ session. A file without an entry in its first lines is refused.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from blake3 import blake3
@@ -29,15 +31,16 @@ from eventq.event import REF
 from eventq.output import artifacts, entries, folders
 from eventq.output.spelling import parse, spell
 from eventq.output.store import SHA256
-from eventq.records import SessionImported
+from eventq.records import SessionForked, SessionImported
 from eventq.sessions import lines
 from eventq.sessions.agents import Agent, Agents
+from eventq.sessions.forks import Forks, anew, of_context
 from eventq.sessions.imports import OF_LINES, Import, Read, bytes_of, read_lines
-from eventq.sessions.reading import reader_of
+from eventq.sessions.reading import READERS, reader_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any, BinaryIO
 
     from eventq.dag.contexts import Context, Contexts
@@ -56,8 +59,10 @@ _BEGIN_BYTES = 4 << 20  # in which the first entry has to be
 _BEGIN_LINES = 500
 _ENDING = ".jsonl"
 _FIRST = 20  # entries by which a reader is chosen
+_SHORT = 100  # lines of a file that may have had fewer when that was done
 _BLOCK = 1 << 20
 _PAGE = 500
+_FOREIGN = re.compile(rb'"(%s[0-9a-f]{64})"' % SHA256.encode())
 _REF = REF.encode()
 _FULL = entries.FULL.encode()
 _NAME = 110  # characters of a context's name that is taken from a file
@@ -187,20 +192,35 @@ class Sessions:
         folder the file stands.
         """
         hasher = blake3()
-        place = os.path.dirname(os.path.realpath(path))
+        place = os.path.realpath(path)
         row = self._store.find(name)
         if row is None:
             file.seek(0)
             self._check_older(file, name)
         elif self._goes_on(row, file, hasher):
-            return row._replace(place=place), hasher
-        elif row.place not in (None, place) and owner is None:
+            row = row._replace(place=place)
+            return self._recognised(row, file, path, hasher) if owner is None else (row, hasher)
+        elif row.place is not None and owner is None and not _is_beside(row.place, place):
             raise ConflictError(
-                f"session '{row.name}' is another one here: its file was in '{row.place}'",
+                f"session '{row.name}' is another one here: its file was '{row.place}'",
                 "import this one --as another name", 0,
             )  # fmt: skip
         tool = owner.tool if owner else reader_of(_first_entries(file, path, _FIRST)).name
         return self._store.create(name, tool, place, blake3().digest()), blake3()
+
+    def _recognised(
+        self, row: SessionRow, file: BinaryIO, path: str, hasher: Any
+    ) -> tuple[SessionRow, Any]:
+        """Begin again with a session whose tool did not show in the few lines that there were."""
+        if row.lines >= _SHORT:
+            return row, hasher
+        tool = reader_of(_first_entries(file, path, _FIRST)).name
+        if tool == row.tool:
+            return row, hasher
+        empty = blake3()
+        self._store.begin_again(row.session, tool, empty.digest())
+        new = row._replace(tool=tool, size=0, digest=empty.digest(), lines=0, settled=None)
+        return new, empty
 
     def _goes_on(self, row: SessionRow, file: BinaryIO, hasher: Any) -> bool:
         """Return whether a file begins with the lines that are here."""
@@ -294,15 +314,71 @@ class Sessions:
 
     # --- out --------------------------------------------------------------------------------------
 
-    def export_folder(self, context: int | str, path: str, warn: Warn) -> dict[str, int]:
+    def fork(
+        self,
+        context: int | str,
+        out: str,
+        *,
+        at: str | None = None,
+        title: str | None = None,
+        cwd: str | None = None,
+        blobs: str | None = None,
+    ) -> SessionForked:
+        """Write a new session file that goes on from an entry, for the tool to resume from.
+
+        `at` is the id of an entry, or the beginning of it, or `turn:` and the id of a turn; by
+        default it is where the context is. `out` is a new file, or a folder, where the tool's own
+        name for it is taken; if the name ends with a UUID, that is the id of the new session.
+        `title` and `cwd` replace those of the source, and the blobs that entries name by their
+        SHA-256 are written to the folder `blobs`. What is stored stays as it is. Raises LogicError,
+        ConflictError for a file that exists, UnknownContextError.
+        """
+        notes: list[str] = []
+        found = self._contexts.get(context)
+        forks = Forks(self._contexts, self._produced, notes.append)
+        row = forks.source(found)
+        if row is None:
+            raise LogicError(
+                f"context '{context}' is of no session", "see 'eventq session ls' for their names"
+            )
+        turn = forks.turn_at(row, found.head_id(), at)
+        reader = READERS[row.tool]
+        new = anew(row, out, title=title, cwd=cwd)
+        path = os.path.join(out, reader.file_name(new)) if os.path.isdir(out) else out
+        if os.path.lexists(path):
+            raise ConflictError(f"'{path}' exists", "give a new file, or a folder", 0)
+        if note := reader.misnamed(os.path.basename(path), new):
+            notes.append(f"{note}: rename '{path}'")
+        made = forks.lines(row, turn, new)
+        first = next(made, None)
+        if first is None:
+            what = f"there is nothing that a session could go on from at turn {turn}"
+            raise LogicError(what, "fork it at a later entry")
+        written = Written(chain([first], made))
+        try:
+            self.export_folder(context, path, notes.append, forked=True)
+            size = system.save(path, written, mode=0o600)
+        except OSError as error:
+            raise LogicError(
+                f"'{error.filename or path}' could not be written: {error.strerror}",
+                "check the path, its permissions and the disk",
+            ) from error
+        if blobs is not None:
+            self.export_blobs(written.refs, blobs, notes.append)
+        return SessionForked(new.id, path, row.tool, written.lines, size, tuple(notes))
+
+    def export_folder(
+        self, context: int | str, path: str, warn: Warn, *, forked: bool = False
+    ) -> dict[str, int]:
         """Write what a session produced to the folder beside its file; return the counts.
 
-        `warn` gets a sentence about what cannot be written there. Raises ConflictError for a file
-        that is there with other content, UnknownContextError, OSError.
+        For one that is `forked`, as far as its tool would. `warn` gets a sentence about what cannot
+        be written there. Raises ConflictError for a file that is there with other content,
+        UnknownContextError, OSError.
         """
-        found = self._contexts.get(context).id
-        produced = self._produced.of_context(found)
-        row = self._store.of_context(found)
+        found = self._contexts.get(context)
+        produced = self._produced.of_context(found.id)
+        row = Forks(self._contexts, self._produced, warn).source(found)
         agents = {} if row is None else self._agents_of(row)
         folder = folder_of(path)
         if not produced.scope or not (agents or folders.has_any(produced)):
@@ -311,13 +387,43 @@ class Sessions:
             warn(f"the files beside the session were not written: '{path}' does not end in .jsonl")
             return {}
         os.makedirs(folder, exist_ok=True)
-        counts = folders.write(produced, folder, warn, agents)
+        left = set()
+        if forked and row is not None and not READERS[row.tool].forks_agents:
+            kinds = READERS[row.tool].folder
+            paths = (file.path for file in folders.files_of(produced))
+            left = {one for one in paths if kinds(one).kind == "sidecar"} | agents.keys()
+            agents = {}
+        counts = folders.write(produced, folder, warn, left | agents.keys())
         for name, one in agents.items():
             place = os.path.join(folder, name)
             os.makedirs(os.path.dirname(place), exist_ok=True)
             digest = artifacts.hash_of(self._lines(one, _ignore))[0]
             artifacts.save_or_compare(place, self._lines(one, warn), digest)
         return {**counts, "agents": len(agents)}
+
+    def export_blobs(self, refs: Iterable[str], folder: str, warn: Warn) -> int:
+        """Write blobs of other tools' refs to a folder, where they are named by their SHA-256.
+
+        Return how many there are; `warn` gets a sentence about each that is not here. Raises
+        ConflictError for a file with other content, LogicError.
+        """
+        count = 0
+        try:
+            os.makedirs(folder, exist_ok=True)
+            for ref in sorted(refs):
+                data = self._produced.get(ref)
+                if data is None:
+                    warn(f"{ref} was not written: it is not here")
+                else:
+                    path = os.path.join(folder, ref.removeprefix(SHA256))
+                    artifacts.save_or_compare(path, [data], blake3(data).hexdigest())
+                    count += 1
+        except OSError as error:
+            raise LogicError(
+                f"'{error.filename or folder}' could not be written: {error.strerror}",
+                "check the path, its permissions and the disk",
+            ) from error
+        return count
 
     def _agents_of(self, row: SessionRow) -> dict[str, SessionRow]:
         """Return the sessions in the folder of a session, or of the one that it is in, by path."""
@@ -329,21 +435,29 @@ class Sessions:
     ) -> Iterator[bytes]:
         """Yield the lines of a session file as they were imported.
 
-        `generation` is that of a file that was rewritten (default: the newest). `warn` gets a
-        sentence about each blob that is not here. Raises UnknownContextError, LogicError for a
-        fork of a session, which no file is, and for a generation that there is not.
+        `generation` is that of a file that was rewritten (default: the newest). Of a context that
+        was forked here they are those of a new session, always of the same id, so that an import of
+        them never adds to the original. `warn` gets a sentence about each blob that is not here.
+        Raises UnknownContextError, LogicError for a generation that there is not.
         """
         found = self._contexts.get(context)
         warn = warn or _ignore
         row = self._store.of_context(found.id)
-        if row is None:
-            return self._older_lines(found, warn)
-        if generation is not None:
+        if row is not None and generation is not None:
             row = self._store.find(row.name, generation)
-        if row is None:
+        if row is not None:
+            return self._lines(row, warn)
+        if generation is not None:
             what = f"there is no generation {generation} of session '{context}'"
             raise LogicError(what, "see 'eventq session ls'")
-        return self._lines(row, warn)
+        if not found.info().base_turn_id:  # created to be imported into
+            return self._older_lines(found, warn)
+        forks = Forks(self._contexts, self._produced, warn)
+        source = forks.source(found)
+        new = of_context(found, source)
+        if source is None:
+            return forks.alone(found, new)
+        return forks.lines(source, found.head_id(), new)
 
     def _lines(self, row: SessionRow, warn: Warn) -> Iterator[bytes]:
         after = -1
@@ -371,6 +485,24 @@ class Sessions:
     def own_blob(self, ref: str) -> bytes | None:
         """Return the bytes of a ref of ours; None for one of another tool, which the file had."""
         return None if ref.startswith(SHA256) else self._produced.get(ref)
+
+
+class Written:
+    """Yields lines, counts them, and notes the refs of other tools' blobs in them."""
+
+    def __init__(self, given: Iterable[bytes]) -> None:
+        """Take nothing yet."""
+        self._given = given
+        self.lines = 0
+        self.refs: set[str] = set()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the lines."""
+        for line in self._given:
+            self.lines += 1
+            if SHA256.encode() in line:
+                self.refs.update(found.decode() for found in _FOREIGN.findall(line))
+            yield line
 
 
 class _Taken(NamedTuple):
@@ -445,7 +577,7 @@ def _first_entries(file: BinaryIO, path: str, most: int) -> list[dict[str, Any]]
     count = size = 0
     for line in read_lines(file):
         count, size = count + 1, size + len(line)
-        entry = lines.split(line).entry
+        entry = lines.entry_of(line)
         if entry is not None:
             found.append(entry)
         if len(found) >= most or size >= _BEGIN_BYTES or count >= _BEGIN_LINES:
@@ -467,6 +599,10 @@ def _first_of(folder: str, path: str) -> dict[str, Any] | None:
             return _first_entries(file, path, 1)[0]
         except InputError:
             return None
+
+
+def _is_beside(path: str, other: str) -> bool:
+    return os.path.dirname(path) == os.path.dirname(other)
 
 
 def _raw_note(why: str, found: list[int]) -> str:

@@ -19,6 +19,7 @@ class Plain:
 
     name = "plain"
     last_is_leaf = True
+    forks_agents = True  # the files of subagents come along with a fork
 
     def is_header(self, entry: Entry) -> bool:  # noqa: ARG002
         """Return whether an entry describes the file, and is no part of its tree."""
@@ -77,3 +78,7 @@ class Plain:
     def file_name(self, new: NewSession) -> str:
         """Return the name of the file of a new session."""
         return f"{new.id}.jsonl"
+
+    def misnamed(self, name: str, new: NewSession) -> str:  # noqa: ARG002
+        """Return why the tool does not find a new session in a file of this name; "" if it does."""
+        return ""

@@ -767,11 +767,20 @@ class Sessions(Protocol):
     def page(self, after: int, limit: int) -> list[SessionRow]:
         """Return the next sessions, by id; 0 begins."""
 
+    def of_turn(self, turn: int) -> SessionRow | None:
+        """Return the newest generation of a session that has a turn, or None."""
+
     def beside(self, owner: str) -> list[SessionRow]:
         """Return the sessions of the subagents in the folder of a session, the newest of each."""
 
     def create(self, name: str, tool: str, place: str | None, digest: bytes) -> SessionRow:
         """Store the next generation of a session, without lines."""
+
+    def begin_again(self, session: int, tool: str, digest: bytes) -> None:
+        """Forget how far a session was read, and with which reader; its lines stay until then.
+
+        `digest` is that of no bytes.
+        """
 
     def keep_beside(self, session: int, owner: str, path: str, started_by: str | None) -> None:
         """Note that a session is that of a subagent; see `SessionRow`."""
@@ -795,11 +804,17 @@ class Sessions(Protocol):
     def has_any(self, session: int, before: int, ids: Iterable[str]) -> bool:
         """Return whether a line before a position has one of these ids."""
 
+    def has_turn(self, session: int, turn: int) -> bool:
+        """Return whether a line of a session became a turn."""
+
+    def turns_like(self, session: int, begin: str, limit: int) -> list[int]:
+        """Return the turns of entries whose ids begin with a text, one for each id."""
+
     def turn_of(self, session: int, entry: str) -> int | None:
         """Return the turn of the last line with an id."""
 
-    def lines(self, session: int, after: int, limit: int) -> list[StoredLine]:
-        """Return the next lines, by position; -1 begins."""
+    def lines(self, session: int, after: int, limit: int, *, without: int = 0) -> list[StoredLine]:
+        """Return the next lines, by position; -1 begins. None has a flag of its kind `without`."""
 
     def place(
         self,

@@ -238,7 +238,7 @@ class SessionRow(NamedTuple):
     name: str
     generation: int
     tool: str
-    place: str | None  # the folder of the file
+    place: str | None  # the path of the file
     size: int
     digest: bytes
     lines: int

@@ -1,7 +1,7 @@
 -- Session files of coding agents, line by line. A file that was rewritten is the next generation of its session, so
 -- that the one before can still be exported.
 
--- size and digest are those of the bytes that the lines were read from, up to the last newline; place is the folder of
+-- size and digest are those of the bytes that the lines were read from, up to the last newline; place is the path of
 -- the file. What grows hangs below the line at settled, unless it has to do with earlier lines: with their ids, or those
 -- in missing (JSON), which are parents that no line has. The session of a subagent has an owner, the name of the session
 -- in whose folder its file stands, the path there, and the id of the entry that started it, once that is known.

@@ -45,6 +45,7 @@ LEVELS = {
     "eventq.sessions": 5.2,
     "eventq.sessions.imports": 5.3,
     "eventq.sessions.agents": 5.35,
+    "eventq.sessions.forks": 5.35,
     "eventq.sessions.files": 5.4,
     "eventq.output": 5,
     "eventq.blobs": 4,

@@ -276,6 +276,20 @@ def test_names_that_are_taken(thread: eventq.Thread) -> None:
     assert export(thread, "s/a2-is-lo") == b""
 
 
+def test_a_tool_that_shows_late(thread: eventq.Thread) -> None:
+    """A file whose first lines are of any tool is read again when it is known."""
+    entries = [{"type": "of-tomorrow"}, {"type": "x", "uuid": "x"}, *REWOUND]
+    load(thread, *entries[:2])
+    assert shown(thread) == {"s": "None x"}
+    load(thread, *entries)
+    assert shown(thread) == {
+        "s": "u1 a1 u3 a3",
+        "s/a2-is-lo": "u1 a1 u2-is-long-enough a2-is-long-too",
+    }
+    assert export(thread) == spell(*entries)
+    assert thread.sessions.import_file(f"{thread.path}.files/session.jsonl", name="s").added == 0
+
+
 # --- growth ---------------------------------------------------------------------------------------
 
 
@@ -420,7 +434,7 @@ def test_two_files_of_one_session(thread: eventq.Thread) -> None:
     """The second one, in another folder, is told apart by a name of its own."""
     load(thread, header(), entry("a", None))
     with pytest.raises(
-        ConflictError, match="session 's' is another one here: its file was in"
+        ConflictError, match="session 's' is another one here: its file was '"
     ) as told:
         load(thread, header(), entry("b", None), folder="other")
     assert "--as" in str(told.value)

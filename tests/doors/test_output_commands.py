@@ -21,7 +21,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.cli import groups, render, show
-from eventq.records import ArtifactInfo, Imported, OutputInfo, SessionImported
+from eventq.records import ArtifactInfo, Imported, OutputInfo, SessionForked, SessionImported
 from tests.doors.support import (
     EVENTQ,
     LARGE,
@@ -654,6 +654,25 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
     assert noted("session export main --thread", box) == (b"", "")
 
 
+def test_a_session_is_forked_into_a_new_file(box: str, tmp_path: Path) -> None:
+    """The new file, its id and notes are printed; a file that exists and a wrong entry are refused."""
+    file = tmp_path / "s.jsonl"
+    entry = '{"type":"message","id":"a1","parentId":null,"message":{"role":"user","content":"x"}}\n'
+    file.write_bytes(SESSION.splitlines(keepends=True)[0] + entry.encode())
+    ok("session import", str(file), "--thread", box)
+    own = "99999999-2222-4333-8444-555555555555"
+    out = str(tmp_path / f"x_{own}.jsonl")
+    told = ok("session fork abc --at a1 --out", out, "--thread", box)
+    assert told == f"Forked 'abc' into '{out}': session {own}, 2 lines\n"
+    refused(1, f"'{out}' exists", run("session fork abc --out", out, "--thread", box))
+    refused(1, "has no entry 'zz'", run("session fork abc --at zz --out .", "--thread", box))
+    refused(2, "Missing option '--out'", run("session fork abc", "--thread", box))
+    (made,) = objects("session fork abc --title t --cwd /new --out", str(tmp_path), "--thread", box)
+    assert list(made) == list(SessionForked.__slots__)
+    head, *_, title = [json.loads(line) for line in Path(made["output"]).read_text().splitlines()]
+    assert (head["id"], head["cwd"], title["name"]) == (made["session_id"], "/new", "t")
+
+
 def test_a_context_without_a_session_replaces_no_file(box: str, tmp_path: Path) -> None:
     """An export that has nothing to write says so, and leaves a file alone."""
     target = tmp_path / "kept.jsonl"
@@ -882,7 +901,7 @@ def test_a_copy_that_would_make_another_artifact_is_a_conflict(box: str, tmp_pat
 WORDS = {
     "artifact put": [], "artifact cat": ["0"], "artifact ls": [], "artifact rm": ["0"], "artifact export": ["folder"],
     "artifact import": ["."], "output put": ["x"], "output ls": [], "cat": ["artifact://0"], "capture": ["--", "true"],
-    "session import": ["s"], "session export": ["main"],
+    "session import": ["s"], "session export": ["main"], "session fork": ["main", "--out", "x"],
 }  # fmt: skip
 
 

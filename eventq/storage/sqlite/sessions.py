@@ -66,6 +66,15 @@ class Sessions:
         rows = self._run(sql, (after, limit)) if self._db.has_sessions() else ()
         return [SessionRow(*row) for row in rows]
 
+    def of_turn(self, turn: int) -> SessionRow | None:
+        """Return the newest generation of a session that has a turn, or None."""
+        sql = """
+            SELECT name, max(generation) FROM session_lines JOIN sessions USING (session_id)
+            WHERE turn_id = ? GROUP BY name ORDER BY min(session_id) LIMIT 1
+        """
+        rows = self._run(sql, (turn,)) if self._db.has_sessions() else ()
+        return self.find(*rows[0]) if rows else None
+
     def beside(self, owner: str) -> list[SessionRow]:
         """Return the sessions of the subagents in the folder of a session, the newest of each."""
         sql = """
@@ -87,6 +96,15 @@ class Sessions:
         found = self.find(name)
         assert found is not None
         return found
+
+    def begin_again(self, session: int, tool: str, digest: bytes) -> None:
+        """Forget how far a session was read, and with which reader; its lines stay until then."""
+        sql = """
+            UPDATE sessions SET tool = ?, size = 0, digest = ?, lines = 0, settled = NULL,
+                missing = NULL
+            WHERE session_id = ?
+        """
+        self._db.change(sql, (tool, digest, session))
 
     def keep_beside(self, session: int, owner: str, path: str, started_by: str | None) -> None:
         """Note that a session is that of a subagent; see `SessionRow`."""
@@ -143,14 +161,29 @@ class Sessions:
         """
         return bool(self._run(sql, (json.dumps([*ids]), session, before)))
 
-    def lines(self, session: int, after: int, limit: int) -> list[StoredLine]:
-        """Return the next lines, by position; -1 begins."""
+    def lines(self, session: int, after: int, limit: int, *, without: int = 0) -> list[StoredLine]:
+        """Return the next lines, by position; -1 begins. None has a flag of its kind `without`."""
         sql = """
             SELECT position, form, before, after, hash, turn_id
             FROM session_lines JOIN blobs USING (blob_id)
-            WHERE session_id = ? AND position > ? ORDER BY position LIMIT ?
+            WHERE session_id = ? AND position > ? AND kind & ? = 0 ORDER BY position LIMIT ?
         """
-        return [StoredLine(*row) for row in self._run(sql, (session, after, limit))]
+        return [StoredLine(*row) for row in self._run(sql, (session, after, without, limit))]
+
+    def has_turn(self, session: int, turn: int) -> bool:
+        """Return whether a line of a session became a turn."""
+        sql = "SELECT 1 FROM session_lines WHERE turn_id = ? AND session_id = ? LIMIT 1"
+        return bool(self._run(sql, (turn, session)))
+
+    def turns_like(self, session: int, begin: str, limit: int) -> list[int]:
+        """Return the turns of entries whose ids begin with a text, one for each id."""
+        sql = """
+            SELECT max(turn_id) FROM session_lines
+            WHERE session_id = ?1 AND entry >= ?2 AND entry < ?2 || char(1114111)
+                AND turn_id IS NOT NULL
+            GROUP BY entry LIMIT ?3
+        """
+        return [row[0] for row in self._run(sql, (session, begin, limit))]
 
     def turn_of(self, session: int, entry: str) -> int | None:
         """Return the turn of the last line with an id."""

@@ -1,0 +1,200 @@
+"""New session files that go on from an entry of a session, as its tool would have made them."""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import count
+from time import time as system_time
+from uuid import UUID, uuid4
+
+from blake3 import blake3
+
+from eventq.errors import ConflictError, InputError, LogicError
+from eventq.output.spelling import ASCII, parse, spell
+from eventq.sessions import lines
+from eventq.sessions.links import MESSAGE, NewSession
+from eventq.sessions.reading import READERS, reader_of
+from eventq.system import stamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eventq.dag.contexts import Context, Contexts
+    from eventq.output.store import OutputStore
+    from eventq.records import Turn
+    from eventq.sessions.links import Entry
+    from eventq.sessions.plain import Plain
+    from eventq.storage.rows import SessionRow, StoredLine
+
+    Warn = Callable[[str], object]
+
+ENTRY = "session/entry"
+_AT = "turn:"
+_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_PAGE = 500
+_FIRST = 20  # entries by which a reader is chosen
+
+
+class Forks:
+    """Makes the lines of new files of what a thread keeps."""
+
+    def __init__(self, contexts: Contexts, produced: OutputStore, warn: Warn) -> None:
+        """Read from a thread; `warn` gets a sentence about what cannot be in a new file."""
+        self._contexts = contexts
+        self._produced = produced
+        self._store = produced.database.sessions
+        self._warn = warn
+
+    def source(self, context: Context) -> SessionRow | None:
+        """Return the session that a context is a tip of, or has been forked from; None for none."""
+        found = self._store.of_context(context.id)
+        root = context.range(0, 1, payload=False).turns
+        turn = context.head_id()
+        if found is None and root and self._store.of_turn(root[0].turn_id):
+            while found is None:  # there is one, at the root
+                found = self._store.of_turn(turn)
+                turn = self._contexts.turn(turn, payload=False).parent_turn_id
+        return found
+
+    def turn_at(self, row: SessionRow, head: int, at: str | None) -> int:
+        """Return a turn by the id of its entry, the beginning of it, or `turn:` and its own id.
+
+        The default is the head. Raises LogicError for none or several.
+        """
+        if at is None:
+            return head
+        if at.startswith(_AT):
+            digits = at.removeprefix(_AT)
+            if not (digits.isascii() and digits.isdigit()):
+                raise InputError(f"'{at}' names no turn", f"give {_AT} and its number")
+            turn = self._contexts.turn(int(digits), payload=False).turn_id
+            if self._store.has_turn(row.session, turn) or self._is_above(turn, head):
+                return turn
+            raise LogicError(f"turn {turn} is of another session", f"give one of '{row.name}'")
+        exact = self._store.turn_of(row.session, at)
+        found = self._store.turns_like(row.session, at, 2) if exact is None else [exact]
+        if len(found) == 1:
+            return found[0]
+        what = f"several entries of session '{row.name}' begin with" if found else (
+            f"session '{row.name}' has no entry"
+        )  # fmt: skip
+        raise LogicError(
+            f"{what} '{at}'", f"see 'eventq session show {row.name} --tree', or give {_AT}ID"
+        )
+
+    def _is_above(self, turn: int, head: int) -> bool:
+        try:
+            self._contexts.at(head).before(turn, 1, payload=False)
+        except ConflictError:
+            return False
+        return True
+
+    def lines(self, row: SessionRow, turn: int, new: NewSession) -> Iterator[bytes]:
+        """Yield the lines of a new file that goes on from a turn; none if nothing is left of it."""
+        reader = READERS[row.tool]
+        path = self._path(row, reader, turn)
+        for entry in reader.fork(path, self._carried(row, reader), new):
+            yield spelled(entry)
+
+    def alone(self, context: Context, new: NewSession) -> Iterator[bytes]:
+        """Yield the lines of a new file of a context, whose session is not here any longer."""
+        turns = (one for one in context.replay() if one.type_id == ENTRY)
+        entries = [*filter(None, map(self._entry, turns))]
+        reader = reader_of(entries[:_FIRST])
+        path = [one for one in entries if reader.link(one) is not None]
+        for entry in reader.fork(path, filter(reader.carried, entries), new):
+            yield spelled(entry)
+
+    def _path(self, row: SessionRow, reader: Plain, turn: int) -> Iterator[Entry]:
+        """Yield the entries from the root to a turn; of a subagent only its own."""
+        alone = self._ends_with_agent(reader, turn)
+        for one in self._contexts.at(turn).replay():
+            if not row.owner or self._store.has_turn(row.session, one.turn_id):
+                entry = self._entry(one)
+                if entry is not None and (not alone or _is_of_agent(reader, entry)):
+                    yield entry
+
+    def _ends_with_agent(self, reader: Plain, turn: int) -> bool:
+        """Return whether the last entry on the way to a turn is one of a subagent in the file."""
+        while turn:
+            found = self._contexts.turn(turn)
+            entry = self._entry(found, _ignore)
+            if entry is not None:
+                return _is_of_agent(reader, entry)
+            turn = found.parent_turn_id
+        return False
+
+    def _entry(self, turn: Turn, warn: Warn | None = None) -> Entry | None:
+        """Return the entry of a turn, None for a turn of other origin."""
+        warn = warn or self._warn
+        if turn.type_id == ENTRY and turn.payload is not None:
+            form = lines.CUT if turn.flags & lines.CUT else lines.PLAIN
+            text = lines.unpack(form, turn.payload, self._produced.get, warn)
+            try:
+                entry = parse(text)
+            except (ValueError, RecursionError):
+                entry = None
+            if isinstance(entry, dict):
+                return entry
+        warn(f"turn {turn.turn_id} is no entry of a session: it was left out")
+        return None
+
+    def _carried(self, row: SessionRow, reader: Plain) -> Iterator[Entry]:
+        """Yield the entries that a fork needs wherever in the file they stand."""
+        after = -1
+        while page := self._store.lines(row.session, after, _PAGE, without=MESSAGE):
+            for line in page:
+                entry = self._entry_of(line)
+                if entry is not None and reader.carried(entry):
+                    yield entry
+            after = page[-1].position
+
+    def _entry_of(self, line: StoredLine) -> Entry | None:
+        if line.form == lines.RAW:
+            return None
+        payload = self._produced.blobs.get(line.digest) or b"{}"
+        text = lines.unpack(line.form, payload, self._produced.get, self._warn)
+        entry: Entry = parse(text)
+        return entry
+
+
+def of_context(context: Context, source: SessionRow | None) -> NewSession:
+    """Return what the file of a forked context is: for the same context always the same."""
+    info = context.info()
+    name = source.name if source else info.name
+    seed = f"{name}\n{info.context_id}\n{info.created_at_ms}"
+    numbers = count()
+
+    def new_id() -> str:
+        digest = blake3(f"{seed}\n{next(numbers)}".encode()).digest(16)
+        return str(UUID(bytes=digest, version=4))
+
+    time = stamp(info.updated_at_ms / 1_000)
+    return NewSession(new_id(), time, (source and source.place) or str(name), new_id)
+
+
+def anew(source: SessionRow, path: str, *, title: str | None, cwd: str | None) -> NewSession:
+    """Return what a new file is: of the id at the end of its name, or of one of its own."""
+    named = _ID.search(os.path.basename(path).removesuffix(".jsonl"))
+    own = named[0] if named else str(uuid4())
+    time = stamp(system_time())
+    return NewSession(own, time, source.place or source.name, lambda: str(uuid4()), cwd, title)
+
+
+def spelled(entry: Entry) -> bytes:
+    """Return the line of an entry."""
+    try:
+        return spell(entry).encode() + b"\n"
+    except UnicodeEncodeError:  # an unpaired surrogate can only be escaped
+        return spell(entry, ASCII).encode() + b"\n"
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+def _is_of_agent(reader: Plain, entry: Entry) -> bool:
+    link = reader.link(entry)
+    return link is not None and link.agent is not None
