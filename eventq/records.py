@@ -44,6 +44,7 @@ __all__ = [
     "Content",
     "ContextInfo",
     "DeadLetter",
+    "EntryInfo",
     "Event",
     "Imported",
     "Move",
@@ -55,7 +56,11 @@ __all__ = [
     "Page",
     "RunInfo",
     "RunText",
+    "SessionBranch",
+    "SessionDifference",
+    "SessionForked",
     "SessionImported",
+    "SessionInfo",
     "Source",
     "Step",
     "Subscription",
@@ -634,6 +639,61 @@ class SessionImported(Record):
     files: int = 0
     agents: int = 0
     generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo(Record):
+    """A session file that a thread keeps, as it was when it was last imported.
+
+    `generation` is its newest one, `lines` and `size` in bytes are those of the file, `branches`
+    and `agents` count its branches and its subagents' sessions, `file` is where it was.
+    """
+
+    name: str
+    tool: str
+    generation: int
+    lines: int
+    size: int
+    branches: int
+    agents: int
+    file: str | None
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBranch(Record):
+    """A branch of a session: a context that ends at an `entry`, after so many `entries`.
+
+    `session` is the session's name, or that of a subagent, which an entry has `started_by`.
+    `leaves_at` is the last entry that it shares with the active branch, which has none.
+    """
+
+    context_id: int
+    name: str | None
+    session: str
+    entry: str | None
+    entries: int
+    leaves_at: str | None
+    started_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryInfo(Record):
+    """An entry of a session, or any other turn: its id, kind and the start of its text."""
+
+    turn_id: int
+    entry: str | None
+    kind: str | None
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDifference(Record):
+    """The last entry that two branches share, and what each has after it."""
+
+    shared: EntryInfo
+    mine: tuple[EntryInfo, ...]
+    theirs: tuple[EntryInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,11 @@ def ls(thread: Memory, *, graph: bool, json: bool) -> None:
     if not graph:
         render.show_all(contexts, render.fields, render.context, json=json)
         return
-    from eventq.cli.graph import draw
+    from eventq.cli.graph import by_turn, draw
 
     turns = contexts.turns
-    render.say_all(draw(contexts, turns.common, turns.depth, turns.ancestor, render.label))
+    line = by_turn(turns.depth, render.label)
+    render.say_all(draw(contexts, turns.common, turns.depth, turns.ancestor, line))
 
 
 def show_one(thread: Memory, *, context: int | str, json: bool) -> None:

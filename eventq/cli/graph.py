@@ -16,12 +16,13 @@ def draw(
     common: Callable[[int, int], int],
     depth: Callable[[int], int],
     ancestor: Callable[[int, int], int],
-    label: Callable[[ContextInfo], str],
+    line: Callable[[int, list[ContextInfo]], str],
 ) -> Iterator[str]:
     """Yield the lines of the drawing, one turn each, the branch of the oldest context first.
 
     `common` returns the last common ancestor of two turns, `ancestor` a turn's ancestor at a
-    depth, `label` the name of a context. Each is called O(n log n) times at worst for n contexts.
+    depth, `line` what to write of a turn, and the contexts that stand there. Each is called
+    O(n log n) times at worst for n contexts.
     """
     heads: dict[int, list[ContextInfo]] = {}
     for context in contexts:
@@ -34,11 +35,23 @@ def draw(
         {turn: min(one.context_id for one in at) for turn, at in heads.items()},
     )
     for prefix, turn in _walk(roots, children):
-        at = depth(turn)
-        names = ", ".join(map(label, heads.get(turn, ())))
-        yield f"{prefix}turn {turn}{f' (depth {at})' if at else ''}{'  ' if names else ''}{names}"
+        yield prefix + line(turn, heads.get(turn, []))
     if empty:
-        yield f"(empty)  {', '.join(map(label, empty))}"
+        yield line(0, empty)
+
+
+def by_turn(
+    depth: Callable[[int], int], label: Callable[[ContextInfo], str]
+) -> Callable[[int, list[ContextInfo]], str]:
+    """Return what writes a turn as its id and depth, and the names of the contexts there."""
+
+    def line(turn: int, heads: list[ContextInfo]) -> str:
+        names = ", ".join(map(label, heads))
+        at = depth(turn) if turn else 0
+        where = f"turn {turn}{f' (depth {at})' if at else ''}" if turn else "(empty)"
+        return f"{where}{'  ' if names else ''}{names}"
+
+    return line
 
 
 def _branches(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventq.cli import kinds, render, show
 from eventq.cli.blob import save
 from eventq.cli.options import CONTEXT, JSON, OUTPUT, READ, THREAD
+from eventq.cli.rules import exclude
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import LogicError
 
@@ -12,7 +13,105 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from eventq.records import ContextInfo, EntryInfo, SessionBranch, SessionInfo
     from eventq.thread import Thread
+
+
+def ls(thread: Thread, *, json: bool) -> None:
+    """List the session files that a thread keeps, but for those of subagents."""
+    render.show_all(thread.sessions.views.all(), render.fields, _line, json=json)
+
+
+def _line(one: SessionInfo) -> str:
+    parts = [show.readable(one.name), one.tool, render.count(one.lines, "line")]
+    parts.append("1 branch" if one.branches == 1 else f"{one.branches:,} branches")
+    if one.agents:
+        parts.append(render.count(one.agents, "subagent"))
+    if one.generation > 1:
+        parts.append(f"generation {one.generation}")
+    return "  ".join((*parts, render.stamp(one.updated_at_ms)))
+
+
+def show_one(thread: Thread, *, name: str, tree: bool, json: bool) -> None:
+    """Show a session: its file, generations, branches and subagents, or draw how it branches.
+
+    NAME is the session's, or a context of it. In the list, * is where a session goes on.
+    """
+    views = thread.sessions.views
+    if tree:
+        render.say_all(_drawn(thread, name))
+        return
+    info, title = views.info(name), views.title(name)
+    generations, branches = views.generations(name), views.branches(name)
+    if json:
+        show.dump({
+            **render.fields(info), "title": title,
+            "generations": [*map(render.fields, generations)],
+            "branches": [*map(render.fields, branches)],
+        })  # fmt: skip
+        return
+    show.say(f"Session: {show.readable(info.name)}")
+    show.say(f"Title: {'(none)' if title is None else show.readable(title)}")
+    show.say(f"Tool: {info.tool}")
+    show.say(f"File: {'(none)' if info.file is None else show.readable(info.file)}")
+    show.say(f"Size: {render.count(info.size, 'byte')}, {render.count(info.lines, 'line')}")
+    for one in generations:
+        lines = render.count(one.lines, "line")
+        show.say(f"Generation {one.generation}: {lines}  {render.stamp(one.updated_at_ms)}")
+    render.say_all(map(_branch, branches))
+
+
+def _branch(one: SessionBranch) -> str:
+    mark = "*" if one.name == one.session else " "
+    entries = "1 entry" if one.entries == 1 else f"{one.entries:,} entries"
+    parts = [f"{mark} {show.readable(one.name or str(one.context_id))}", entries]
+    places = {"ends at": one.entry, "leaves at": one.leaves_at, "started by": one.started_by}
+    parts += [f"{what} {show.readable(own)}" for what, own in places.items() if own is not None]
+    return "  ".join(parts)
+
+
+def _drawn(thread: Thread, name: str) -> Iterator[str]:
+    """Yield the lines of a drawing: where branches part, and where they end."""
+    from eventq.cli.graph import draw
+
+    views, turns = thread.sessions.views, thread.contexts.turns
+    contexts = [thread.contexts.get(one.context_id).info() for one in views.branches(name)]
+
+    def line(turn: int, heads: list[ContextInfo]) -> str:
+        names = ", ".join(map(render.label, heads))
+        if not turn:
+            return f"(empty)  {names}"
+        found = views.entry(turn)
+        return "  ".join(filter(None, (_entry(found), f"[{names}]" if names else "")))
+
+    return draw(contexts, turns.common, turns.depth, turns.ancestor, line)
+
+
+def _entry(one: EntryInfo) -> str:
+    """Return an entry on one line."""
+    own = f"turn:{one.turn_id}" if one.entry is None else show.readable(one.entry)
+    text = "" if one.text is None else f'"{show.readable(one.text)}"'
+    return "  ".join(filter(None, (own, one.kind and show.readable(one.kind), text)))
+
+
+def cat(thread: Thread, *, context: int | str) -> None:
+    """Write the entries of a branch as JSON lines, with their images, from the root to its end."""
+    for line in thread.sessions.views.entries(context, show.note):
+        show.out(line)
+
+
+def diff(thread: Thread, *, one: int | str, other: int | str, json: bool) -> None:
+    """Show what each of two branches has after the last entry that they share."""
+    found = thread.sessions.views.diff(one, other)
+    if json:
+        show.dump({
+            "shared": render.fields(found.shared), "mine": [*map(render.fields, found.mine)],
+            "theirs": [*map(render.fields, found.theirs)],
+        })  # fmt: skip
+        return
+    show.say(f"  {_entry(found.shared)}")
+    render.say_all(f"- {_entry(entry)}" for entry in found.mine)
+    render.say_all(f"+ {_entry(entry)}" for entry in found.theirs)
 
 
 def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json: bool) -> None:
@@ -168,6 +267,27 @@ COMMANDS = {
             JSON,
         ],
         "eventq session export work --output session.jsonl --thread ./inbox",
+    ),
+    "session ls": Command(ls, [READ, JSON], "eventq session ls --thread ./inbox"),
+    "session show": Command(
+        show_one,
+        [
+            Argument("NAME", kinds.text),
+            Option("tree", "Draw where the branches part, and where they end."),
+            READ,
+            JSON,
+        ],
+        "eventq session show work --thread ./inbox",
+        "eventq session show work --tree --thread ./inbox",
+        rules=[exclude("tree", "json", fix="give one of the two: a drawing is for people")],
+    ),
+    "session cat": Command(
+        cat, [CONTEXT, READ], "eventq session cat work --thread ./inbox | jq .message.role"
+    ),
+    "session diff": Command(
+        diff,
+        [Argument("ONE", kinds.branch), Argument("OTHER", kinds.branch), READ, JSON],
+        "eventq session diff work work/1f0c2a9e --thread ./inbox",
     ),
     "session fork": Command(
         fork,

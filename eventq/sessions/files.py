@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from eventq.output.store import OutputStore
     from eventq.records import Turn
     from eventq.sessions.tree import Spawns
+    from eventq.sessions.views import Views
     from eventq.storage.rows import SessionRow
 
     Warn = Callable[[str], object]
@@ -78,6 +79,13 @@ class Sessions:
         self._database = produced.database
         self._store = produced.database.sessions
         self._directory = directory
+
+    @property
+    def views(self) -> Views:
+        """What is known of the sessions: `all`, `info`, `branches`, `entries`, `diff` and more."""
+        from eventq.sessions.views import Views
+
+        return Views(self._contexts, self._produced)
 
     # --- in ---------------------------------------------------------------------------------------
 

@@ -126,12 +126,18 @@ class Forks:
             turn = found.parent_turn_id
         return False
 
+    def text(self, turn: Turn, warn: Warn) -> bytes | None:
+        """Return the text of the entry of a turn, with its images; None for no entry."""
+        if turn.type_id != ENTRY or turn.payload is None:
+            return None
+        form = lines.CUT if turn.flags & lines.CUT else lines.PLAIN
+        return lines.unpack(form, turn.payload, self._produced.get, warn)
+
     def _entry(self, turn: Turn, warn: Warn | None = None) -> Entry | None:
         """Return the entry of a turn, None for a turn of other origin."""
         warn = warn or self._warn
-        if turn.type_id == ENTRY and turn.payload is not None:
-            form = lines.CUT if turn.flags & lines.CUT else lines.PLAIN
-            text = lines.unpack(form, turn.payload, self._produced.get, warn)
+        text = self.text(turn, warn)
+        if text is not None:
             try:
                 entry = parse(text)
             except (ValueError, RecursionError):

@@ -767,6 +767,12 @@ class Sessions(Protocol):
     def page(self, after: int, limit: int) -> list[SessionRow]:
         """Return the next sessions, by id; 0 begins."""
 
+    def newest(self, after: str, limit: int) -> list[str]:
+        """Return the names of the next sessions, but for those of subagents; "" begins."""
+
+    def updated_at(self, session: int) -> int:
+        """Return when a session was last changed, in milliseconds."""
+
     def of_turn(self, turn: int) -> SessionRow | None:
         """Return the newest generation of a session that has a turn, or None."""
 
@@ -803,6 +809,9 @@ class Sessions(Protocol):
 
     def has_any(self, session: int, before: int, ids: Iterable[str]) -> bool:
         """Return whether a line before a position has one of these ids."""
+
+    def entry_of(self, session: int, turn: int) -> str | None:
+        """Return the id of the entry that became a turn."""
 
     def has_turn(self, session: int, turn: int) -> bool:
         """Return whether a line of a session became a turn."""

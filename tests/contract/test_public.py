@@ -46,6 +46,7 @@ LEVELS = {
     "eventq.sessions.imports": 5.3,
     "eventq.sessions.agents": 5.35,
     "eventq.sessions.forks": 5.35,
+    "eventq.sessions.views": 5.37,
     "eventq.sessions.files": 5.4,
     "eventq.output": 5,
     "eventq.blobs": 4,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.cli import groups, inputs, render, show
-from eventq.cli.graph import draw
+from eventq.cli.graph import by_turn, draw
 from eventq.records import ContextInfo, Turn
 from tests.doors.support import (
     EVENTQ,
@@ -759,7 +759,7 @@ def drawn(forest: Forest, heads: Sequence[int]) -> list[str]:
     return list(
         draw(
             contexts, forest.common, forest.depth, forest.ancestor,
-            lambda c: f"{c.context_id} {c.name}",
+            by_turn(forest.depth, lambda c: f"{c.context_id} {c.name}"),
         )
     )  # fmt: skip
 

@@ -902,6 +902,7 @@ WORDS = {
     "artifact put": [], "artifact cat": ["0"], "artifact ls": [], "artifact rm": ["0"], "artifact export": ["folder"],
     "artifact import": ["."], "output put": ["x"], "output ls": [], "cat": ["artifact://0"], "capture": ["--", "true"],
     "session import": ["s"], "session export": ["main"], "session fork": ["main", "--out", "x"],
+    "session ls": [], "session show": ["s"], "session cat": ["main"], "session diff": ["a", "b"],
 }  # fmt: skip
 
 

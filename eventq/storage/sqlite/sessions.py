@@ -66,6 +66,20 @@ class Sessions:
         rows = self._run(sql, (after, limit)) if self._db.has_sessions() else ()
         return [SessionRow(*row) for row in rows]
 
+    def newest(self, after: str, limit: int) -> list[str]:
+        """Return the names of the next sessions, but for those of subagents; "" begins."""
+        sql = """
+            SELECT DISTINCT name FROM sessions WHERE owner IS NULL AND name > ?
+            ORDER BY name LIMIT ?
+        """
+        rows = self._run(sql, (after, limit)) if self._db.has_sessions() else ()
+        return [row[0] for row in rows]
+
+    def updated_at(self, session: int) -> int:
+        """Return when a session was last changed, in milliseconds."""
+        sql = "SELECT updated_at_ms FROM sessions WHERE session_id = ?"
+        return int(self._db.one(sql, (session,)))
+
     def of_turn(self, turn: int) -> SessionRow | None:
         """Return the newest generation of a session that has a turn, or None."""
         sql = """
@@ -169,6 +183,14 @@ class Sessions:
             WHERE session_id = ? AND position > ? AND kind & ? = 0 ORDER BY position LIMIT ?
         """
         return [StoredLine(*row) for row in self._run(sql, (session, after, without, limit))]
+
+    def entry_of(self, session: int, turn: int) -> str | None:
+        """Return the id of the entry that became a turn."""
+        sql = """
+            SELECT entry FROM session_lines WHERE turn_id = ? AND session_id = ?
+            ORDER BY position DESC LIMIT 1
+        """
+        return self._db.one(sql, (turn, session))  # type: ignore[no-any-return]
 
     def has_turn(self, session: int, turn: int) -> bool:
         """Return whether a line of a session became a turn."""

@@ -1,0 +1,172 @@
+"""What is known of the session files that a thread keeps, and of the branches of each."""
+
+from __future__ import annotations
+
+from eventq.errors import LogicError
+from eventq.records import EntryInfo, SessionBranch, SessionDifference, SessionInfo
+from eventq.sessions import lines
+from eventq.sessions.forks import ENTRY, Forks
+from eventq.sessions.links import MESSAGE, string
+from eventq.sessions.reading import READERS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eventq.dag.contexts import Contexts
+    from eventq.output.store import OutputStore
+    from eventq.records import Turn
+    from eventq.sessions.links import Entry
+    from eventq.storage.rows import SessionRow
+
+    Which = int | str
+
+_PAGE = 500
+_EXCERPT = 80  # characters of an entry's text
+
+
+class Views:
+    """Reads the sessions of a thread; changes nothing."""
+
+    def __init__(self, contexts: Contexts, produced: OutputStore) -> None:
+        """Look at nothing yet."""
+        self._contexts = contexts
+        self._produced = produced
+        self._store = produced.database.sessions
+        self._forks = Forks(contexts, produced, lambda _: None)
+
+    def all(self) -> Iterator[SessionInfo]:
+        """Yield the sessions by name, but for those of subagents."""
+        after = ""
+        while page := self._store.newest(after, _PAGE):
+            for name in page:
+                yield self.info(name)
+            after = page[-1]
+
+    def info(self, name: str) -> SessionInfo:
+        """Return a session by its own name, or by that of one of its contexts.
+
+        Raises LogicError, UnknownContextError.
+        """
+        row = self._row(name)
+        beside = self._store.beside(row.name)
+        updated = self._store.updated_at(row.session)
+        return SessionInfo(
+            row.name, row.tool, row.generation, row.lines, row.size,
+            len(self._store.tips(row.name)), len(beside), row.place, updated,
+        )  # fmt: skip
+
+    def _row(self, name: Which) -> SessionRow:
+        row = self._store.find(name) if isinstance(name, str) else None
+        if row is None:
+            row = self._forks.source(self._contexts.get(name))
+        if row is None:
+            raise LogicError(f"context '{name}' is of no session", "see 'eventq session ls'")
+        return row
+
+    def title(self, name: Which) -> str | None:
+        """Return the title of a session: of the highest rank, the last one counts."""
+        row = self._row(name)
+        found = None
+        after = -1
+        while page := self._store.lines(row.session, after, _PAGE, without=MESSAGE):
+            for line in page:
+                payload = self._produced.blobs.get(line.digest) or b"{}"
+                entry = lines.parse(payload) if line.form != lines.RAW else {}
+                one = READERS[row.tool].title(entry)
+                if one is not None and (found is None or one.rank >= found.rank):
+                    found = one
+            after = page[-1].position
+        return found.text if found and found.text else None
+
+    def branches(self, name: Which) -> list[SessionBranch]:
+        """Return the branches of a session and of its subagents, the active one first."""
+        row = self._row(name)
+        found = []
+        for one in (row, *self._store.beside(row.name)):
+            tips = self._store.tips(one.name)
+            active = next((tip for tip in tips if tip.name == one.name), None)
+            for tip in sorted(tips, key=lambda tip: tip is not active):
+                head = self._contexts.head(tip.context)
+                shared = self._contexts.turns.common(head, active.turn) if active else 0
+                found.append(
+                    SessionBranch(
+                        tip.context, tip.name, one.name, self._id(one, head),
+                        self._contexts.turns.depth(head) + 1 if head else 0,
+                        None if tip is active else self._id(row, shared) or self._id(one, shared),
+                        one.started_by,
+                    )
+                )  # fmt: skip
+        return found
+
+    def _id(self, row: SessionRow, turn: int) -> str | None:
+        return self._store.entry_of(row.session, turn) if turn else None
+
+    def generations(self, name: Which) -> list[SessionInfo]:
+        """Return the generations of a session, the oldest first."""
+        row = self._row(name)
+        return [
+            SessionInfo(
+                one.name, one.tool, one.generation, one.lines, one.size, 0, 0, one.place,
+                self._store.updated_at(one.session),
+            )
+            for number in range(1, row.generation + 1)
+            if (one := self._store.find(row.name, number))
+        ]  # fmt: skip
+
+    def entry(self, turn: int) -> EntryInfo:
+        """Return what the entry of a turn is."""
+        return self._describe(self._contexts.turn(turn))
+
+    def _describe(self, turn: Turn) -> EntryInfo:
+        entry: Entry = {}
+        own = kind = text = None
+        if turn.type_id == ENTRY and turn.payload is not None:
+            try:
+                entry = lines.parse(turn.payload)
+            except (ValueError, RecursionError):
+                entry = {}
+            row = self._store.of_turn(turn.turn_id)
+            reader = READERS[row.tool if row else "plain"]
+            link = reader.link(entry) if isinstance(entry, dict) else None
+            own = link.id if link else None
+            message = entry.get("message") if isinstance(entry, dict) else None
+            kind = string(message, "role") or string(entry, "type")
+            text = reader.text(entry) if isinstance(entry, dict) else None
+        shown = None if text is None else " ".join(text[: 4 * _EXCERPT].split())[:_EXCERPT]
+        return EntryInfo(turn.turn_id, own, kind or turn.type_id or None, shown)
+
+    def entries(self, context: Which, warn: Callable[[str], object]) -> Iterator[bytes]:
+        """Yield the text of each entry of a branch, with its images, from the root to its end.
+
+        `warn` gets a sentence about turns that are no entries, and about blobs that are not here.
+        """
+        found = self._contexts.get(context)
+        others = 0
+        for turn in found.replay():
+            text = self._forks.text(turn, warn)
+            if text is None:
+                others += 1
+            else:
+                yield text + b"\n"
+        if others:
+            what = "1 turn is" if others == 1 else f"{others:,} turns are"
+            warn(f"{what} no entry of a session, and left out")
+
+    def diff(self, one: Which, other: Which) -> SessionDifference:
+        """Return what each of two branches has after the last entry that they share.
+
+        Raises LogicError when they share none, UnknownContextError.
+        """
+        mine, theirs = self._contexts.get(one), self._contexts.get(other)
+        found = mine.diff(theirs, payload=False)
+        if not found.ancestor:
+            raise LogicError(
+                f"'{one}' and '{other}' have no entry in common",
+                "give two branches of one session: see 'eventq session show NAME'",
+            )
+        return SessionDifference(
+            self.entry(found.ancestor),
+            tuple(self.entry(turn.turn_id) for turn in found.mine),
+            tuple(self.entry(turn.turn_id) for turn in found.theirs),
+        )

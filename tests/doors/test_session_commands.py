@@ -1,0 +1,136 @@
+"""Commands that read the sessions of a thread."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from eventq.records import SessionBranch, SessionInfo
+from tests.doors.support import objects, ok, raw_run, refused, run
+from tests.sessions.support import answers, call, entry, header, says
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGE = {"type": "image", "data": base64.b64encode(bytes(range(256)) * 8).decode()}
+PI = [
+    header(), entry("a1", None), {"type": "session_info", "id": "n1", "parentId": "a1", "name": "A title"},
+    entry("b1", "n1", message={"role": "assistant", "content": [{"type": "text", "text": "one\x1b[31m\ntwo"}, IMAGE]}),
+    entry("c1", "a1"), entry("c2", "c1"),
+]  # fmt: skip
+
+
+def spell(entries: list[Any]) -> bytes:
+    """Return a session file."""
+    return b"".join(json.dumps(one).encode() + b"\n" for one in entries)
+
+
+def noted(words: str, box: str) -> tuple[bytes, str]:
+    """Run a command, which must succeed; return its bytes and what it notes beside them."""
+    done = raw_run(*words.split(), "--thread", box)
+    assert done.returncode == 0
+    return done.stdout, done.stderr.decode()
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> str:
+    """Return a thread with two sessions, one of them with a subagent and two generations."""
+    (tmp_path / "t").mkdir()
+    with eventq.open(eventq.init(tmp_path / "box")) as thread:
+        (tmp_path / "p.jsonl").write_bytes(spell(PI))
+        thread.sessions.import_file(str(tmp_path / "p.jsonl"), name="p")
+        task = answers("y", "x", call("t1", "Task", prompt="go"))
+        for first in ("other", "hello"):
+            (tmp_path / "t.jsonl").write_bytes(spell([says("x", None, first), task]))
+            thread.sessions.import_file(str(tmp_path / "t.jsonl"), name="t")
+        (tmp_path / "t" / "subagents").mkdir()
+        side = says("s1", None, "go", isSidechain=True, agentId="k")
+        (tmp_path / "t" / "subagents" / "agent-k.jsonl").write_bytes(spell([side]))
+        thread.sessions.import_file(str(tmp_path / "t.jsonl"), name="t")
+        thread.contexts.create("main").append("x")
+    return str(tmp_path / "box")
+
+
+def test_sessions_are_listed(box: str, tmp_path: Path) -> None:
+    """One line each, without those of subagents; objects with all that is known."""
+    first, second = ok("session ls --thread", box).splitlines()
+    assert first.startswith("p  pi  6 lines  2 branches  20")
+    assert second.startswith("t  claude  2 lines  1 branch  1 subagent  generation 2  20")
+    made = objects("session ls --thread", box)
+    assert [list(one) for one in made] == [list(SessionInfo.__slots__)] * 2
+    assert (made[0]["file"], made[0]["size"]) == (str(tmp_path / "p.jsonl"), len(spell(PI)))
+
+
+def test_a_session_is_shown(box: str, tmp_path: Path) -> None:
+    """Its title, file, generations, and each branch with where it ends and leaves the active one."""
+    told = ok("session show p --thread", box).splitlines()
+    assert told[:5] == [
+        "Session: p", "Title: A title", "Tool: pi", f"File: {tmp_path}/p.jsonl",
+        f"Size: {len(spell(PI)):,} bytes, 6 lines",
+    ]  # fmt: skip
+    assert told[6:] == [
+        "* p  3 entries  ends at c2", "  p/b1  3 entries  ends at b1  leaves at a1",
+    ]  # fmt: skip
+    told = ok("session show t/agent-k --thread", box).splitlines()
+    assert told[0] == "Session: t/agent-k"
+    told = ok("session show t --thread", box).splitlines()
+    assert told[5].startswith("Generation 1: 2 lines  20")
+    assert told[7:] == [
+        "* t  2 entries  ends at y", "* t/agent-k  3 entries  ends at s1  started by y",
+    ]  # fmt: skip
+    (made,) = objects("session show p --thread", box)
+    assert (made["title"], len(made["generations"])) == ("A title", 1)
+    assert [list(one) for one in made["branches"]] == [list(SessionBranch.__slots__)] * 2
+
+
+def test_a_session_is_drawn(box: str) -> None:
+    """A line for each entry where branches part or end, its text on one line, and the contexts."""
+    assert ok("session show p --tree --thread", box).splitlines() == [
+        'a1  user  "hello"',
+        '├─ c2  user  "hello"  [1 p]',
+        '└─ b1  assistant  "one\\x1b[31m two"  [2 p/b1]',
+    ]
+    assert ok("session show t --tree --thread", box).splitlines() == [
+        'x  user  "hello"',
+        "└─ y  assistant  [3 t]",
+        '   └─ s1  user  "go"  [4 t/agent-k]',
+    ]
+    done = run("session show p --tree --json --thread", box)
+    assert (done.code, "--tree and --json exclude each other" in done.err) == (2, True)
+
+
+def test_a_branch_is_written(box: str) -> None:
+    """Its entries with their images, of forks too; turns that are no entries are noted."""
+    data, note = noted("session cat p/b1", box)
+    assert [json.loads(line) for line in data.splitlines()] == PI[1:4]
+    assert note == ""
+    with eventq.open(box) as thread:
+        thread.contexts.fork("p/b1", name="mine").append("a remark")
+    assert noted("session cat mine ", box) == (
+        data, "1 turn is no entry of a session, and left out\n"
+    )  # fmt: skip
+    assert noted("session cat main", box)[0] == b""
+
+
+def test_branches_are_compared(box: str) -> None:
+    """The last entry that both have, then those of one and of the other."""
+    assert ok("session diff p p/b1 --thread", box).splitlines() == [
+        '  a1  user  "hello"', '- c1  user  "hello"', '- c2  user  "hello"', "+ n1  session_info",
+        '+ b1  assistant  "one\\x1b[31m two"',
+    ]  # fmt: skip
+    (made,) = objects("session diff p p/b1 --thread", box)
+    assert [one["entry"] for one in (made["shared"], *made["mine"])] == ["a1", "c1", "c2"]
+    assert ok("session diff p p --thread", box).splitlines() == ['  c2  user  "hello"']
+    refused(1, "'p' and 't' have no entry in common", run("session diff p t --thread", box))
+
+
+def test_what_is_no_session(box: str) -> None:
+    """Other contexts, and none, are errors that name the command to look at."""
+    for word in ("show main", "show main --tree"):
+        refused(1, "context 'main' is of no session", run(f"session {word} --thread", box))
+    for word in ("show nobody", "cat nobody", "diff nobody p"):
+        refused(1, "there is no context 'nobody'", run(f"session {word} --thread", box))
