@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 import apsw
+from blake3 import blake3
 
 import eventq
 from bench.machine import eventq as command
@@ -19,6 +20,7 @@ from bench.machine import watch_process
 from bench.report import Row, Sample, alone, versus
 from eventq.output.sink import OutputSink
 from eventq.sessions.lines import pack, split, unpack
+from eventq.zstd import ZstdCompressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +37,7 @@ def run(plan: Plan) -> Iterator[Row]:
     yield from _capture(plan)
     yield from _sink(plan)
     yield from _session(plan)
+    yield from _growing(plan)
     yield from _lines(plan)
 
 
@@ -218,9 +221,76 @@ def _session(plan: Plan) -> Iterator[Row]:
         least=150,
     )
     imports, exports = zip(*files["file"], strict=True)
-    yield alone(f"import the file of {what}", Sample(imports, "MB/s"))
+    yield alone(f"import the file of {what}", Sample(imports, "MB/s"), least=150)
     yield alone(f"export {what}, the same bytes", Sample(exports, "MB/s"))
     plan.clear()
+
+
+def _growing(plan: Plan) -> Iterator[Row]:
+    """Measure the import of text, at once and as it grows, beside what is done at least."""
+    lines = [*_chain(plan.size(40 * MB, 4 * MB))]
+    size = sum(map(len, lines))
+    found = plan.take({
+        "bare": lambda: _rate(lambda: _bare(plan, lines), size),
+        "once": lambda: _rate(lambda: _stages(plan, lines, 1), size),
+        "grown": lambda: _rate(lambda: _stages(plan, lines, 20), size),
+    })  # fmt: skip
+    what = f"import a session of {size / MB:.0f} MB in entries of 1 to 4 kB of text"
+    once = Sample(found["once"], "MB/s")
+    yield alone(what, once, least=40)
+    note = " (parse, hash, compress and insert each line)"
+    yield versus(f"{what}, against the bare steps", once, Sample(found["bare"], "MB/s"), note=note)
+    yield versus(
+        f"{what}, once against 20 stages as it grows", once, Sample(found["grown"], "MB/s"),
+        most=1.2,
+    )  # fmt: skip
+    plan.clear()
+
+
+def _chain(size: int) -> Iterator[bytes]:
+    yield b'{"type":"session","version":3,"id":"bench","cwd":"/bench"}\n'
+    for number, text in enumerate(_texts(size)):
+        role = "user" if number % 10 == 0 else "assistant" if number % 2 else "toolResult"
+        message = {"role": role, "content": [{"type": "text", "text": text}]}
+        above = f"{number - 1:08x}" if number else None
+        entry = {"type": "message", "id": f"{number:08x}", "parentId": above, "message": message}
+        yield json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _stages(plan: Plan, lines: list[bytes], count: int) -> None:
+    folder = plan.place("growing")
+    os.mkdir(folder)
+    path = os.path.join(folder, "session.jsonl")
+    with eventq.open(os.path.join(folder, "thread"), create=True) as thread:
+        written = 0
+        for stage in range(1, count + 1):
+            end = len(lines) * stage // count
+            with open(path, "ab") as file:
+                file.writelines(lines[written:end])
+            written = end
+            thread.sessions.import_file(path)
+        assert thread.contexts.get("bench").info().head_depth == len(lines) - 2
+    shutil.rmtree(folder)
+
+
+def _bare(plan: Plan, lines: list[bytes]) -> None:
+    folder = plan.place("bare")
+    os.mkdir(folder)
+    connection = apsw.Connection(os.path.join(folder, "bare.db"))
+    connection.execute(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+        "CREATE TABLE lines (id INTEGER PRIMARY KEY, hash BLOB UNIQUE, bytes BLOB)"
+    ).fetchall()
+    compress = ZstdCompressor(level=1).compress
+    for start in range(0, len(lines), 1_500):
+        rows = []
+        for line in lines[start : start + 1_500]:
+            json.loads(line)
+            rows.append((blake3(line).digest(), compress(line)))
+        with connection:
+            connection.executemany("INSERT INTO lines (hash, bytes) VALUES (?, ?)", rows)
+    connection.close()
+    shutil.rmtree(folder)
 
 
 def _lines(plan: Plan) -> Iterator[Row]:

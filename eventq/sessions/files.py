@@ -59,6 +59,7 @@ NO_NEWLINE = 1  # flag of the turn of a last line that has not ended
 _BEGIN_BYTES = 4 << 20  # in which the first entry has to be
 _BEGIN_LINES = 500
 _ENDING = ".jsonl"
+_ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 _FIRST = 20  # entries by which a reader is chosen
 _SHORT = 100  # lines of a file that may have had fewer when that was done
 _BLOCK = 1 << 20
@@ -200,15 +201,15 @@ class Sessions:
         folder the file stands.
         """
         hasher = blake3()
-        place = os.path.realpath(path)
+        place = os.path.realpath(path) if os.path.isfile(path) else None  # not of a pipe
         row = self._store.find(name)
         if row is None:
             file.seek(0)
             self._check_older(file, name)
         elif self._goes_on(row, file, hasher):
-            row = row._replace(place=place)
+            row = row._replace(place=place or row.place)
             return self._recognised(row, file, path, hasher) if owner is None else (row, hasher)
-        elif row.place is not None and owner is None and not _is_beside(row.place, place):
+        elif row.place and place and owner is None and not _is_beside(row.place, place):
             raise ConflictError(
                 f"session '{row.name}' is another one here: its file was '{row.place}'",
                 "import this one --as another name", 0,
@@ -242,7 +243,7 @@ class Sessions:
         last = self._store.lines(row.session, row.lines - 2, 1) if row.lines else []
         if not last or last[0].after.endswith(b"\n") or last[0].form == lines.RAW:
             return True
-        unfinished = bytes_of(self._produced, last[0], _ignore)
+        unfinished = b"".join(bytes_of(self._produced, last, _ignore))
         return file.read(len(unfinished)) == unfinished
 
     def _check_older(self, file: BinaryIO, name: str) -> None:
@@ -470,7 +471,7 @@ class Sessions:
     def _lines(self, row: SessionRow, warn: Warn) -> Iterator[bytes]:
         after = -1
         while page := self._store.lines(row.session, after, _PAGE):
-            yield from (bytes_of(self._produced, line, warn) for line in page)
+            yield from bytes_of(self._produced, page, warn)
             after = page[-1].position
 
     def _older_lines(self, context: Context, warn: Warn) -> Iterator[bytes]:
@@ -592,6 +593,9 @@ def _first_entries(file: BinaryIO, path: str, most: int) -> list[dict[str, Any]]
             break
     if found:
         return found
+    file.seek(0)
+    if file.read(len(_ZSTD)) == _ZSTD:
+        raise InputError(f"'{path}' is compressed", f"unpack it before: zstd -d '{path}'")
     why = f"none of its first {count} lines is a JSON object" if count else "it is empty"
     why = "its first line is no JSON object" if count == 1 else why
     raise InputError(
@@ -623,7 +627,8 @@ def _raw_note(why: str, found: list[int]) -> str:
 def _name_of(found: list[dict[str, Any]], path: str) -> str:
     """Return the name of a session: the id in its header, or that of the file."""
     told = next((one["id"] for one in found[:2] if one.get("type") == "session" and "id" in one), 0)
-    name = told if isinstance(told, str) and told else os.path.splitext(os.path.basename(path))[0]
+    stem = os.path.splitext(os.path.basename(path))[0]
+    name = told if isinstance(told, str) and told else stem
     name = "".join(c if c.isprintable() else "_" for c in name)[:_NAME]
     return f"session-{name}" if not name or (name.isascii() and name.isdigit()) else name
 

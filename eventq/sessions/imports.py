@@ -159,8 +159,8 @@ class Import:
 
     def _unfinished(self) -> bytes:
         """Return the last line."""
-        (last,) = self._store.lines(self._row.session, self._row.lines - 2, 1)
-        return bytes_of(self._produced, last, lambda _: None)
+        last = self._store.lines(self._row.session, self._row.lines - 2, 1)
+        return b"".join(bytes_of(self._produced, last, lambda _: None))
 
     def _store_lines(
         self, batch: list[bytes], rows: list[lines.Line], hasher: Any, begin: Callable[[], object]
@@ -393,10 +393,28 @@ class Import:
         return self._contexts.turn(head, payload=False).type_id in OF_LINES
 
 
-def bytes_of(produced: OutputStore, line: StoredLine, warn: Callable[[str], object]) -> bytes:
-    """Return the bytes that a line was read from."""
-    payload = produced.blobs.get(line.digest) or b""
-    return line.before + lines.unpack(line.form, payload, produced.get, warn) + line.after
+def bytes_of(
+    produced: OutputStore, page: Iterable[StoredLine], warn: Callable[[str], object]
+) -> Iterator[bytes]:
+    """Yield the bytes that lines were read from; the payloads of short ones are read together."""
+    for group in _grouped(page):
+        payloads = produced.blobs.get_many([line.digest for line in group])
+        for line in group:
+            text = lines.unpack(line.form, payloads.get(line.digest, b""), produced.get, warn)
+            yield line.before + text + line.after
+
+
+def _grouped(page: Iterable[StoredLine]) -> Iterator[list[StoredLine]]:
+    group: list[StoredLine] = []
+    size = 0
+    for line in page:
+        if group and size + line.size > _BATCH_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(line)
+        size += line.size
+    if group:
+        yield group
 
 
 def _link(row: LineLink) -> Link | None:

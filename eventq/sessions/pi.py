@@ -48,7 +48,7 @@ class Pi(Plain):
         kind = _kind(entry)
         if not (own := string(entry, "id")):
             return Link(None, None, kind | FOLLOWS)
-        leaf = string(entry, "type") == "leaf"
+        leaf = entry.get("type") == "leaf"
         return Link(own, string(entry, "targetId" if leaf else "parentId"), kind)
 
     def session_id(self, entry: Entry) -> str | None:
@@ -97,16 +97,15 @@ class Pi(Plain):
 
 def _kind(entry: Entry) -> int:
     """Return the flags of an entry."""
-    message = mapping(entry, "message")
-    role = string(message, "role")
     kind = MESSAGE if string(entry, "type") in _TOLD else 0
+    message = mapping(entry, "message")
+    role = message.get("role")
     if role == "toolResult":
-        kind |= RESULT
-    if role == "assistant" and any(
-        string(one, "type") == "toolCall" for one in objects(message, "content")
-    ):
-        kind |= CALLS
-    return kind
+        return kind | RESULT
+    calls = role == "assistant" and any(
+        one.get("type") == "toolCall" for one in objects(message, "content")
+    )
+    return kind | CALLS if calls else kind
 
 
 def _labels(entries: Iterable[Entry], known: set[str | None]) -> list[Entry]:

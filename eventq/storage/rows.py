@@ -284,6 +284,7 @@ class StoredLine(NamedTuple):
     after: bytes
     digest: bytes
     turn: int | None
+    size: int  # of the blob
 
 
 # Position, whether it is a node, ids of entry and parent, kind, response, agent, turn and that of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ import eventq
 from eventq.errors import ConflictError, InputError, LogicError
 from eventq.sessions import imports, tree
 from eventq.sessions.omp import slot
+from eventq.zstd import ZstdCompressor
 from tests.sessions.support import (
     SESSION,
     answers,
@@ -428,6 +430,28 @@ def test_a_file_that_was_moved_is_the_same(thread: eventq.Thread) -> None:
     made = load(thread, *entries, folder="moved")
     assert (made.generation, made.added) == (1, 1)
     assert load(thread, *entries[:1], entry("x", None), folder="moved").generation == 2
+
+
+def test_a_file_that_is_compressed(thread: eventq.Thread, tmp_path: Path) -> None:
+    """It is refused, with what to do."""
+    path = tmp_path / "one.jsonl.zst"
+    path.write_bytes(ZstdCompressor().compress(spell(says("u", None))))
+    with pytest.raises(InputError, match="is compressed - unpack it before: zstd -d"):
+        thread.sessions.import_file(str(path))
+
+
+def test_a_session_through_a_pipe(thread: eventq.Thread, tmp_path: Path) -> None:
+    """It is what a file is, wherever the pipe stands; what it continues may be a file."""
+    entries = [header(), entry("a", None), entry("b", "a")]
+    load(thread, *entries[:2])
+    for name, data in (("one", spell(*entries)), ("two", spell(entries[0], entry("x", None)))):
+        pipe = tmp_path / name
+        os.mkfifo(pipe)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(pipe.write_bytes, data)
+            thread.sessions.import_file(str(pipe), name="s")
+        assert export(thread) == data
+    assert shown(thread) == {"s": "x"}
 
 
 def test_two_files_of_one_session(thread: eventq.Thread) -> None:

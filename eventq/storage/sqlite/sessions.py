@@ -178,7 +178,7 @@ class Sessions:
     def lines(self, session: int, after: int, limit: int, *, without: int = 0) -> list[StoredLine]:
         """Return the next lines, by position; -1 begins. None has a flag of its kind `without`."""
         sql = """
-            SELECT position, form, before, after, hash, turn_id
+            SELECT position, form, before, after, hash, turn_id, raw_len
             FROM session_lines JOIN blobs USING (blob_id)
             WHERE session_id = ? AND position > ? AND kind & ? = 0 ORDER BY position LIMIT ?
         """
