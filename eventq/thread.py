@@ -843,7 +843,7 @@ class Thread:
 
     @property
     def sessions(self) -> Sessions:
-        """Session files of coding agents as contexts: `import_file`, `export`, `lines`."""
+        """Session files of coding agents: `import_file`, `lines`, `fork`, `views` and more."""
         from eventq.sessions.files import Sessions
 
         return Sessions(self.contexts, self.produced, self.path)
