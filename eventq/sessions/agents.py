@@ -9,7 +9,7 @@ import posixpath
 from eventq import system
 from eventq.sessions.imports import LONG, free_name
 from eventq.sessions.links import Start
-from eventq.sessions.reading import READERS
+from eventq.sessions.reading import reader_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Agents:
         self._folder = folder
         self._read_spawns = spawns
         self._first = first
-        self._reader = READERS[owner.tool]
+        self._reader = reader_named(owner.tool)
         self._found: dict[str, Beside] = {}
         self._by_id: dict[str | None, str] = {}
         self._starts: dict[str | None, Start] = {}

@@ -36,7 +36,7 @@ from eventq.sessions import lines
 from eventq.sessions.agents import Agent, Agents
 from eventq.sessions.forks import Forks, anew, of_context
 from eventq.sessions.imports import OF_LINES, Import, Read, bytes_of, read_lines
-from eventq.sessions.reading import READERS, reader_of
+from eventq.sessions.reading import reader_named, reader_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ class Sessions:
                 f"context '{context}' is of no session", "see 'eventq session ls' for their names"
             )
         turn = forks.turn_at(row, found.head_id(), at)
-        reader = READERS[row.tool]
+        reader = reader_named(row.tool)
         new = anew(row, out, title=title, cwd=cwd)
         path = os.path.join(out, reader.file_name(new)) if os.path.isdir(out) else out
         if os.path.lexists(path):
@@ -397,8 +397,8 @@ class Sessions:
             return {}
         os.makedirs(folder, exist_ok=True)
         left = set()
-        if forked and row is not None and not READERS[row.tool].forks_agents:
-            kinds = READERS[row.tool].folder
+        if forked and row is not None and not reader_named(row.tool).forks_agents:
+            kinds = reader_named(row.tool).folder
             paths = (file.path for file in folders.files_of(produced))
             left = {one for one in paths if kinds(one).kind == "sidecar"} | agents.keys()
             agents = {}

@@ -14,7 +14,7 @@ from eventq.errors import ConflictError, InputError, LogicError
 from eventq.output.spelling import ASCII, parse, spell
 from eventq.sessions import lines
 from eventq.sessions.links import MESSAGE, NewSession
-from eventq.sessions.reading import READERS, reader_of
+from eventq.sessions.reading import reader_named, reader_of
 from eventq.system import stamp
 
 TYPE_CHECKING = False
@@ -93,7 +93,7 @@ class Forks:
 
     def lines(self, row: SessionRow, turn: int, new: NewSession) -> Iterator[bytes]:
         """Yield the lines of a new file that goes on from a turn; none if nothing is left of it."""
-        reader = READERS[row.tool]
+        reader = reader_named(row.tool)
         path = self._path(row, reader, turn)
         for entry in reader.fork(path, self._carried(row, reader), new):
             yield spelled(entry)

@@ -16,7 +16,7 @@ from eventq.errors import ConflictError, TooLargeError, UnknownBlobError
 from eventq.event import REF
 from eventq.sessions import lines, tree
 from eventq.sessions.links import CALLS, RESULT, Link
-from eventq.sessions.reading import READERS
+from eventq.sessions.reading import reader_named
 from eventq.storage.rows import GoneError, NewLine
 
 TYPE_CHECKING = False
@@ -129,7 +129,7 @@ class Import:
         self._database = produced.database
         self._store = produced.database.sessions
         self._row = row
-        self._reader: Plain = READERS[row.tool]
+        self._reader: Plain = reader_named(row.tool)
         self._fetch = fetch
         self._base = base
         self.new_blobs = 0  # that were stored of images

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 READERS: dict[str, Plain] = {one.name: one for one in (Claude(), OhMyPi(), Pi(), Plain())}
 
 
+def reader_named(tool: str) -> Plain:
+    """Return the reader of a tool; the plain one for a tool that only a newer eventq knows."""
+    return READERS.get(tool) or READERS["plain"]
+
+
 def reader_of(first: Sequence[Entry]) -> Plain:
     """Return the reader of a file that begins with these entries."""
     for entry in first:

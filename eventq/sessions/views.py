@@ -7,7 +7,7 @@ from eventq.records import EntryInfo, SessionBranch, SessionDifference, SessionI
 from eventq.sessions import lines
 from eventq.sessions.forks import ENTRY, Forks
 from eventq.sessions.links import MESSAGE, string
-from eventq.sessions.reading import READERS
+from eventq.sessions.reading import reader_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Views:
             for line in page:
                 payload = self._produced.blobs.get(line.digest) or b"{}"
                 entry = lines.parse(payload) if line.form != lines.RAW else {}
-                one = READERS[row.tool].title(entry)
+                one = reader_named(row.tool).title(entry)
                 if one is not None and (found is None or one.rank >= found.rank):
                     found = one
             after = page[-1].position
@@ -127,7 +127,7 @@ class Views:
             except (ValueError, RecursionError):
                 entry = {}
             row = self._store.of_turn(turn.turn_id)
-            reader = READERS[row.tool if row else "plain"]
+            reader = reader_named(row.tool if row else "")
             link = reader.link(entry) if isinstance(entry, dict) else None
             own = link.id if link else None
             message = entry.get("message") if isinstance(entry, dict) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventq.blobs import digest_of
+from eventq.dag.contexts import is_context_name
 from eventq.storage.copied import LineCopy, SessionCopy
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ LINE: dict[str, type] = {
     "is_node": int, "kind": int, "at_turn": int,
 }  # fmt: skip
 TIP: dict[str, type] = {"tip": int, "session": int}
+_MOST = 1 << 31
 _TEXTS = ("entry", "parent", "response", "agent")
 
 
@@ -42,8 +44,10 @@ class SessionImport:
         """Take a session."""
         digest = digest_of(line["digest"])
         beside = [line.get(name) for name in ("owner", "path", "started_by")]
-        sound = line["generation"] >= 1 and 0 <= line["size"] < 1 << 63
-        if not sound or not all(text is None or isinstance(text, str) for text in beside):
+        sound = 1 <= line["generation"] < _MOST and 0 <= line["size"] < 1 << 63
+        if not sound or not is_context_name(line["session_name"]):
+            return False
+        if not all(map(_is_text, (line["tool"], *beside))):
             return False
         self._sessions[line["session"]] = SessionCopy(
             line["session"], line["session_name"], line["generation"], line["tool"], line["size"],
@@ -55,9 +59,11 @@ class SessionImport:
         """Take a line of a session."""
         texts = [line.get(name) for name in _TEXTS]
         turn = self._turns.here(line["at_turn"])
-        found = self._lines.setdefault(line["session"], [])
-        sound = all(text is None or isinstance(text, str) for text in texts)
-        if not sound or turn is None or line["line"] != len(found) or line["form"] not in (0, 1, 2):
+        found = self._lines.get(line["session"], [])
+        if line["session"] not in self._sessions or not all(map(_is_text, texts)):
+            return False
+        small = 0 <= line["kind"] < _MOST and line["is_node"] in (0, 1)
+        if not small or turn is None or line["line"] != len(found) or line["form"] not in (0, 1, 2):
             return False
         digest = digest_of(line["blob"])
         self._blobs.size_of(digest)  # it must be here
@@ -67,13 +73,13 @@ class SessionImport:
             line["session"], line["line"], digest, line["form"], before, after, line["is_node"],
             entry, parent, line["kind"], response, agent, turn,
         )  # fmt: skip
-        found.append(new)
+        self._lines.setdefault(line["session"], found).append(new)
         return True
 
     def tip(self, line: Line) -> bool:
         """Take the tip of a branch."""
         self._tips.append((line["tip"], line["session"]))
-        return True
+        return line["session"] in self._sessions
 
     def run(self) -> None:
         """Store the sessions that are not here, and the tips of all."""
@@ -108,3 +114,14 @@ class SessionImport:
             == (new.digest, new.form, new.before, new.after)
             for one, new in zip(mine, lines, strict=False)
         )
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a text that can be stored, or None."""
+    if not isinstance(value, str):
+        return value is None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
