@@ -12,13 +12,23 @@ from eventq.errors import LogicError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import TypedDict
 
     from eventq.records import ContextInfo, EntryInfo, SessionBranch, SessionInfo
     from eventq.thread import Thread
 
+    class New(TypedDict):
+        """What a new session has instead of what its source has."""
+
+        title: str | None
+        cwd: str | None
+
 
 def ls(thread: Thread, *, json: bool) -> None:
-    """List the session files that a thread keeps, but for those of subagents."""
+    """List the session files that a thread keeps.
+
+    Those of subagents are shown with the session that they belong to.
+    """
     render.show_all(thread.sessions.views.all(), render.fields, _line, json=json)
 
 
@@ -33,7 +43,7 @@ def _line(one: SessionInfo) -> str:
 
 
 def show_one(thread: Thread, *, name: str, tree: bool, json: bool) -> None:
-    """Show a session: its file, generations, branches and subagents, or draw how it branches.
+    """Show a session's file, generations, branches and subagents.
 
     NAME is the session's, or a context of it. In the list, * is where a session goes on.
     """
@@ -95,13 +105,13 @@ def _entry(one: EntryInfo) -> str:
 
 
 def cat(thread: Thread, *, context: int | str) -> None:
-    """Write the entries of a branch as JSON lines, with their images, from the root to its end."""
+    """Write the entries of a branch as JSON lines. Their images are in them."""
     for line in thread.sessions.views.entries(context, show.note):
         show.out(line)
 
 
 def diff(thread: Thread, *, one: int | str, other: int | str, json: bool) -> None:
-    """Show what each of two branches has after the last entry that they share."""
+    """Show where two branches part. Their last common entry comes first."""
     found = thread.sessions.views.diff(one, other)
     if json:
         show.dump({
@@ -185,14 +195,15 @@ def fork(
     context: int | str,
     at: str | None,
     out: str,
-    new: dict[str, str | None],
+    new: New,
     blobs: str | None,
     json: bool,
 ) -> None:
-    """Write a new session file that goes on from an entry, for the agent to resume from.
+    """Write a new session file that goes on from an entry.
 
-    It is what the agent itself would write: under a new id, with the folder beside it. OUT is a new
-    file, or a folder, where it gets the agent's own name. What is stored stays as it is.
+    It is what the agent itself would write, to resume from: under a new id, with the folder beside
+    it. OUT is a new file, or a folder, where it gets the agent's own name. What is stored stays as
+    it is.
     """
     made = thread.sessions.fork(context, out, at=at, blobs=blobs, **new)
     if json:

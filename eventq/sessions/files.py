@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -35,7 +36,7 @@ from eventq.records import SessionForked, SessionImported
 from eventq.sessions import lines
 from eventq.sessions.agents import Agent, Agents
 from eventq.sessions.forks import Forks, anew, of_context
-from eventq.sessions.imports import OF_LINES, Import, Read, bytes_of, read_lines
+from eventq.sessions.imports import OF_LINES, Import, OvertakenError, Read, bytes_of, read_lines
 from eventq.sessions.reading import reader_named, reader_of
 
 TYPE_CHECKING = False
@@ -64,6 +65,7 @@ _FIRST = 20  # entries by which a reader is chosen
 _SHORT = 100  # lines of a file that may have had fewer when that was done
 _BLOCK = 1 << 20
 _PAGE = 500
+_TRIES = 50  # after others who import the same session at the same time
 _FOREIGN = re.compile(rb'"(%s[0-9a-f]{64})"' % SHA256.encode())
 _REF = REF.encode()
 _FULL = entries.FULL.encode()
@@ -144,8 +146,7 @@ class Sessions:
     def _import(self, file: BinaryIO, path: str, name: str, folder: str | None) -> SessionImported:
         notes: list[str] = []
         fetch = _Fetch(self._produced, folder, notes)
-        row, hasher = self._generation(file, path, name)
-        taken = self._take(file, row, hasher, fetch)
+        row, taken = self._again_and_again(file, path, name, fetch)
         notes += taken.notes
         if row.generation > 1 and not row.lines:
             notes.append(
@@ -156,6 +157,24 @@ class Sessions:
             taken.context, taken.read.lines, taken.read.new, taken.blobs + fetch.new, tuple(notes),
             sum(map(len, taken.read.raw.values())), count, agents, row.generation,
         )  # fmt: skip
+
+    def _again_and_again(
+        self, file: BinaryIO, path: str, name: str, fetch: _Fetch, beside: _Beside | None = None
+    ) -> tuple[SessionRow, _Taken]:
+        """Store what a file has grown by; go on after somebody else who does that, too."""
+        for _ in range(_TRIES):
+            with suppress(OvertakenError):
+                return self._once(file, path, name, fetch, beside)
+        return self._once(file, path, name, fetch, beside)
+
+    def _once(
+        self, file: BinaryIO, path: str, name: str, fetch: _Fetch, beside: _Beside | None
+    ) -> tuple[SessionRow, _Taken]:
+        owner = beside.owner if beside else None
+        row, hasher = self._generation(file, path, name, owner)
+        base = self._base_of(row, beside) if beside else 0
+        scope = beside.scope if beside else None
+        return row, self._take(file, row, hasher, fetch, base, scope)
 
     def _take(
         self,
@@ -215,7 +234,11 @@ class Sessions:
                 "import this one --as another name", 0,
             )  # fmt: skip
         tool = owner.tool if owner else reader_of(_first_entries(file, path, _FIRST)).name
-        return self._store.create(name, tool, place, blake3().digest()), blake3()
+        number = row.generation + 1 if row else 1
+        made = self._store.create(name, number, tool, place, blake3().digest())
+        if made is None:
+            raise OvertakenError(name)
+        return made, blake3()
 
     def _recognised(
         self, row: SessionRow, file: BinaryIO, path: str, hasher: Any
@@ -305,16 +328,22 @@ class Sessions:
         self, owner: SessionRow, scope: int, agent: Agent, place: str, fetch: _Fetch
     ) -> _Taken:
         with system.open_regular(place, follow=False) as file:
-            row, hasher = self._generation(file, place, agent.name, owner)
-            self._store.keep_beside(row.session, owner.name, agent.path, agent.started_by)
-            parent = self._store.find(agent.parent)
-            base = None
-            if parent is not None and agent.started_by is not None:
-                base = self._store.turn_of(parent.session, agent.started_by)
-            found = self._take(file, row, hasher, fetch, base or 0, scope)
+            beside = _Beside(owner, scope, agent)
+            _, found = self._again_and_again(file, place, agent.name, fetch, beside)
         for note in found.notes:
             fetch.note(f"{agent.path}: {note}")
         return found
+
+    def _base_of(self, row: SessionRow, beside: _Beside) -> int:
+        """Return the turn that a subagent hangs under, 0 for none; note whose it is."""
+        agent = beside.agent
+        known = (beside.owner.name, agent.path, agent.started_by)
+        if (row.owner, row.path, row.started_by) != known:
+            self._store.keep_beside(row.session, *known)
+        parent = self._store.find(agent.parent)
+        if parent is None or agent.started_by is None:
+            return 0
+        return self._store.turn_of(parent.session, agent.started_by) or 0
 
     def _spawns(self, name: str) -> tuple[list[str | None], Spawns]:
         row = self._store.find(name)
@@ -512,6 +541,14 @@ class Written:
             if SHA256.encode() in line:
                 self.refs.update(found.decode() for found in _FOREIGN.findall(line))
             yield line
+
+
+class _Beside(NamedTuple):
+    """Whose session a subagent's is, and the scope of all."""
+
+    owner: SessionRow
+    scope: int
+    agent: Agent
 
 
 class _Taken(NamedTuple):

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, count
 from typing import Generic, NamedTuple, TypeVar
 
-from eventq.errors import ConflictError, TooLargeError, UnknownBlobError
+from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownTurnError
 from eventq.event import REF
 from eventq.sessions import lines, tree
 from eventq.sessions.links import CALLS, RESULT, Link
@@ -41,6 +41,15 @@ _NO_LINK = Link(None)
 _MISSING = 1_000  # parents that no line has, with which a file is built anew each time
 _SHORT = 8  # characters of an entry's id in the name of its branch
 LONG = 36  # if that is taken, and of the id of a subagent
+
+
+class OvertakenError(ConflictError):
+    """Somebody else has imported the same session meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        """Name the session."""
+        what = f"somebody else imports '{name}' at the same time, again and again"
+        super().__init__(what, "import it when they have finished", 0)
 
 
 class Read(NamedTuple):
@@ -182,10 +191,7 @@ class Import:
                 if last_try:
                     raise
         if found is None:
-            raise ConflictError(
-                f"somebody else imports '{self._row.name}' at the same time",
-                "import again: what is here already is found again", 0,
-            )  # fmt: skip
+            raise OvertakenError(self._row.name)
         self._row, new = found
         self.new_blobs += new
 
@@ -249,8 +255,11 @@ class Import:
         known = self._row.generation > 1 or any(turns)
         for n in range(0, len(todo), _PLACED):
             nodes = todo[n : n + _PLACED]
-            with self._database.write(relaxed=True):
-                made = self._store.place(self._row.session, nodes, base=self._base, known=known)
+            try:
+                with self._database.write(relaxed=True):
+                    made = self._store.place(self._row.session, nodes, base=self._base, known=known)
+            except UnknownTurnError as error:
+                raise OvertakenError(self._row.name) from error
             for (position, _, _), turn in zip(nodes, made, strict=True):
                 turns[position - part.first] = turn
         return part._replace(turns=turns)
@@ -327,6 +336,9 @@ class Import:
         has left it only. Raises ConflictError.
         """
         with self._database.write():
+            now = self._store.find(self._row.name)
+            if now is None or now[0] != self._row[0] or now.lines != self._row.lines:
+                raise OvertakenError(self._row.name)  # it may have other tips by now
             was = {one.context: one for one in self._store.tips(self._row.name)}
             kept = {context: one for context, one in was.items() if self._is_before(one, part)}
             taken = {one.name for one in kept.values()}

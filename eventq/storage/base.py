@@ -779,8 +779,10 @@ class Sessions(Protocol):
     def beside(self, owner: str) -> list[SessionRow]:
         """Return the sessions of the subagents in the folder of a session, the newest of each."""
 
-    def create(self, name: str, tool: str, place: str | None, digest: bytes) -> SessionRow:
-        """Store the next generation of a session, without lines."""
+    def create(
+        self, name: str, generation: int, tool: str, place: str | None, digest: bytes
+    ) -> SessionRow | None:
+        """Store a generation of a session, without lines; None if it is there."""
 
     def begin_again(self, session: int, tool: str, digest: bytes) -> None:
         """Forget how far a session was read, and with which reader; its lines stay until then.
@@ -837,7 +839,8 @@ class Sessions(Protocol):
 
         A line below none, -1, is put under the turn `base`, 0 for none. Return the turns. A line
         that has another turn than the one given keeps it: somebody else was quicker. With `known`,
-        a turn that is there with this parent and payload is taken.
+        a turn that is there with this parent and payload is taken. Raises UnknownTurnError for a
+        line that is not there, or has none above it.
         """
 
     def restore(self, new: SessionCopy, lines: Sequence[LineCopy], over: int | None) -> int:

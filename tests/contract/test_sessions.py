@@ -804,28 +804,62 @@ def test_a_context_of_the_name(thread: eventq.Thread) -> None:
         load(thread, lines(HEADER), "mine")
 
 
+@pytest.mark.parametrize("where", ["_prepared", "place", "show"])
 def test_somebody_imports_at_the_same_time(
-    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """A concurrent import of the same session makes one fail; importing again goes on."""
+    """An import goes on after a concurrent one of the same session, which may be further."""
     monkeypatch.setattr(imports, "_BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
-    path = write(os.path.dirname(thread.path), lines(*entries))
-    real = imports.Import._prepared
+    path = write(os.path.dirname(thread.path), lines(*entries[:5]))
+    real = getattr(imports.Import, where)
+    calls: list[int] = []
 
-    def disturbed(self: imports.Import, rows: Any) -> Any:
-        if self._row.lines:
-            monkeypatch.setattr(imports.Import, "_prepared", real)
+    def disturbed(self: imports.Import, *given: Any) -> Any:
+        calls.append(self._row.lines)
+        if len(calls) == (2 if where == "_prepared" else 1):
+            write(os.path.dirname(thread.path), lines(*entries))
             with eventq.open(thread.path) as other:
                 other.sessions.import_file(path)
-        return real(self, rows)
+        return real(self, *given)
 
-    monkeypatch.setattr(imports.Import, "_prepared", disturbed)
-    with pytest.raises(ConflictError, match="somebody else imports 'abc'"):
-        thread.sessions.import_file(path)
-    assert thread.sessions.import_file(path).added == 0
+    monkeypatch.setattr(imports.Import, where, disturbed)
+    thread.sessions.import_file(path)
     assert export(thread, "abc") == lines(*entries)
     assert len(turns(thread, "abc")) == 5
+    assert thread.database.run("SELECT count(*) FROM turns") == [(5,)]
+    assert len(calls) > 2
+
+
+def test_somebody_begins_a_session_at_the_same_time(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two first imports of a session are one, and make no generation."""
+    entries = [HEADER, says("a")]
+    path = write(os.path.dirname(thread.path), lines(*entries))
+    real = Sessions.create
+    calls: list[str] = []
+
+    def disturbed(self: Sessions, name: str, *given: Any) -> Any:
+        calls.append(name)
+        if len(calls) == 1:
+            with eventq.open(thread.path) as other:
+                other.sessions.import_file(path)
+        return real(self, name, *given)
+
+    monkeypatch.setattr(Sessions, "create", disturbed)
+    assert thread.sessions.import_file(path).generation == 1
+    assert len(thread.database.sessions.page(0, 9)) == 1
+
+
+def test_somebody_imports_again_and_again(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import that others overtake each time gives up, and says so."""
+    monkeypatch.setattr(sessions, "_TRIES", 3)
+    monkeypatch.setattr(Sessions, "grow", lambda *_: None)
+    with pytest.raises(ConflictError, match="somebody else imports 'abc'"):
+        load(thread, lines(HEADER))
 
 
 def test_a_batch_is_one_change(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:

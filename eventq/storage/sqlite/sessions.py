@@ -97,19 +97,20 @@ class Sessions:
         rows = self._run(sql, (owner,)) if self._db.has_sessions() else ()
         return [found for number, name in rows if (found := self.find(name, number))]
 
-    def create(self, name: str, tool: str, place: str | None, digest: bytes) -> SessionRow:
-        """Store the next generation of a session, without lines."""
+    def create(
+        self, name: str, generation: int, tool: str, place: str | None, digest: bytes
+    ) -> SessionRow | None:
+        """Store a generation of a session, without lines; None if it is there."""
         sql = """
             INSERT INTO sessions (
                 name, generation, tool, place, digest, created_at_ms, updated_at_ms
-            ) VALUES (?1, 1 + coalesce((
-                SELECT max(generation) FROM sessions WHERE name = ?1
-            ), 0), ?2, ?3, ?4, ?5, ?5)
+            ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
+            ON CONFLICT (name, generation) DO NOTHING RETURNING session_id
         """
-        self._db.change(sql, (name, tool, place, digest, self._db.milliseconds()))
-        found = self.find(name)
-        assert found is not None
-        return found
+        now = self._db.milliseconds()
+        with self._db.write():
+            made = self._run(sql, (name, generation, tool, place, digest, now))
+            return self.find(name, generation) if made else None
 
     def begin_again(self, session: int, tool: str, digest: bytes) -> None:
         """Forget how far a session was read, and with which reader; its lines stay until then."""
@@ -311,6 +312,8 @@ class _Placing:
 
     def turn(self, position: int, above: int, was: int | None) -> int:
         """Return the turn of a line under that of another, or the one that somebody else made."""
+        if position not in self._lines:  # the session is not here any longer
+            raise UnknownTurnError(0)
         blob_id, form, has = self._lines[position]
         if has is not None and has != was:
             return has
