@@ -145,10 +145,11 @@ class Claude(Plain):
         title = new.title if new.title is not None else self._title(kept, rest) + " (fork)"
         yield {"type": "custom-title", "customTitle": title, "uuid": new.new_id()} | common
 
-    def misnamed(self, name: str, new: NewSession) -> str:
-        """Return why the tool does not find a new session in a file of this name; "" if it does."""
+    def doubt(self, name: str, new: NewSession) -> str:
+        """Return why the tool may not resume from a file of this name; "" if it does."""
         wanted = self.file_name(new)
-        return "" if name == wanted else f"Claude Code looks for this session in '{wanted}'"
+        what = f"Claude Code looks for this session in a file of the name '{wanted}'"
+        return "" if name == wanted else what
 
     def _title(self, path: Iterable[Entry], carried: Iterable[Entry]) -> str:
         """Return the title of the source, or what it begins with."""

@@ -385,8 +385,8 @@ class Sessions:
         path = os.path.join(out, reader.file_name(new)) if os.path.isdir(out) else out
         if os.path.lexists(path):
             raise ConflictError(f"'{path}' exists", "give a new file, or a folder", 0)
-        if note := reader.misnamed(os.path.basename(path), new):
-            notes.append(f"{note}: rename '{path}'")
+        if note := reader.doubt(os.path.basename(path), new):
+            notes.append(note)
         made = forks.lines(row, turn, new)
         first = next(made, None)
         if first is None:

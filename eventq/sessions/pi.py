@@ -90,6 +90,10 @@ class Pi(Plain):
         cwd = new.cwd if new.cwd is not None else string(old, "cwd") or ""
         return {"type": "session", **old, "id": new.id, "timestamp": new.time, "cwd": cwd}
 
+    def doubt(self, name: str, new: NewSession) -> str:  # noqa: ARG002
+        """Return why the tool may not resume from a file of this name; "" if it does."""
+        return ""
+
     def file_name(self, new: NewSession) -> str:
         """Return the name of the file of a new session."""
         return f"{new.time.replace(':', '-').replace('.', '-')}_{new.id}.jsonl"

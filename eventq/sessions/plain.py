@@ -79,6 +79,6 @@ class Plain:
         """Return the name of the file of a new session."""
         return f"{new.id}.jsonl"
 
-    def misnamed(self, name: str, new: NewSession) -> str:  # noqa: ARG002
-        """Return why the tool does not find a new session in a file of this name; "" if it does."""
-        return ""
+    def doubt(self, name: str, new: NewSession) -> str:  # noqa: ARG002
+        """Return why the tool may not resume from a file of this name; "" if it does."""
+        return "the tool of this session is not known: its entries stay as they are, ids included"

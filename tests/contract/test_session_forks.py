@@ -125,7 +125,7 @@ def test_a_name_that_its_tool_does_not_find(thread: eventq.Thread, tmp_path: Pat
     load(thread, *REWOUND)
     made = fork(thread, tmp_path / "any.jsonl")
     (note,) = made.notes
-    assert note.startswith(f"Claude Code looks for this session in '{made.session_id}.jsonl'")
+    assert note.endswith(f"in a file of the name '{made.session_id}.jsonl'")
     assert fork(thread, tmp_path / f"{ID}.jsonl").notes == ()
 
 
@@ -146,6 +146,20 @@ def test_a_fork_of_a_subagent(thread: eventq.Thread, tmp_path: Path) -> None:
         for own in ("x1", "x2")
     ]  # fmt: skip
     assert found == [["s1", "s2"], ["i1"]]
+
+
+def test_a_fork_of_an_unknown_tool(thread: eventq.Thread, tmp_path: Path) -> None:
+    """The entries of the path are as they were, and a note says so."""
+    entries = [
+        {"id": "a", "parent_id": None},
+        {"id": "b", "parent_id": "a"},
+        {"id": "c", "parent_id": "a"},
+    ]
+    load(thread, *entries)
+    made = fork(thread, tmp_path / "out.jsonl", at="b")
+    assert read(made) == entries[:2]
+    (note,) = made.notes
+    assert note.startswith("the tool of this session is not known")
 
 
 @pytest.mark.parametrize("at", ["a2-is-long-too", "a2-is", "turn:4"])
