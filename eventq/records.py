@@ -645,8 +645,9 @@ class SessionImported(Record):
 class SessionInfo(Record):
     """A session file that a thread keeps, as it was when it was last imported.
 
-    `generation` is its newest one, `lines` and `size` in bytes are those of the file, `branches`
-    and `agents` count its branches and its subagents' sessions, `file` is where it was.
+    `generation` is its newest one, or the one asked for, `lines` and `size` in bytes are those of
+    the file, `file` is where it was. `branches` and `agents` count the branches and the subagents'
+    sessions of all generations.
     """
 
     name: str

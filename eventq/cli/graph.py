@@ -16,13 +16,13 @@ def draw(
     common: Callable[[int, int], int],
     depth: Callable[[int], int],
     ancestor: Callable[[int, int], int],
-    line: Callable[[int, list[ContextInfo]], str],
+    line: Callable[[int, int, list[ContextInfo]], str],
 ) -> Iterator[str]:
     """Yield the lines of the drawing, one turn each, the branch of the oldest context first.
 
     `common` returns the last common ancestor of two turns, `ancestor` a turn's ancestor at a
-    depth, `line` what to write of a turn, and the contexts that stand there. Each is called
-    O(n log n) times at worst for n contexts.
+    depth, `line` what to write of a turn, the drawn one above it, 0 for none, and the contexts that
+    stand there. Each is called O(n log n) times at worst for n contexts.
     """
     heads: dict[int, list[ContextInfo]] = {}
     for context in contexts:
@@ -34,18 +34,18 @@ def draw(
         children,
         {turn: min(one.context_id for one in at) for turn, at in heads.items()},
     )
-    for prefix, turn in _walk(roots, children):
-        yield prefix + line(turn, heads.get(turn, []))
+    for prefix, turn, above in _walk(roots, children):
+        yield prefix + line(turn, above, heads.get(turn, []))
     if empty:
-        yield line(0, empty)
+        yield line(0, 0, empty)
 
 
 def by_turn(
     depth: Callable[[int], int], label: Callable[[ContextInfo], str]
-) -> Callable[[int, list[ContextInfo]], str]:
+) -> Callable[[int, int, list[ContextInfo]], str]:
     """Return what writes a turn as its id and depth, and the names of the contexts there."""
 
-    def line(turn: int, heads: list[ContextInfo]) -> str:
+    def line(turn: int, _: int, heads: list[ContextInfo]) -> str:
         names = ", ".join(map(label, heads))
         at = depth(turn) if turn else 0
         where = f"turn {turn}{f' (depth {at})' if at else ''}" if turn else "(empty)"
@@ -112,15 +112,14 @@ def _by_age(roots: list[int], children: Children, age: dict[int, int]) -> None:
         turns.sort(key=age.__getitem__)
 
 
-def _walk(roots: list[int], children: Children) -> Iterator[tuple[str, int]]:
-    """Yield every turn with the prefix of its line, parents before children."""
-    left = [("", "", root) for root in reversed(roots)]
+def _walk(roots: list[int], children: Children) -> Iterator[tuple[str, int, int]]:
+    """Yield the prefix of its line, every turn, and its parent; parents before children."""
+    left = [("", "", root, 0) for root in reversed(roots)]
     while left:
-        prefix, below, turn = left.pop()
-        yield prefix, turn
+        prefix, below, turn, above = left.pop()
+        yield prefix, turn, above
         last = True
         for child in reversed(children.get(turn, ())):
-            left.append(
-                (f"{below}{'└─ ' if last else '├─ '}", f"{below}{'   ' if last else '│  '}", child)
-            )
+            mark, more = ("└─ ", "   ") if last else ("├─ ", "│  ")
+            left.append((below + mark, below + more, child, turn))
             last = False

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
         cwd: str | None
 
 
+_DRAWN = 200  # branches; a drawing can be as wide as it is long
+
+
 def ls(thread: Thread, *, json: bool) -> None:
     """List the session files that a thread keeps.
 
@@ -73,28 +76,38 @@ def show_one(thread: Thread, *, name: str, tree: bool, json: bool) -> None:
 
 def _branch(one: SessionBranch) -> str:
     mark = "*" if one.name == one.session else " "
-    entries = "1 entry" if one.entries == 1 else f"{one.entries:,} entries"
-    parts = [f"{mark} {show.readable(one.name or str(one.context_id))}", entries]
+    parts = [f"{mark} {show.readable(one.name or str(one.context_id))}", _entries(one.entries)]
     places = {"ends at": one.entry, "leaves at": one.leaves_at, "started by": one.started_by}
     parts += [f"{what} {show.readable(own)}" for what, own in places.items() if own is not None]
     return "  ".join(parts)
 
 
 def _drawn(thread: Thread, name: str) -> Iterator[str]:
-    """Yield the lines of a drawing: where branches part, and where they end."""
+    """Yield the lines of a drawing: where branches part or end, after how many entries."""
     from eventq.cli.graph import draw
 
     views, turns = thread.sessions.views, thread.contexts.turns
-    contexts = [thread.contexts.get(one.context_id).info() for one in views.branches(name)]
+    active, others = (found := views.branches(name))[:1], found[1:]
+    drawn = [*active, *others[1 - _DRAWN :]]  # the newest
+    contexts = [thread.contexts.get(one.context_id).info() for one in drawn]
 
-    def line(turn: int, heads: list[ContextInfo]) -> str:
+    def line(turn: int, above: int, heads: list[ContextInfo]) -> str:
         names = ", ".join(map(render.label, heads))
         if not turn:
             return f"(empty)  {names}"
-        found = views.entry(turn)
-        return "  ".join(filter(None, (_entry(found), f"[{names}]" if names else "")))
+        count = turns.depth(turn) - (turns.depth(above) if above else -1)
+        length = _entries(count) if count > 1 else ""
+        parts = (_entry(views.entry(turn)), length, f"[{names}]" if names else "")
+        return "  ".join(filter(None, parts))
 
-    return draw(contexts, turns.common, turns.depth, turns.ancestor, line)
+    yield from draw(contexts, turns.common, turns.depth, turns.ancestor, line)
+    if left := len(found) - len(drawn):
+        more = "1 more branch" if left == 1 else f"{left:,} more branches"
+        yield f"… ({more}; {show.program()} session show {show.readable(name)})"
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count:,} entries"
 
 
 def _entry(one: EntryInfo) -> str:

@@ -6,7 +6,7 @@ from eventq.errors import LogicError
 from eventq.records import EntryInfo, SessionBranch, SessionDifference, SessionInfo
 from eventq.sessions import lines
 from eventq.sessions.forks import ENTRY, Forks
-from eventq.sessions.links import MESSAGE, string
+from eventq.sessions.links import MESSAGE, mapping, string
 from eventq.sessions.reading import reader_named
 
 TYPE_CHECKING = False
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eventq.output.store import OutputStore
     from eventq.records import Turn
     from eventq.sessions.links import Entry
+    from eventq.sessions.plain import Plain
     from eventq.storage.rows import SessionRow
 
     Which = int | str
@@ -48,7 +49,9 @@ class Views:
 
         Raises LogicError, UnknownContextError.
         """
-        row = self._row(name)
+        return self._info(self._row(name))
+
+    def _info(self, row: SessionRow) -> SessionInfo:
         beside = self._store.beside(row.name)
         updated = self._store.updated_at(row.session)
         return SessionInfo(
@@ -105,36 +108,17 @@ class Views:
     def generations(self, name: Which) -> list[SessionInfo]:
         """Return the generations of a session, the oldest first."""
         row = self._row(name)
-        return [
-            SessionInfo(
-                one.name, one.tool, one.generation, one.lines, one.size, 0, 0, one.place,
-                self._store.updated_at(one.session),
-            )
-            for number in range(1, row.generation + 1)
-            if (one := self._store.find(row.name, number))
-        ]  # fmt: skip
+        numbers = range(1, row.generation + 1)
+        rows = (self._store.find(row.name, number) for number in numbers)
+        return [self._info(one) for one in rows if one]
 
     def entry(self, turn: int) -> EntryInfo:
         """Return what the entry of a turn is."""
-        return self._describe(self._contexts.turn(turn))
+        return _described(self._contexts.turn(turn), self._reader(turn))
 
-    def _describe(self, turn: Turn) -> EntryInfo:
-        entry: Entry = {}
-        own = kind = text = None
-        if turn.type_id == ENTRY and turn.payload is not None:
-            try:
-                entry = lines.parse(turn.payload)
-            except (ValueError, RecursionError):
-                entry = {}
-            row = self._store.of_turn(turn.turn_id)
-            reader = reader_named(row.tool if row else "")
-            link = reader.link(entry) if isinstance(entry, dict) else None
-            own = link.id if link else None
-            message = entry.get("message") if isinstance(entry, dict) else None
-            kind = string(message, "role") or string(entry, "type")
-            text = reader.text(entry) if isinstance(entry, dict) else None
-        shown = None if text is None else " ".join(text[: 4 * _EXCERPT].split())[:_EXCERPT]
-        return EntryInfo(turn.turn_id, own, kind or turn.type_id or None, shown)
+    def _reader(self, turn: int) -> Plain:
+        row = self._store.of_turn(turn)
+        return reader_named(row.tool if row else "")
 
     def entries(self, context: Which, warn: Callable[[str], object]) -> Iterator[bytes]:
         """Yield the text of each entry of a branch, with its images, from the root to its end.
@@ -159,14 +143,33 @@ class Views:
         Raises LogicError when they share none, UnknownContextError.
         """
         mine, theirs = self._contexts.get(one), self._contexts.get(other)
-        found = mine.diff(theirs, payload=False)
+        found = mine.diff(theirs)
         if not found.ancestor:
             raise LogicError(
                 f"'{one}' and '{other}' have no entry in common",
                 "give two branches of one session: see 'eventq session show NAME'",
             )
+        reader = self._reader(found.ancestor)
         return SessionDifference(
             self.entry(found.ancestor),
-            tuple(self.entry(turn.turn_id) for turn in found.mine),
-            tuple(self.entry(turn.turn_id) for turn in found.theirs),
+            tuple(_described(turn, reader) for turn in found.mine),
+            tuple(_described(turn, reader) for turn in found.theirs),
         )
+
+
+def _described(turn: Turn, reader: Plain) -> EntryInfo:
+    entry = _parsed(turn)
+    link = reader.link(entry)
+    kind = string(mapping(entry, "message"), "role") or string(entry, "type") or turn.type_id
+    text = reader.text(entry)
+    shown = None if text is None else " ".join(text[: 4 * _EXCERPT].split())[:_EXCERPT]
+    return EntryInfo(turn.turn_id, link.id if link else None, kind or None, shown)
+
+
+def _parsed(turn: Turn) -> Entry:
+    """Return the entry of a turn, images left out; an empty one for any other turn."""
+    try:
+        found = lines.parse(turn.payload or b"") if turn.type_id == ENTRY else None
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}

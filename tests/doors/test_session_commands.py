@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
+from eventq.cli import session
 from eventq.records import SessionBranch, SessionInfo
 from tests.doors.support import objects, ok, raw_run, refused, run
 from tests.sessions.support import answers, call, entry, header, says
@@ -88,11 +89,11 @@ def test_a_session_is_shown(box: str, tmp_path: Path) -> None:
 
 
 def test_a_session_is_drawn(box: str) -> None:
-    """A line for each entry where branches part or end, its text on one line, and the contexts."""
+    """A line for each entry where branches part or end: its text, how long, and the contexts."""
     assert ok("session show p --tree --thread", box).splitlines() == [
         'a1  user  "hello"',
-        '├─ c2  user  "hello"  [1 p]',
-        '└─ b1  assistant  "one\\x1b[31m two"  [2 p/b1]',
+        '├─ c2  user  "hello"  2 entries  [1 p]',
+        '└─ b1  assistant  "one\\x1b[31m two"  2 entries  [2 p/b1]',
     ]
     assert ok("session show t --tree --thread", box).splitlines() == [
         'x  user  "hello"',
@@ -101,6 +102,21 @@ def test_a_session_is_drawn(box: str) -> None:
     ]
     done = run("session show p --tree --json --thread", box)
     assert (done.code, "--tree and --json exclude each other" in done.err) == (2, True)
+
+
+def test_a_drawing_of_many_branches_is_bounded(box: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The active branch and the newest others are drawn, and it says how many are not."""
+    monkeypatch.setattr(session, "_DRAWN", 2)
+    with eventq.open(box) as thread:
+        path = thread.path + ".jsonl"
+        with open(path, "wb") as file:
+            ends = [entry(f"e{n}", "a1") for n in range(4)]
+            file.write(spell([header(), entry("a1", None), *ends]))
+        thread.sessions.import_file(path, name="many")
+        lines = [*session._drawn(thread, "many")]
+    assert [line.split()[-1] for line in lines[1:-1]] == ["many]", "many/e2]"]
+    assert lines[-1].startswith("… (2 more branches; ")
+    assert lines[-1].endswith(" session show many)")
 
 
 def test_a_branch_is_written(box: str) -> None:
