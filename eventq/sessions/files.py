@@ -28,9 +28,7 @@ from eventq.errors import (
     UnknownContextError,
     UsageError,
 )
-from eventq.event import REF
 from eventq.output import artifacts, entries, folders
-from eventq.output.spelling import parse, spell
 from eventq.output.store import SHA256
 from eventq.records import SessionForked, SessionImported
 from eventq.sessions import lines
@@ -53,9 +51,6 @@ if TYPE_CHECKING:
 
     Warn = Callable[[str], object]
 
-# The type of a turn. Versions before made turns of two types: an externalized entry, or the line
-# as it was.
-ENTRY, OLD_LINE = OF_LINES
 NO_NEWLINE = 1  # flag of the turn of a last line that has not ended
 _BEGIN_BYTES = 4 << 20  # in which the first entry has to be
 _BEGIN_LINES = 500
@@ -67,8 +62,6 @@ _BLOCK = 1 << 20
 _PAGE = 500
 _TRIES = 50  # after others who import the same session at the same time
 _FOREIGN = re.compile(rb'"(%s[0-9a-f]{64})"' % SHA256.encode())
-_REF = REF.encode()
-_FULL = entries.FULL.encode()
 _NAME = 110  # characters of a context's name that is taken from a file
 
 
@@ -511,18 +504,8 @@ class Sessions:
 
     def line(self, turn: Turn, warn: Warn) -> bytes:
         """Return the line that a turn of a version of before was made from."""
-        data = turn.payload or b""
-        if turn.type_id == ENTRY and (_REF in data or _FULL in data):  # others are what they were
-            stored = parse(data)
-            whole = entries.rehydrate(
-                stored, self.own_blob, lambda what: _warn_of_own(what, warn), parse=parse
-            )
-            data = spell(whole).encode()
+        data = Forks(self._contexts, self._produced, warn).text(turn, warn) or b""
         return data if turn.flags & NO_NEWLINE else data + b"\n"
-
-    def own_blob(self, ref: str) -> bytes | None:
-        """Return the bytes of a ref of ours; None for one of another tool, which the file had."""
-        return None if ref.startswith(SHA256) else self._produced.get(ref)
 
 
 class Written:
@@ -675,11 +658,6 @@ def _check_name(name: str) -> None:
     check_context_name(name)
     if len(name) > _NAME:
         raise InputError(f"the name is longer than {_NAME} characters", "shorten it")
-
-
-def _warn_of_own(what: str, warn: Warn) -> None:
-    if SHA256 not in what:  # a ref of another tool is what the file said
-        warn(what)
 
 
 def _ignore(_: str) -> None:

@@ -11,8 +11,12 @@ from uuid import UUID, uuid4
 from blake3 import blake3
 
 from eventq.errors import ConflictError, InputError, LogicError
+from eventq.event import REF
+from eventq.output import entries
 from eventq.output.spelling import ASCII, parse, spell
+from eventq.output.store import SHA256
 from eventq.sessions import lines
+from eventq.sessions.imports import OF_LINES
 from eventq.sessions.links import MESSAGE, NewSession
 from eventq.sessions.reading import reader_named, reader_of
 from eventq.system import stamp
@@ -30,9 +34,12 @@ if TYPE_CHECKING:
 
     Warn = Callable[[str], object]
 
-ENTRY = "session/entry"
+# The types of turns. Versions before made two: an externalized entry, or the line as it was.
+ENTRY, OLD_LINE = OF_LINES
 _AT = "turn:"
 _ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_REF = REF.encode()
+_FULL = entries.FULL.encode()
 _PAGE = 500
 _FIRST = 20  # entries by which a reader is chosen
 
@@ -100,11 +107,11 @@ class Forks:
 
     def alone(self, context: Context, new: NewSession) -> Iterator[bytes]:
         """Yield the lines of a new file of a context, whose session is not here any longer."""
-        turns = (one for one in context.replay() if one.type_id == ENTRY)
-        entries = [*filter(None, map(self._entry, turns))]
-        reader = reader_of(entries[:_FIRST])
-        path = [one for one in entries if reader.link(one) is not None]
-        for entry in reader.fork(path, filter(reader.carried, entries), new):
+        turns = (one for one in context.replay() if one.type_id in OF_LINES)
+        found = [*filter(None, map(self._entry, turns))]
+        reader = reader_of(found[:_FIRST])
+        path = [one for one in found if reader.link(one) is not None]
+        for entry in reader.fork(path, filter(reader.carried, found), new):
             yield spelled(entry)
 
     def _path(self, row: SessionRow, reader: Plain, turn: int) -> Iterator[Entry]:
@@ -128,10 +135,31 @@ class Forks:
 
     def text(self, turn: Turn, warn: Warn) -> bytes | None:
         """Return the text of the entry of a turn, with its images; None for no entry."""
-        if turn.type_id != ENTRY or turn.payload is None:
+        payload = turn.payload
+        if turn.type_id not in OF_LINES or payload is None:
             return None
-        form = lines.CUT if turn.flags & lines.CUT else lines.PLAIN
-        return lines.unpack(form, turn.payload, self._produced.get, warn)
+        if turn.flags & lines.CUT:
+            return lines.unpack(lines.CUT, payload, self._produced.get, warn)
+        has_refs = turn.type_id == ENTRY and (_REF in payload or _FULL in payload)
+        if not has_refs or self._store.of_turn(turn.turn_id):  # the refs in a line are its own
+            return payload
+        return self._rehydrated(payload, warn)
+
+    def _rehydrated(self, payload: bytes, warn: Warn) -> bytes:
+        """Return the text of an externalized entry, as versions before made them of lines."""
+
+        def get(ref: str) -> bytes | None:  # a ref of another tool is what the file said
+            return None if ref.startswith(SHA256) else self._produced.get(ref)
+
+        def warn_of_own(what: str) -> None:
+            if SHA256 not in what:
+                warn(what)
+
+        try:
+            whole = entries.rehydrate(parse(payload), get, warn_of_own, parse=parse)
+        except (ValueError, RecursionError, InputError):
+            return payload
+        return spelled(whole).rstrip(b"\n")
 
     def _entry(self, turn: Turn, warn: Warn | None = None) -> Entry | None:
         """Return the entry of a turn, None for a turn of other origin."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from eventq.errors import LogicError
 from eventq.records import EntryInfo, SessionBranch, SessionDifference, SessionInfo
 from eventq.sessions import lines
-from eventq.sessions.forks import ENTRY, Forks
+from eventq.sessions.forks import Forks
+from eventq.sessions.imports import OF_LINES
 from eventq.sessions.links import MESSAGE, mapping, string
 from eventq.sessions.reading import reader_named
 
@@ -169,7 +170,7 @@ def _described(turn: Turn, reader: Plain) -> EntryInfo:
 def _parsed(turn: Turn) -> Entry:
     """Return the entry of a turn, images left out; an empty one for any other turn."""
     try:
-        found = lines.parse(turn.payload or b"") if turn.type_id == ENTRY else None
+        found = lines.parse(turn.payload or b"") if turn.type_id in OF_LINES else None
     except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {}

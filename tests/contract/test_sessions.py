@@ -23,7 +23,7 @@ from eventq.output.entries import FULL, MAX_CHARS, NOTICE
 from eventq.records import NewTurn
 from eventq.sessions import files as sessions
 from eventq.sessions import imports
-from eventq.sessions.files import ENTRY, OLD_LINE
+from eventq.sessions.forks import ENTRY, OLD_LINE
 from eventq.sessions.lines import CUT, PLAIN, RAW, split
 from eventq.storage.sqlite.sessions import Sessions
 
