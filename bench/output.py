@@ -232,8 +232,8 @@ def _growing(plan: Plan) -> Iterator[Row]:
     size = sum(map(len, lines))
     found = plan.take({
         "bare": lambda: _rate(lambda: _bare(plan, lines), size),
-        "once": lambda: _rate(lambda: _stages(plan, lines, 1), size),
-        "grown": lambda: _rate(lambda: _stages(plan, lines, 20), size),
+        "once": lambda: size / MB / _stages(plan, lines, 1),
+        "grown": lambda: size / MB / _stages(plan, lines, 20),
     })  # fmt: skip
     what = f"import a session of {size / MB:.0f} MB in entries of 1 to 4 kB of text"
     once = Sample(found["once"], "MB/s")
@@ -257,20 +257,24 @@ def _chain(size: int) -> Iterator[bytes]:
         yield json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _stages(plan: Plan, lines: list[bytes], count: int) -> None:
+def _stages(plan: Plan, lines: list[bytes], count: int) -> float:
+    """Import a session as it grows; return the seconds that the imports took."""
     folder = plan.place("growing")
     os.mkdir(folder)
     path = os.path.join(folder, "session.jsonl")
     with eventq.open(os.path.join(folder, "thread"), create=True) as thread:
-        written = 0
+        written, taken = 0, 0.0
         for stage in range(1, count + 1):
             end = len(lines) * stage // count
             with open(path, "ab") as file:
                 file.writelines(lines[written:end])
             written = end
+            start = time.perf_counter()
             thread.sessions.import_file(path)
+            taken += time.perf_counter() - start
         assert thread.contexts.get("bench").info().head_depth == len(lines) - 2
     shutil.rmtree(folder)
+    return taken
 
 
 def _bare(plan: Plan, lines: list[bytes]) -> None:

@@ -58,7 +58,7 @@ _ENDING = ".jsonl"
 _ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 _FIRST = 20  # entries by which a reader is chosen
 _SHORT = 100  # lines of a file that may have had fewer when that was done
-_BLOCK = 1 << 20
+_BLOCK = 4 << 20  # bytes that are hashed at once: two threads are a third faster then
 _PAGE = 500
 _TRIES = 50  # after others who import the same session at the same time
 _FOREIGN = re.compile(rb'"(%s[0-9a-f]{64})"' % SHA256.encode())
@@ -212,7 +212,7 @@ class Sessions:
         That is the next generation for a file that was rewritten. `owner` is the session in whose
         folder the file stands.
         """
-        hasher = blake3()
+        hasher = blake3(max_threads=2)
         place = os.path.realpath(path) if os.path.isfile(path) else None  # not of a pipe
         row = self._store.find(name)
         if row is None:
@@ -251,9 +251,10 @@ class Sessions:
         """Return whether a file begins with the lines that are here."""
         file.seek(0)
         left = row.size
-        while left and (block := file.read(min(left, _BLOCK))):
-            hasher.update(block)
-            left -= len(block)
+        block = memoryview(bytearray(min(left, _BLOCK)))
+        while left and (count := file.readinto(block[: min(left, _BLOCK)])):  # type: ignore[attr-defined]
+            hasher.update(block[:count])
+            left -= count
         if left or hasher.digest() != row.digest:
             return False
         last = self._store.lines(row.session, row.lines - 2, 1) if row.lines else []

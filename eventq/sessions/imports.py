@@ -151,20 +151,21 @@ class Import:
         `hasher` has taken the bytes before.
         """
         raw: dict[str, list[int]] = {}
-        start = self._whole_lines()
+        start = position = self._whole_lines()
         given = iter(file)
         first = next(given, b"")
         if start < self._row.lines and first == self._unfinished():
             return Read(self._row.lines, 0, raw)
         if not first:
             if start < self._row.lines:  # what had not ended was cut off
-                self._store_lines([], [], hasher, bool)
+                self._store_lines(start, [], [], hasher, bool)
             return Read(start, 0, raw)
         with Ahead(map(_split, _batches(chain([first], given)))) as batches:
             for batch, rows in batches:
-                _note_raw(rows, self._whole_lines(), raw)
-                self._store_lines(batch, rows, hasher, batches.begin)
-        return Read(self._row.lines, self._row.lines - start, raw)
+                _note_raw(rows, position, raw)
+                self._store_lines(position, batch, rows, hasher, batches.begin)
+                position += len(batch)
+        return Read(position, position - start, raw)
 
     def _unfinished(self) -> bytes:
         """Return the last line."""
@@ -172,14 +173,17 @@ class Import:
         return b"".join(bytes_of(self._produced, last, lambda _: None))
 
     def _store_lines(
-        self, batch: list[bytes], rows: list[lines.Line], hasher: Any, begin: Callable[[], object]
+        self,
+        first: int,
+        batch: list[bytes],
+        rows: list[lines.Line],
+        hasher: Any,
+        begin: Callable[[], object],
     ) -> None:
         """Store lines; they need not be on the disk before the end of the import."""
-        first, size = self._whole_lines(), self._row.size
-        for line in batch:
-            if line.endswith(b"\n"):
-                hasher.update(line)
-                size += len(line)
+        ended = batch if not batch or batch[-1].endswith(b"\n") else batch[:-1]
+        size = self._row.size + sum(map(len, ended))
+        hasher.update(b"".join(ended))
         for last_try in (False, True):
             ready = self._prepared(rows)
             try:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 
 from eventq.errors import UnknownTurnError
 from eventq.storage.rows import SessionRow, StoredLine, Tip
 from eventq.storage.rules import link, no_more_ids
+from eventq.storage.sqlite.blobs import ADD_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.storage.copied import LineCopy, SessionCopy
-    from eventq.storage.rows import LineLink, NewLine
+    from eventq.storage.rows import LineLink, NewLine, PreparedBlob
     from eventq.storage.sqlite.database import Database
 
     Spot = tuple[int, int | None, int | None]  # depth, jump and jump's depth of a turn
@@ -143,17 +145,40 @@ class Sessions:
                 return None
             end = first + len(new)
             images = [image for line in new for image in line.images]
-            count = sum(self._db.blobs.keep(image, now)[1] for image in images)
-            keep = self._db.turns.keep
+            added = sum(self._db.blobs.keep(image, now)[1] for image in images)
+            blobs = self._kept([line.blob for line in new], now)
             rows = [
-                (session, first + n, keep(line.blob, now), *line[1:10])
-                for n, line in enumerate(new)
+                (session, first + n, blob_id, *line[1:10])
+                for n, (blob_id, line) in enumerate(zip(blobs, new, strict=True))
             ]
             self._db.many(_ADD, rows)
             if end < was.lines:
                 sql = "DELETE FROM session_lines WHERE session_id = ? AND position >= ?"
                 self._run(sql, (session, end))
-        return was._replace(size=size, digest=digest, lines=end), count
+        return was._replace(size=size, digest=digest, lines=end), added
+
+    def _kept(self, blobs: Sequence[PreparedBlob], now: int) -> list[int]:
+        """Store blobs, most of them new and one piece, and return their row ids."""
+        simple = {
+            blob.digest: blob.pieces[0]
+            for blob in blobs
+            if len(blob.pieces) == 1 and not blob.parts and not blob.refs
+        }
+        sql = "SELECT hash FROM json_each(?) CROSS JOIN blobs ON hash = unhex(value)"
+        for (known,) in self._run(sql, (json.dumps([digest.hex() for digest in simple]),)):
+            del simple[known]
+        end = 1 + (self._db.one("SELECT max(blob_id) FROM blobs", ()) or 0)
+        ids = dict(zip(simple, count(end), strict=False))
+        self._db.many(
+            _ADD_BLOB,
+            [
+                (ids[digest], digest, size, len(stored), codec, now)
+                for digest, size, codec, stored in simple.values()
+            ],
+        )
+        self._db.many(ADD_BYTES, [(ids[one.digest], one.stored) for one in simple.values()])
+        keep = self._db.turns.keep
+        return [ids.get(blob.digest) or keep(blob, now) for blob in blobs]
 
     def settle(self, session: int, position: int | None, missing: str) -> None:
         """Note from where on the tree has to be built when the file has grown."""
@@ -361,6 +386,10 @@ class _Placing:
         return self._spots[turn]
 
 
+_ADD_BLOB = """
+INSERT INTO blobs (blob_id, hash, raw_len, stored_len, codec, part, touched_at_ms)
+VALUES (?, ?, ?, ?, ?, 0, ?)
+"""
 _ADD = """
 INSERT INTO session_lines (
     session_id, position, blob_id, form, before, after, is_node, entry, parent, kind, response,
