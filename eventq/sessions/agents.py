@@ -48,24 +48,26 @@ class Agents:
         folder: str,
         spawns: Callable[[str], Index],
         first: Callable[[str], Entry | None],
+        is_context: Callable[[str], bool],
     ) -> None:
         """Look at nothing yet.
 
         `spawns` returns for the name of a session the ids of its entries, and the starts that they
-        know of; `first` returns the first entry of a file, None for one that is no session.
+        know of; `first` returns the first entry of a file, None for one that is no session;
+        `is_context` whether a name is taken already.
         """
         self._store = store
         self._owner = owner
         self._folder = folder
         self._read_spawns = spawns
         self._first = first
+        self._is_context = is_context
         self._reader = reader_named(owner.tool)
         self._found: dict[str, Beside] = {}
         self._by_id: dict[str | None, str] = {}
         self._starts: dict[str | None, Start] = {}
         self._known = {row.path: row for row in store.beside(owner.name)}
         self._taken = {row.name for row in self._known.values()}
-        self._taken.update(one.name or "" for one in store.tips(owner.name))
         self._spawns: dict[str, Index] = {}
 
     def find(self, paths: Iterable[str]) -> list[str]:
@@ -101,7 +103,7 @@ class Agents:
         beside, known = self._found[path], self._known.get(path)
         if known is None:
             own = beside.name or path
-            name = free_name(f"{self._owner.name}/agent-", own, LONG, self._taken)
+            name = free_name(f"{self._owner.name}/agent-", own, LONG, self._is_taken)
             self._taken.add(name)
         else:
             name = known.name
@@ -110,6 +112,9 @@ class Agents:
         parent = upper.name if upper else self._owner.name
         started_by = known.started_by if known else None
         return Agent(path, name, parent, started_by or self._begin(path, entry, parent))
+
+    def _is_taken(self, name: str) -> bool:
+        return name in self._taken or self._is_context(name)
 
     def stored(self, path: str, name: str) -> None:
         """Take note that a subagent's session is there."""

@@ -215,11 +215,18 @@ class Sessions:
         hasher = blake3(max_threads=2)
         place = os.path.realpath(path) if os.path.isfile(path) else None  # not of a pipe
         row = self._store.find(name)
+        if row is not None and row.owner is not None and owner is None:
+            raise ConflictError(
+                f"session '{name}' is that of a subagent of '{row.owner}'",
+                "import the file of that session, or this one --as another name", 0,
+            )  # fmt: skip
         if row is None:
             file.seek(0)
             self._check_older(file, name)
         elif self._goes_on(row, file, hasher):
-            row = row._replace(place=place or row.place)
+            if place and place != row.place:
+                self._store.move(row.session, place)
+                row = row._replace(place=place)
             return self._recognised(row, file, path, hasher) if owner is None else (row, hasher)
         elif row.place and place and owner is None and not _is_beside(row.place, place):
             raise ConflictError(
@@ -304,7 +311,8 @@ class Sessions:
         self, owner: SessionRow, scope: int, folder: str, paths: list[str], fetch: _Fetch
     ) -> dict[str, bool]:
         """Store the sessions of subagents; return the path of each, and whether it has grown."""
-        agents = Agents(self._store, owner, folder, self._spawns, partial(_first_of, folder))
+        first = partial(_first_of, folder)
+        agents = Agents(self._store, owner, folder, self._spawns, first, self._is_context)
         taken = {}
         for path in agents.find(paths):
             place = os.path.join(folder, path)
@@ -338,6 +346,9 @@ class Sessions:
         if parent is None or agent.started_by is None:
             return 0
         return self._store.turn_of(parent.session, agent.started_by) or 0
+
+    def _is_context(self, name: str) -> bool:
+        return self._database.contexts.named(name) is not None
 
     def _spawns(self, name: str) -> tuple[list[str | None], Spawns]:
         row = self._store.find(name)

@@ -345,9 +345,7 @@ class Import:
                 raise OvertakenError(self._row.name)  # it may have other tips by now
             was = {one.context: one for one in self._store.tips(self._row.name)}
             kept = {context: one for context, one in was.items() if self._is_before(one, part)}
-            taken = {one.name for one in kept.values()}
-            taken |= {row.name for row in self._store.beside(self._row.name)}
-            wanted = self._wanted(part, taken)
+            wanted = self._wanted(part, {one.name for one in kept.values()}, was)
             main = self._context(self._row.name, wanted.pop(self._row.name, 0), was)
             if scope is None:
                 scope = self._database.scopes.of_context(main)
@@ -370,16 +368,23 @@ class Import:
         is_here = tip.session == self._row.session and tip.position is not None
         return is_here and (tip.position or 0) < part.first
 
-    def _wanted(self, part: Part, taken: set[str | None]) -> dict[str, int]:
+    def _wanted(self, part: Part, kept: set[str | None], was: Collection[int]) -> dict[str, int]:
         """Return the turn of each tip by the name of its context."""
+        taken = kept | {row.name for row in self._store.beside(self._row.name)}
+
+        def is_taken(name: str) -> bool:
+            """Return whether a name is that of another tip, or of a context that is none."""
+            other = self._database.contexts.named(name)
+            return name in taken or name in wanted or (other is not None and other not in was)
+
         name, found = self._row.name, part.tree
         wanted = {} if found.active is None else {name: part.turns[found.active]}
         for tip in found.tips:
             if tip != found.active:
                 own = part.rows[tip][2] or f"line-{part.rows[tip][0] + 1}"
-                wanted[free_name(f"{name}/", own, _SHORT, {*taken, *wanted})] = part.turns[tip]
+                wanted[free_name(f"{name}/", own, _SHORT, is_taken)] = part.turns[tip]
         for agent, one in found.agents.items():
-            free = free_name(f"{name}/agent-", agent, LONG, {*taken, *wanted})
+            free = free_name(f"{name}/agent-", agent, LONG, is_taken)
             wanted[free] = part.turns[one.tip]
         return wanted
 
@@ -437,12 +442,12 @@ def _link(row: LineLink) -> Link | None:
     return Link(*row[2:7]) if row[1] else None
 
 
-def free_name(begin: str, own: str, short: int, taken: Collection[str | None]) -> str:
+def free_name(begin: str, own: str, short: int, is_taken: Callable[[str], bool]) -> str:
     """Return the name of a context: the beginning of an id, or more of it if that is taken."""
     own = "".join(c if c.isprintable() else "_" for c in own)
     numbered = (f"{own[:LONG]}~{n}" for n in count(2))
     names = (begin + end for end in chain((own[:short], own[:LONG]), numbered))
-    return next(name for name in names if name not in taken)
+    return next(name for name in names if not is_taken(name))
 
 
 def _to_place(

@@ -784,6 +784,9 @@ class Sessions(Protocol):
     ) -> SessionRow | None:
         """Store a generation of a session, without lines; None if it is there."""
 
+    def move(self, session: int, place: str) -> None:
+        """Note where the file of a session is now."""
+
     def begin_again(self, session: int, tool: str, digest: bytes) -> None:
         """Forget how far a session was read, and with which reader; its lines stay until then.
 

@@ -255,13 +255,16 @@ def test_subagents_live_with_their_session(thread: eventq.Thread, place: Path) -
     assert thread.gc(apply=True, grace=0).turns == 4
 
 
-def test_a_subagent_whose_context_is_anothers(thread: eventq.Thread, place: Path) -> None:
-    """The session is there, and the import says what it cannot name."""
-    thread.contexts.create("s/agent-x1").append("mine")
+def test_a_subagent_whose_name_is_anothers(thread: eventq.Thread, place: Path) -> None:
+    """It gets another name, and is found under it again; its file alone is refused under that."""
+    thread.contexts.create("s/agent-x1").append('{"id": "mine"}')
     write(place, *REWOUND[:1], beside={"subagents/agent-x1.jsonl": [side("s1", None)]})
-    with pytest.raises(ConflictError, match="'s/agent-x1'"):
+    for _ in range(2):
         load(thread, place)
-    assert export(thread) == spell(*REWOUND[:1])
+        assert shown(thread) == {"s": "u1", "s/agent-x1": "mine", "s/agent-x1~2": "s1"}
+    path = str(place.with_suffix("") / "subagents" / "agent-x1.jsonl")
+    with pytest.raises(ConflictError, match="is that of a subagent of 's'"):
+        thread.sessions.import_file(path, name="s/agent-x1~2")
 
 
 def test_a_folder_without_its_session(thread: eventq.Thread, place: Path) -> None:

@@ -114,6 +114,10 @@ class Sessions:
             made = self._run(sql, (name, generation, tool, place, digest, now))
             return self.find(name, generation) if made else None
 
+    def move(self, session: int, place: str) -> None:
+        """Note where the file of a session is now."""
+        self._db.change("UPDATE sessions SET place = ? WHERE session_id = ?", (place, session))
+
     def begin_again(self, session: int, tool: str, digest: bytes) -> None:
         """Forget how far a session was read, and with which reader; its lines stay until then."""
         sql = """
@@ -139,7 +143,7 @@ class Sessions:
         session = was.session
         with self._db.joined():
             now = self._db.milliseconds()
-            done = (size, digest, first + len(new), now, was.place)
+            done = (size, digest, first + len(new), now)
             grown = (*done, session, was.size, was.lines)
             if not self._run(_GROWN, grown):
                 return None
@@ -402,7 +406,7 @@ ON CONFLICT (session_id, position) DO UPDATE SET blob_id = excluded.blob_id, for
     turn_id = CASE WHEN blob_id = excluded.blob_id THEN turn_id END
 """
 _GROWN = """
-UPDATE sessions SET size = ?, digest = ?, lines = ?, updated_at_ms = ?, place = ?
+UPDATE sessions SET size = ?, digest = ?, lines = ?, updated_at_ms = ?
 WHERE session_id = ? AND size = ? AND lines = ? RETURNING 1
 """
 _LINKS = """
