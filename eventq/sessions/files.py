@@ -419,7 +419,9 @@ class Sessions:
         be written there. Raises ConflictError for a file that is there with other content,
         UnknownContextError, OSError.
         """
-        found = self._contexts.get(context)
+        found = self._standing(context)
+        if found is None:
+            return {}
         produced = self._produced.of_context(found.id)
         row = Forks(self._contexts, self._produced, warn).source(found)
         agents = {} if row is None else self._agents_of(row)
@@ -443,6 +445,20 @@ class Sessions:
             digest = artifacts.hash_of(self._lines(one, _ignore))[0]
             artifacts.save_or_compare(place, self._lines(one, warn), digest)
         return {**counts, "agents": len(agents)}
+
+    def _standing(self, context: int | str) -> Context | None:
+        """Return a context, or any of a session whose own one is gone; None if all of them are.
+
+        Raises UnknownContextError for the name of neither.
+        """
+        try:
+            return self._contexts.get(context)
+        except UnknownContextError:
+            row = self._store.find(context) if isinstance(context, str) else None
+            if row is None:
+                raise
+            tips = self._store.tips(row.name)
+            return self._contexts.get(tips[0].context) if tips else None
 
     def export_blobs(self, refs: Iterable[str], folder: str, warn: Warn) -> int:
         """Write blobs of other tools' refs to a folder, where they are named by their SHA-256.
@@ -483,9 +499,9 @@ class Sessions:
         them never adds to the original. `warn` gets a sentence about each blob that is not here.
         Raises UnknownContextError, LogicError for a generation that there is not.
         """
-        found = self._contexts.get(context)
+        found = self._standing(context)
         warn = warn or _ignore
-        row = self._store.of_context(found.id)
+        row = self._store.find(str(context)) if found is None else self._store.of_context(found.id)
         if row is not None and generation is not None:
             row = self._store.find(row.name, generation)
         if row is not None:
@@ -493,6 +509,7 @@ class Sessions:
         if generation is not None:
             what = f"there is no generation {generation} of session '{context}'"
             raise LogicError(what, "see 'eventq session ls'")
+        assert found is not None
         if not found.info().base_turn_id:  # created to be imported into
             return self._older_lines(found, warn)
         forks = Forks(self._contexts, self._produced, warn)

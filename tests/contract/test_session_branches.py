@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import eventq
-from eventq.errors import ConflictError, InputError, LogicError
+from eventq.errors import ConflictError, InputError, LogicError, UnknownContextError
 from eventq.sessions import imports, tree
 from eventq.sessions.omp import slot
 from eventq.zstd import ZstdCompressor
@@ -509,6 +509,20 @@ def test_a_chosen_branch_brings_its_session(thread: eventq.Thread, other: eventq
     assert list(shown(other)) == ["s/a2-is-lo"]
     assert export(other, "s/a2-is-lo") == spell(*REWOUND)
     assert turns(other) == 6
+
+
+def test_a_session_without_its_own_context(thread: eventq.Thread, tmp_path: Path) -> None:
+    """It can be exported by its name as long as it is there."""
+    load(thread, *REWOUND)
+    thread.contexts.delete("s")
+    assert export(thread) == spell(*REWOUND)
+    assert thread.sessions.export_folder("s", str(tmp_path / "x.jsonl"), pytest.fail) == {}
+    thread.contexts.delete("s/a2-is-lo")
+    assert export(thread) == spell(*REWOUND)
+    with pytest.raises(LogicError, match="there is no generation 2 of session 's'"):
+        export(thread, generation=2)
+    with pytest.raises(UnknownContextError, match="'t'"):
+        export(thread, "t")
 
 
 def test_a_session_lives_as_long_as_a_tip(thread: eventq.Thread) -> None:
