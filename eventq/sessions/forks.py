@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # The types of turns. Versions before made two: an externalized entry, or the line as it was.
 ENTRY, OLD_LINE = OF_LINES
 _AT = "turn:"
-_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_ID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _REF = REF.encode()
 _FULL = entries.FULL.encode()
 _PAGE = 500
@@ -210,9 +210,14 @@ def of_context(context: Context, source: SessionRow | None) -> NewSession:
 
 
 def anew(source: SessionRow, path: str, *, title: str | None, cwd: str | None) -> NewSession:
-    """Return what a new file is: of the id at the end of its name, or of one of its own."""
+    """Return what a new file is: of the id at the end of its name, or of one of its own.
+
+    Raises LogicError for the id of the source.
+    """
     named = _ID.search(os.path.basename(path).removesuffix(".jsonl"))
     own = named[0] if named else str(uuid4())
+    if own in (source.name, *_ID.findall((source.place or "").removesuffix(".jsonl"))):
+        raise LogicError(f"'{path}' has the id of the source", "give a name with another one")
     time = stamp(system_time())
     return NewSession(own, time, source.place or source.name, lambda: str(uuid4()), cwd, title)
 

@@ -198,6 +198,16 @@ def test_where_no_fork_goes_on(thread: eventq.Thread, tmp_path: Path) -> None:
         fork(thread, tmp_path / "no" / "folder.jsonl")
 
 
+def test_a_fork_never_has_the_id_of_its_source(thread: eventq.Thread, tmp_path: Path) -> None:
+    """Not that in the name of the source's file, nor its name here."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / f"{ID}.jsonl").write_bytes(spell(*REWOUND))
+    for name in (None, "s"):
+        thread.sessions.import_file(str(tmp_path / "in" / f"{ID}.jsonl"), name=name)
+        with pytest.raises(LogicError, match="has the id of the source"):
+            thread.sessions.fork(name or ID, str(tmp_path / f"{ID}.jsonl"))
+
+
 def test_a_fork_of_nothing(thread: eventq.Thread, tmp_path: Path) -> None:
     """Where the rules of the tool leave no entry, no file is written."""
     load(thread, answers("a", None, {"type": "thinking", "thinking": "hm"}))
