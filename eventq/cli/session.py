@@ -138,10 +138,11 @@ def diff(thread: Thread, *, one: int | str, other: int | str, json: bool) -> Non
 
 
 def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json: bool) -> None:
-    """Import a coding agent's session file as a context. Importing again adds what is new.
+    """Import an agent's session file, its branches as contexts.
 
-    So is the folder beside it, FILE without .jsonl: N.TOOL.log is artifact://N of the session,
-    NAME.md is agent://NAME, and other files are kept as they are.
+    Importing again adds what is new. The folder beside it, FILE without .jsonl, comes along:
+    N.TOOL.log is artifact://N of the session, NAME.md is agent://NAME, sessions of subagents are
+    contexts under what started them, and other files are kept as they are.
     """
     try:
         made = thread.sessions.import_file(file, name=name, blobs=blobs)
