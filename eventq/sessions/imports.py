@@ -359,6 +359,7 @@ class Import:
                 here.add(context)
             self._store.set_tip(main, self._row.session)
             for context in was.keys() - here:
+                self._check_unmoved(was[context], self._contexts.head(context))
                 self._contexts.get(context).delete()
             self._settle(part)
         return main
@@ -400,14 +401,20 @@ class Import:
             raise ConflictError(
                 f"context '{name}' is no session that was imported", "import it --as another", head
             )
-        if context in was and head != was[context].turn:
+        if context in was:
+            self._check_unmoved(was[context], head)
+        self._contexts.get(context).move(turn, expected_head=head)
+        return context
+
+    def _check_unmoved(self, tip: Tip, head: int) -> None:
+        """Raise ConflictError for a tip whose head is not where an import has left it."""
+        if head != tip.turn:
             raise ConflictError(
-                f"somebody else has moved context '{name}', which is a tip of the session",
+                f"somebody else has moved context '{tip.name or tip.context}', which is a tip of"
+                " the session",
                 "fork it under another name and move it back, or import the file --as another",
                 head,
             )
-        self._contexts.get(context).move(turn, expected_head=head)
-        return context
 
     def _is_of_an_older_import(self, head: int) -> bool:
         """Return whether a turn is a line, as versions before made it; they were compared."""

@@ -270,6 +270,22 @@ def test_a_head_that_somebody_has_moved_stays(thread: eventq.Thread) -> None:
     assert turns(thread) == 7
 
 
+def test_a_branch_that_somebody_has_moved_stays(thread: eventq.Thread) -> None:
+    """What they appended to it is not deleted with it when the file goes on from there."""
+    rows = [header(), entry("a", None), entry("b", "a"), entry("c", "a")]
+    load(thread, *rows)
+    thread.contexts.get("s/b").append('{"id": "mine"}')
+    rows += [entry("d", "b"), entry("e", "c")]
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="somebody else has moved context 's/b'"):
+            load(thread, *rows)
+        assert shown(thread) == {"s": "a c", "s/b": "a b mine"}
+    thread.contexts.get("s/b").fork(name="mine")
+    thread.contexts.get("s/b").move(2, expected_head=thread.contexts.head("s/b"))
+    load(thread, *rows)
+    assert shown(thread) == {"s": "a c e", "s/d": "a b d", "mine": "a b mine"}
+
+
 def test_names_that_are_taken(thread: eventq.Thread) -> None:
     """A context of another origin is left alone, and the branch gets more of its id."""
     thread.contexts.create("s/a2-is-lo").append('{"id": "mine"}')
