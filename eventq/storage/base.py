@@ -855,8 +855,11 @@ class Sessions(Protocol):
     def tips(self, name: str) -> list[Tip]:
         """Return the tips of a session, of all generations."""
 
-    def set_tip(self, context: int, session: int) -> None:
-        """Note that a context stands at the tip of a branch of a session."""
+    def set_tip(self, context: int, session: int, turn: int | None = None) -> None:
+        """Note that an import has left a context at a turn, by default at its head.
+
+        It is the tip of a branch of a session.
+        """
 
 
 class Outputs(Protocol):

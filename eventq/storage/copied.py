@@ -98,10 +98,11 @@ class LineCopy(NamedTuple):
 
 
 class TipCopy(NamedTuple):
-    """A context that is the tip of a branch of a session."""
+    """A context that is the tip of a branch of a session, and where an import has left it."""
 
     context: int
     session: int
+    turn: int
 
 
 class ContextLabel(NamedTuple):

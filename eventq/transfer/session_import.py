@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.blobs import digest_of
 from eventq.dag.contexts import is_context_name
-from eventq.storage.copied import LineCopy, SessionCopy
+from eventq.storage.copied import LineCopy, SessionCopy, TipCopy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ LINE: dict[str, type] = {
     "line": int, "session": int, "blob": str, "form": int, "before": str, "after": str,
     "is_node": int, "kind": int, "at_turn": int,
 }  # fmt: skip
-TIP: dict[str, type] = {"tip": int, "session": int}
+TIP: dict[str, type] = {"tip": int, "session": int, "at_turn": int}
 _MOST = 1 << 31
 _TEXTS = ("entry", "parent", "response", "agent")
 
@@ -38,7 +38,7 @@ class SessionImport:
         self._heads = heads
         self._sessions: dict[int, SessionCopy] = {}
         self._lines: dict[int, list[LineCopy]] = {}
-        self._tips: list[tuple[int, int]] = []
+        self._tips: list[TipCopy] = []
 
     def session(self, line: Line) -> bool:
         """Take a session."""
@@ -78,18 +78,21 @@ class SessionImport:
 
     def tip(self, line: Line) -> bool:
         """Take the tip of a branch."""
-        self._tips.append((line["tip"], line["session"]))
-        return line["session"] in self._sessions
+        turn = self._turns.here(line["at_turn"])
+        if turn is None or line["session"] not in self._sessions:
+            return False
+        self._tips.append(TipCopy(line["tip"], line["session"], turn))
+        return True
 
     def run(self) -> None:
         """Store the sessions that are not here, and the tips of all."""
         here = {number: self._take(one) for number, one in sorted(self._sessions.items())}
-        for context, session in self._tips:
+        for context, session, turn in self._tips:
             mine, kept = self._heads.here.get(context), here.get(session)
             if mine is None or kept is None:
                 continue
             if mine in self._heads.made or mine in self._heads.moved:
-                self._store.set_tip(mine, kept)
+                self._store.set_tip(mine, kept, turn)
 
     def _take(self, new: SessionCopy) -> int | None:
         """Return the session here, stored if need be; None for another of the name."""

@@ -300,7 +300,7 @@ class ThreadSource:
                 "at_turn": line.turn,
             }  # fmt: skip
         for tip in self._chosen.records(TipCopy):
-            yield {"tip": tip.context, "session": tip.session}
+            yield {"tip": tip.context, "session": tip.session, "at_turn": tip.turn}
 
     def _lines_of_runs(self) -> Iterator[Line]:
         for run in self._chosen.records(RunCopy):

@@ -27,7 +27,7 @@ LINE: dict[str, Any] = {
     "line": 0, "session": 1, "blob": BLOB, "form": 1, "before": "", "after": "0a", "is_node": 1, "kind": 1,
     "at_turn": 0, "entry": "a", "parent": None, "response": None, "agent": None,
 }  # fmt: skip
-TIP = {"tip": 1, "session": 1}
+TIP = {"tip": 1, "session": 1, "at_turn": 0}
 
 
 @pytest.fixture

@@ -517,6 +517,22 @@ def test_a_copy_has_the_branches(
     assert other.check() == []
 
 
+def test_a_copy_of_a_branch_that_somebody_has_moved(
+    thread: eventq.Thread, other: eventq.Thread
+) -> None:
+    """What they appended stays there, too: an import into the copy moves nothing of theirs."""
+    load(thread, header(), entry("a", None))
+    thread.contexts.get("s").append('{"id": "mine"}')
+    thread.copy_to(other)
+    with pytest.raises(ConflictError, match="somebody else has moved context 's'"):
+        load(other, header(), entry("a", None), entry("b", "a"))
+    assert shown(other) == shown(thread) == {"s": "a mine"}
+    thread.contexts.get("s").move(1, expected_head=thread.contexts.head("s"))
+    load(thread, header(), entry("a", None), entry("b", "a"))
+    thread.copy_to(other)
+    assert shown(other) == {"s": "a mine"}
+
+
 def test_a_chosen_branch_brings_its_session(thread: eventq.Thread, other: eventq.Thread) -> None:
     """A copy of one tip can be exported whole."""
     load(thread, *REWOUND)

@@ -426,7 +426,7 @@ class Selection:
     def _tips(self) -> Iterator[TipCopy]:
         """Yield every chosen context that is a tip, by context."""
         sql = """
-            SELECT context_id, session_id
+            SELECT context_id, session_id, turn_id
             FROM session_tips CROSS JOIN chosen_contexts USING (context_id)
             WHERE context_id > ? ORDER BY context_id LIMIT ?
         """

@@ -301,13 +301,13 @@ class Sessions:
         """
         return [Tip(*row) for row in self._run(sql, (name,))]
 
-    def set_tip(self, context: int, session: int) -> None:
-        """Note that a context stands at the tip of a branch of a session."""
+    def set_tip(self, context: int, session: int, turn: int | None = None) -> None:
+        """Note that an import has left a context at a turn, by default at its head."""
         sql = """
             INSERT OR REPLACE INTO session_tips (context_id, session_id, turn_id)
-            SELECT context_id, ?2, coalesce(head_id, 0) FROM contexts WHERE context_id = ?1
+            SELECT context_id, ?2, coalesce(?3, head_id, 0) FROM contexts WHERE context_id = ?1
         """
-        self._db.change(sql, (context, session))
+        self._db.change(sql, (context, session, turn))
 
 
 class _Placing:
