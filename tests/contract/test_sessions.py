@@ -541,7 +541,7 @@ JSON_TEXTS = st.recursive(
 ).map(lambda text: (text if text.startswith("{") else f'{{"v":{text}}}').encode() + b"\n")
 
 
-@once
+@settings(once, max_examples=60)
 @given(st.lists(JSON_TEXTS, min_size=1, max_size=5))
 @example(
     [
