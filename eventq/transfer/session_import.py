@@ -8,11 +8,15 @@ from eventq.storage.copied import LineCopy, SessionCopy, TipCopy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.storage.rows import SessionRow
+    from typing import TypeVar
+
+    from eventq.storage.rows import StoredLine
     from eventq.transfer.head_import import HeadImport
     from eventq.transfer.job import Job
     from eventq.transfer.sources import Line
     from eventq.transfer.turn_import import TurnImport
+
+    Kept = TypeVar("Kept", StoredLine, LineCopy)
 
 SESSION: dict[str, type] = {
     "session": int, "session_name": str, "generation": int, "tool": str, "size": int, "digest": str,
@@ -98,25 +102,30 @@ class SessionImport:
         """Return the session here, stored if need be; None for another of the name."""
         lines = self._lines.get(new.session, [])
         found = self._store.find(new.name, new.generation)
-        if found is None or self._has_grown(found, lines):
-            return self._store.restore(new, lines, None if found is None else found.session)
-        if found.digest == new.digest:
+        if found is None:
+            return self._store.restore(new, lines, None)
+        if found.digest == new.digest and found.lines >= len(lines):
             return found.session
-        self._notes.remark(
-            f"generation {new.generation} of session '{new.name}' is another one here, and stays"
-        )
-        return None
+        mine = _ended(self._store.lines(found.session, -1, found.lines))
+        theirs = _ended(lines)
+        if any(_text_of(one) != _text_of(other) for one, other in zip(mine, theirs, strict=False)):
+            self._notes.remark(
+                f"generation {new.generation} of session '{new.name}' is another one here, and"
+                " stays"
+            )
+            return None
+        if (len(theirs), len(lines)) > (len(mine), found.lines):
+            return self._store.restore(new, lines, found.session)
+        return found.session
 
-    def _has_grown(self, here: SessionRow, lines: list[LineCopy]) -> bool:
-        """Return whether a session of the source begins with all the lines that are here."""
-        if here.lines >= len(lines):
-            return False
-        mine = self._store.lines(here.session, -1, here.lines)
-        return all(
-            (one.digest, one.form, one.before, one.after)
-            == (new.digest, new.form, new.before, new.after)
-            for one, new in zip(mine, lines, strict=False)
-        )
+
+def _ended(lines: list[Kept]) -> list[Kept]:
+    """Return lines without a last one that has not ended: what grew has another in its place."""
+    return lines if not lines or lines[-1].after.endswith(b"\n") else lines[:-1]
+
+
+def _text_of(line: StoredLine | LineCopy) -> tuple[bytes, int, bytes, bytes]:
+    return line.digest, line.form, line.before, line.after
 
 
 def _is_text(value: object) -> bool:

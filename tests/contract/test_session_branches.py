@@ -517,6 +517,32 @@ def test_a_copy_has_the_branches(
     assert other.check() == []
 
 
+@pytest.mark.parametrize("end", ["not ended", "no newline"])
+def test_a_copy_goes_on_after_a_torn_line(
+    thread: eventq.Thread, other: eventq.Thread, end: str
+) -> None:
+    """What has replaced it in the source replaces it there; an older copy changes nothing."""
+    whole = json.dumps(entry("b", "a")).encode()
+    torn = whole[:9] if end == "not ended" else whole
+    with eventq.open(f"{thread.path}-older", create=True) as older:
+        for one in (thread, older):
+            load(one, header(), entry("a", None))
+            with open(f"{one.path}.files/session.jsonl", "ab") as file:
+                file.write(torn)
+            one.sessions.import_file(file.name, name="s")
+        thread.copy_to(other)
+        rows = [header(), entry("a", None), entry("b", "a"), entry("c", "b")]
+        load(thread, *rows)
+        assert thread.copy_to(other).notes == ()
+        assert export(other) == spell(*rows)
+        assert shown(other) == {"s": "a b c"}
+        assert [one for one in older.copy_to(other).notes if "generation" in one] == []
+        assert export(other) == spell(*rows)
+    load(other, *rows, entry("d", "c"))
+    assert shown(other)["s"] == "a b c d"
+    assert other.check() == []
+
+
 def test_a_copy_of_a_branch_that_somebody_has_moved(
     thread: eventq.Thread, other: eventq.Thread
 ) -> None:
