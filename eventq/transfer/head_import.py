@@ -37,6 +37,7 @@ class HeadImport:
         self.here: dict[int, int] = {}  # ids of the source's contexts here
         self.made: set[int] = set()
         self.moved: set[int] = set()
+        self.diverged: dict[int, int] = {}  # contexts here, and the turns of the source's heads
         self.highest = 0  # id of a turn that a head names, and that may be kept
 
     def run(self) -> None:
@@ -141,16 +142,27 @@ class HeadImport:
         return here
 
     def _move_on(self, context_id: int, here: int, head: int) -> None:
-        """Advance a context's head if the source is ahead; note one that diverged."""
+        """Advance a context's head if the source is ahead."""
         shared = self._turns.common(here, head)
         if shared not in (here, head):
+            self.diverged[context_id] = head
+        elif head != here == shared:
+            self.move(context_id, head)
+
+    def move(self, context_id: int, head: int) -> None:
+        """Move a context's head to that of the source."""
+        self._database.contexts.move(context_id, head, "import", run=True)
+        self.moved.add(context_id)
+        self.diverged.pop(context_id, None)
+
+    def note_diverged(self) -> None:
+        """Note the contexts that are elsewhere than in the source, and stay there."""
+        for context_id, head in self.diverged.items():
+            here = self._database.contexts.head(context_id)
             self._notes.remark(
                 f"context {context_id} went another way here: it stays at turn {here}, the pack's"
                 f" head is turn {head}"
             )
-        elif head != here == shared:
-            self._database.contexts.move(context_id, head, "import", run=True)
-            self.moved.add(context_id)
 
     def _rebuild(self, found: set[int], lost: Heads) -> None:
         """Make a context of each branch without a head; where one is lost, it keeps its id."""

@@ -94,6 +94,7 @@ class LineImport:
                 self._flush()
         self._flush()
         self._sessions.run()
+        self._heads.note_diverged()
         if count:
             self._notes.remark(
                 f"{packfile.BESIDE}: {count} lines were left out: what they name is not there"

@@ -36,6 +36,7 @@ class SessionImport:
     def __init__(self, job: Job, turns: TurnImport, heads: HeadImport) -> None:
         """Begin, inside a transaction; blobs, turns and contexts have come."""
         self._store = job.database.sessions
+        self._contexts = job.database.contexts
         self._blobs = job.blobs
         self._notes = job.notes
         self._turns = turns
@@ -43,6 +44,7 @@ class SessionImport:
         self._sessions: dict[int, SessionCopy] = {}
         self._lines: dict[int, list[LineCopy]] = {}
         self._tips: list[TipCopy] = []
+        self._newer: set[int] = set()  # sessions that have more than there was here
 
     def session(self, line: Line) -> bool:
         """Take a session."""
@@ -95,14 +97,28 @@ class SessionImport:
             mine, kept = self._heads.here.get(context), here.get(session)
             if mine is None or kept is None:
                 continue
+            if session in self._newer:
+                self._follow(mine, kept, self._sessions[session].name, turn)
             if mine in self._heads.made or mine in self._heads.moved:
                 self._store.set_tip(mine, kept, turn)
+
+    def _follow(self, context: int, session: int, name: str, turn: int) -> None:
+        """Move a head that went another way, if only imports have moved it, here and there."""
+        newest = self._store.find(name)
+        is_newest = newest is not None and newest.session == session
+        if not is_newest or self._heads.diverged.get(context) != turn:
+            return
+        tips = self._store.tips(name)
+        left = next((tip.turn for tip in tips if tip.context == context), None)
+        if left == self._contexts.head(context):
+            self._heads.move(context, turn)
 
     def _take(self, new: SessionCopy) -> int | None:
         """Return the session here, stored if need be; None for another of the name."""
         lines = self._lines.get(new.session, [])
         found = self._store.find(new.name, new.generation)
         if found is None:
+            self._newer.add(new.session)
             return self._store.restore(new, lines, None)
         if found.digest == new.digest and found.lines >= len(lines):
             return found.session
@@ -115,6 +131,7 @@ class SessionImport:
             )
             return None
         if (len(theirs), len(lines)) > (len(mine), found.lines):
+            self._newer.add(new.session)
             return self._store.restore(new, lines, found.session)
         return found.session
 

@@ -517,6 +517,33 @@ def test_a_copy_has_the_branches(
     assert other.check() == []
 
 
+def test_a_copy_follows_where_the_session_goes_on(
+    thread: eventq.Thread, other: eventq.Thread
+) -> None:
+    """Its own context moves to another branch as in the source, unless somebody has moved it."""
+    rows = [header(), entry("a", None), entry("b", "a")]
+    load(thread, *rows)
+    thread.copy_to(other)
+    with eventq.open(f"{thread.path}-moved", create=True) as moved:
+        thread.copy_to(moved)
+        moved.contexts.get("s").append('{"id": "mine"}')
+        load(thread, *rows, entry("c", "a"))
+        assert thread.copy_to(other).notes == ()
+        assert shown(other) == shown(thread) == {"s": "a c", "s/b": "a b"}
+        assert any("went another way here" in one for one in thread.copy_to(moved).notes)
+        assert shown(moved) == {"s": "a b mine", "s/b": "a b"}
+    load(thread, header(cwd="/b"), entry("a", None), entry("d", "a"))
+    assert (thread.copy_to(other).moved, shown(other)["s"]) == (1, "a d")
+    load(thread, header(cwd="/b"), entry("a", None), entry("d", "a"), entry("e", "a"))
+    with eventq.open(f"{thread.path}-newer", create=True) as newer:
+        thread.copy_to(newer)
+        other.copy_to(newer)  # older
+        assert shown(newer) == shown(thread) | {"s/b": "a b"}
+    load(other, header(cwd="/b"), entry("a", None), entry("d", "a"), entry("e", "a"))
+    assert shown(other) == {"s": "a e", "s/d": "a d"}
+    assert other.check() == []
+
+
 @pytest.mark.parametrize("end", ["not ended", "no newline"])
 def test_a_copy_goes_on_after_a_torn_line(
     thread: eventq.Thread, other: eventq.Thread, end: str
