@@ -219,6 +219,7 @@ def anew(source: SessionRow, path: str, *, title: str | None, cwd: str | None) -
     if own in (source.name, *_ID.findall((source.place or "").removesuffix(".jsonl"))):
         raise LogicError(f"'{path}' has the id of the source", "give a name with another one")
     time = stamp(system_time())
+    cwd = None if cwd is None else os.path.abspath(cwd)
     return NewSession(own, time, source.place or source.name, lambda: str(uuid4()), cwd, title)
 
 

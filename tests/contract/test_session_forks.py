@@ -120,6 +120,17 @@ def test_a_fork_of_claude_code(thread: eventq.Thread, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("entries", [PI, REWOUND], ids=["pi", "claude"])
+def test_a_fork_for_a_directory_that_is_relative(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: Any
+) -> None:
+    """Tools compare whole paths: `.` is where the fork was made."""
+    load(thread, *entries)
+    monkeypatch.chdir(tmp_path)
+    made = fork(thread, tmp_path, cwd=".")
+    assert {one["cwd"] for one in read(made) if "cwd" in one} == {os.getcwd()}
+
+
 def test_a_name_that_its_tool_does_not_find(thread: eventq.Thread, tmp_path: Path) -> None:
     """The file is written, and a note says what it is to be called."""
     load(thread, *REWOUND)
