@@ -101,7 +101,7 @@ class Sessions:
         try:
             with self._opened(path) as file:
                 found = _first_entries(file, path, 2)
-                name = name or _name_of(found, path)
+                name = _name_of(found, path) if name is None else name
                 _check_name(name)
                 return self._import(file, path, name, blobs)
         except OSError as error:

@@ -779,7 +779,7 @@ def test_the_name_of_a_session(
     found = thread.sessions.import_file(path)
     assert [(one.context_id, one.name) for one in thread.contexts] == [(found.context_id, name)]
     assert thread.sessions.import_file(path).added == 0
-    for bad in ("7", "a\nb", "x" * 5000):
+    for bad in ("", "7", "a\nb", "x" * 5000):
         with pytest.raises(InputError):
             thread.sessions.import_file(path, name=bad)
     assert thread.sessions.import_file(path, name="mine").added == first.count(b"\n") + 1
