@@ -402,10 +402,8 @@ class Sessions:
             self.export_folder(context, path, notes.append, forked=True)
             size = system.save(path, written, mode=0o600)
         except OSError as error:
-            raise LogicError(
-                f"'{error.filename or path}' could not be written: {error.strerror}",
-                "check the path, its permissions and the disk",
-            ) from error
+            what = f"'{path}', or the folder beside it, could not be written: {error.strerror}"
+            raise LogicError(what, "check the path, its permissions and the disk") from error
         if blobs is not None:
             self.export_blobs(written.refs, blobs, notes.append)
         return SessionForked(new.id, path, row.tool, written.lines, size, tuple(notes))
