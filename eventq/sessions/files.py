@@ -430,6 +430,9 @@ class Sessions:
             warn(f"the files beside the session were not written: '{path}' does not end in .jsonl")
             return {}
         os.makedirs(folder, exist_ok=True)
+        for name in _hidden(agents, {file.path for file in folders.files_of(produced)}):
+            warn(f"'{name}' was not written: another file of the session has its place")
+            del agents[name]
         left = set()
         if forked and row is not None and not reader_named(row.tool).forks_agents:
             kinds = reader_named(row.tool).folder
@@ -658,6 +661,18 @@ def _first_of(folder: str, path: str) -> dict[str, Any] | None:
             return _first_entries(file, path, 1)[0]
         except InputError:
             return None
+
+
+def _hidden(agents: Iterable[str], files: set[str]) -> list[str]:
+    """Return the paths of agents that files cannot stand beside: one is a folder of the other."""
+    agents = [*agents]
+    above = {parent for path in (*files, *agents) for parent in _parents(path)}
+    return [one for one in agents if one in above or not files.isdisjoint(_parents(one))]
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := os.path.dirname(path):
+        yield path
 
 
 def _is_beside(path: str, other: str) -> bool:

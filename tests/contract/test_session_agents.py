@@ -213,6 +213,28 @@ def test_what_is_no_session_stays_a_file(
     assert written(thread, tmp_path / "then") == files(place)
 
 
+@pytest.mark.parametrize("other", ["subagents/agent-x1.jsonl/t.txt", "subagents"])
+def test_what_has_the_place_of_a_subagent(
+    thread: eventq.Thread, place: Path, tmp_path: Path, other: str
+) -> None:
+    """The folder can be written still, without what cannot stand beside the rest."""
+    path = "subagents/agent-x1.jsonl"
+    write(place, *CALLED, beside={path: [side("s1", None)], "tool-results/t.txt": b"t"})
+    load(thread, place)
+    (place.with_suffix("") / path).unlink()
+    (place.with_suffix("") / "subagents").rmdir()
+    write(place, *CALLED, beside={other: b"x"})
+    load(thread, place)
+    notes: list[str] = []
+    target = tmp_path / "out" / "s.jsonl"
+    target.parent.mkdir()
+    target.write_bytes(export(thread, "s"))
+    thread.sessions.export_folder("s", str(target), notes.append)
+    assert notes == [f"'{path}' was not written: another file of the session has its place"]
+    kept = {"s/tool-results/t.txt": b"t"}
+    assert files(target) == files(place) | kept
+
+
 def test_an_agent_inside_the_file_and_beside_it(thread: eventq.Thread, place: Path) -> None:
     """Both are there, under two names."""
     path = "subagents/agent-x1.jsonl"
