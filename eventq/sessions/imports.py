@@ -279,6 +279,8 @@ class Import:
         first = self._row.settled
         if first is None or self._row.missing is None or self._base:
             return None
+        if not self._store.tips(self._row.name):  # they were deleted: all come back
+            return None
         rows = [*self._store.links(self._row.session, first)]
         links = [_link(row) for row in rows]
         found = tree.ending(links, last_is_leaf=self._reader.last_is_leaf)

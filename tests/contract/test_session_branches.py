@@ -623,6 +623,17 @@ def test_a_session_lives_as_long_as_a_tip(thread: eventq.Thread) -> None:
     assert thread.check() == []
 
 
+def test_a_session_without_any_tip_gets_all_of_them_again(thread: eventq.Thread) -> None:
+    """An import before a collection brings what an import after it brings."""
+    rows = [header(), entry("a", None), entry("b", "a"), entry("c", "a"), entry("d", "c")]
+    load(thread, *rows)
+    before = shown(thread)
+    for name in before:
+        thread.contexts.delete(name)
+    assert load(thread, *rows).added == 0
+    assert shown(thread) == before == {"s": "a c d", "s/b": "a b"}
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 
