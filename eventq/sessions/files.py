@@ -324,6 +324,9 @@ class Sessions:
                     agents.stored(path, agent.name)
             except OSError as error:
                 fetch.note(f"'{place}' was left out: {error.strerror or error}")
+            except ConflictError as error:  # its lines are here, its contexts are as others want
+                taken[path] = False
+                fetch.note(f"{path}: {error.what} - {error.fix}")
         return taken
 
     def _bring_agent(

@@ -289,6 +289,23 @@ def test_a_subagent_whose_name_is_anothers(thread: eventq.Thread, place: Path) -
         thread.sessions.import_file(path, name="s/agent-x1~2")
 
 
+def test_a_subagent_whose_context_was_moved(thread: eventq.Thread, place: Path) -> None:
+    """It stays there, with a note, and the rest of the folder is brought."""
+    paths = [f"subagents/agent-x{n}.jsonl" for n in (1, 2)]
+    write(place, *CALLED, beside={path: [side("s1", None)] for path in paths})
+    load(thread, place)
+    thread.contexts.get("s/agent-x1").append('{"id": "mine"}')
+    grown = [side("s1", None), side("s2", "s1")]
+    write(place, *CALLED, beside=dict.fromkeys(paths, grown) | {"tool-results/t.txt": b"x"})
+    made = load(thread, place)
+    (note,) = made.notes
+    assert note.startswith(f"{paths[0]}: somebody else has moved context 's/agent-x1'")
+    assert (made.agents, made.files) == (1, 1)
+    assert shown(thread)["s/agent-x1"].endswith(" s1 mine")
+    assert shown(thread)["s/agent-x2"].endswith(" s1 s2")
+    assert export(thread, "s/agent-x1") == spell(*grown)
+
+
 def test_a_folder_without_its_session(thread: eventq.Thread, place: Path) -> None:
     """The error says what is there, and what is missing; so does the one for the folder itself."""
     write(place, *CALLED, beside={"subagents/agent-x1.jsonl": [side("s1", None)]})
