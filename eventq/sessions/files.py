@@ -276,6 +276,11 @@ class Sessions:
             context = self._contexts.get(name)
         except UnknownContextError:
             return
+        if (other := self._store.of_context(context.id)) is not None:
+            raise ConflictError(
+                f"context '{name}' is a branch of session '{other.name}'",
+                "import it --as another name", context.head_id(),
+            )  # fmt: skip
         for turn in context.replay():
             line = self.line(turn, _ignore) if turn.type_id in OF_LINES else None
             if line is None or file.read(len(line)) != line:

@@ -475,6 +475,17 @@ def test_two_files_of_one_session(thread: eventq.Thread) -> None:
     assert shown(thread) == {"s": "a", "s2": "b"}
 
 
+def test_a_name_that_is_a_branch_of_another_session(thread: eventq.Thread) -> None:
+    """It is refused, also for a file that begins with that branch: the branch stays one."""
+    rows = [says("a", None), says("b", "a"), says("c", "a")]
+    load(thread, *rows)
+    with pytest.raises(ConflictError, match="context 's/b' is a branch of session 's'"):
+        load(thread, *rows[:2], says("d", "b"), name="s/b", folder="other")
+    assert shown(thread) == {"s": "a c", "s/b": "a b"}
+    assert load(thread, *rows, says("e", "b")).added == 1
+    assert shown(thread) == {"s": "a b e", "s/c": "a c"}
+
+
 # --- copies ---------------------------------------------------------------------------------------
 
 
