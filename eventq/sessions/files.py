@@ -199,7 +199,7 @@ class Sessions:
             for line in page:
                 payload = self._produced.blobs.get(line.digest) or b""
                 if line.form != lines.RAW and SHA256.encode() in payload:
-                    refs = entries.foreign_refs(lines.parse(payload))
+                    refs = entries.foreign_refs(lines.entry_of(payload) or {})
                     found = sorted(filter(None, map(fetch, refs)))
                     self._produced.blobs.add_refs(line.digest, found)
             after = page[-1].position

@@ -165,15 +165,10 @@ class Forks:
         """Return the entry of a turn, None for a turn of other origin."""
         warn = warn or self._warn
         text = self.text(turn, warn)
-        if text is not None:
-            try:
-                entry = parse(text)
-            except (ValueError, RecursionError):
-                entry = None
-            if isinstance(entry, dict):
-                return entry
-        warn(f"turn {turn.turn_id} is no entry of a session: it was left out")
-        return None
+        entry = None if text is None else _parsed(text)
+        if entry is None:
+            warn(f"turn {turn.turn_id} is no entry of a session: it was left out")
+        return entry
 
     def _carried(self, row: SessionRow, reader: Plain) -> Iterator[Entry]:
         """Yield the entries that a fork needs wherever in the file they stand."""
@@ -189,9 +184,7 @@ class Forks:
         if line.form == lines.RAW:
             return None
         payload = self._produced.blobs.get(line.digest) or b"{}"
-        text = lines.unpack(line.form, payload, self._produced.get, self._warn)
-        entry: Entry = parse(text)
-        return entry
+        return _parsed(lines.unpack(line.form, payload, self._produced.get, self._warn))
 
 
 def of_context(context: Context, source: SessionRow | None) -> NewSession:
@@ -229,6 +222,15 @@ def spelled(entry: Entry) -> bytes:
         return spell(entry).encode() + b"\n"
     except UnicodeEncodeError:  # an unpaired surrogate can only be escaped
         return spell(entry, ASCII).encode() + b"\n"
+
+
+def _parsed(text: bytes) -> Entry | None:
+    """Return an entry with its numbers as they are spelled, None for what is none."""
+    try:
+        entry = parse(text)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
 
 
 def _ignore(_: str) -> None:

@@ -330,8 +330,8 @@ class Import:
 
     def _entry(self, position: int) -> dict[str, Any]:
         (line,) = self._store.lines(self._row.session, position - 1, 1)
-        entry: dict[str, Any] = lines.parse(self._produced.blobs.get(line.digest) or b"{}")
-        return entry
+        payload = self._produced.blobs.get(line.digest) or b""
+        return lines.entry_of(payload) or {}  # a pack may hold anything
 
     # --- tips -------------------------------------------------------------------------------------
 

@@ -75,6 +75,26 @@ def test_a_line_that_cannot_be(other: eventq.Thread, tmp_path: Path, line: Any) 
     list(other.sessions.views.all())
 
 
+@pytest.mark.parametrize("form", [1, 2])
+@pytest.mark.parametrize("text", [b"not JSON", b"[1]", b"\xff", b""])
+def test_a_text_that_is_no_entry(
+    other: eventq.Thread, tmp_path: Path, text: bytes, form: int
+) -> None:
+    """Reading a session fails at none of its lines, and neither does an import into it."""
+    start = {"blob": blake3(text).hexdigest(), "form": form, "parent": None}
+    odd = [{**LINE, **start, "line": 0, "kind": kind, "agent": "x"} for kind in (0, 7)]
+    held = b"".join(text + b"\n" for _ in odd)
+    session = {**SESSION, "tool": "claude", "size": len(held), "digest": blake3(held).hexdigest()}
+    rows = [{**one, "line": n, "entry": f"e{n}"} for n, one in enumerate(odd)]
+    other.import_pack(pack(tmp_path / "pack", session, *rows, blobs=(text,)))
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(held + b'{"type": "user", "uuid": "a", "parentUuid": null}\n')
+    assert other.sessions.import_file(str(path), blobs=str(tmp_path)).entries == 3
+    assert other.sessions.views.title("s") is None
+    assert other.sessions.fork("s", str(tmp_path / "fork.jsonl")).lines > 0
+    assert other.check() == []
+
+
 @settings(
     max_examples=200, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
