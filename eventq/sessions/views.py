@@ -109,7 +109,7 @@ class Views:
     def generations(self, name: Which) -> list[SessionInfo]:
         """Return the generations of a session, the oldest first."""
         row = self._row(name)
-        numbers = range(1, row.generation + 1)
+        numbers = self._store.generations(row.name)
         rows = (self._store.find(row.name, number) for number in numbers)
         return [self._info(one) for one in rows if one]
 

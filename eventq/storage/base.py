@@ -770,6 +770,9 @@ class Sessions(Protocol):
     def newest(self, after: str, limit: int) -> list[str]:
         """Return the names of the next sessions, but for those of subagents; "" begins."""
 
+    def generations(self, name: str) -> list[int]:
+        """Return the numbers of a session's generations, the oldest first."""
+
     def updated_at(self, session: int) -> int:
         """Return when a session was last changed, in milliseconds."""
 

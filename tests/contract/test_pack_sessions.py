@@ -95,6 +95,13 @@ def test_a_text_that_is_no_entry(
     assert other.check() == []
 
 
+def test_a_generation_of_any_number(other: eventq.Thread, tmp_path: Path) -> None:
+    """Those before it that are not there are not looked for."""
+    last = {**SESSION, "generation": (1 << 31) - 1}
+    other.import_pack(pack(tmp_path / "pack", last, LINE, blobs=(TEXT,)))
+    assert [one.generation for one in other.sessions.views.generations("s")] == [(1 << 31) - 1]
+
+
 @settings(
     max_examples=200, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),

@@ -77,6 +77,11 @@ class Sessions:
         rows = self._run(sql, (after, limit)) if self._db.has_sessions() else ()
         return [row[0] for row in rows]
 
+    def generations(self, name: str) -> list[int]:
+        """Return the numbers of a session's generations, the oldest first."""
+        sql = "SELECT generation FROM sessions WHERE name = ? ORDER BY generation"
+        return [row[0] for row in self._run(sql, (name,))]
+
     def updated_at(self, session: int) -> int:
         """Return when a session was last changed, in milliseconds."""
         sql = "SELECT updated_at_ms FROM sessions WHERE session_id = ?"
