@@ -377,8 +377,10 @@ class Import:
 
         def is_taken(name: str) -> bool:
             """Return whether a name is that of another tip, or of a context that is none."""
+            if name in taken or name in wanted:
+                return True
             other = self._database.contexts.named(name)
-            return name in taken or name in wanted or (other is not None and other not in was)
+            return other is not None and other not in was
 
         name, found = self._row.name, part.tree
         wanted = {} if found.active is None else {name: part.turns[found.active]}
