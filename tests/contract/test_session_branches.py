@@ -621,6 +621,26 @@ def test_a_session_without_its_own_context(thread: eventq.Thread, tmp_path: Path
         export(thread, "t")
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_file_whose_tool_shows_late_and_that_was_cut_then(
+    thread: eventq.Thread, other: eventq.Thread, copied: bool
+) -> None:
+    """What an import that broke off has left of the lines before goes, and none comes twice."""
+    rows: list[Entry] = [{"n": 1}, {"n": 2}, {"n": 3}]
+    load(thread, *rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(imports.Import, "read", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            load(thread, *rows, says("a", None))
+    if copied:
+        thread.copy_to(other)
+        thread = other
+    load(thread, rows[0], says("a", None))
+    assert export(thread) == spell(rows[0], says("a", None))
+    assert shown(thread) == {"s": "a"}
+    assert thread.check() == []
+
+
 def test_a_session_lives_as_long_as_a_tip(thread: eventq.Thread) -> None:
     """A collection keeps all lines while one context of them is there, and nothing afterwards."""
     load(thread, *REWOUND)

@@ -416,6 +416,9 @@ class Selection:
             FROM session_lines CROSS JOIN blobs USING (blob_id)
             WHERE (session_id, position) > (?, ?)
                 AND session_id IN (SELECT session_id FROM chosen_sessions)
+                AND position < (
+                    SELECT lines FROM sessions s WHERE s.session_id = session_lines.session_id
+                )
             ORDER BY session_id, position LIMIT ?
         """
         after = (-1, 0)

@@ -161,7 +161,7 @@ class Sessions:
                 for n, (blob_id, line) in enumerate(zip(blobs, new, strict=True))
             ]
             self._db.many(_ADD, rows)
-            if end < was.lines:
+            if end < was.lines or not was.lines:  # there are lines still where it began again
                 sql = "DELETE FROM session_lines WHERE session_id = ? AND position >= ?"
                 self._run(sql, (session, end))
         return was._replace(size=size, digest=digest, lines=end), added
