@@ -213,7 +213,7 @@ class Sessions:
         folder the file stands.
         """
         hasher = blake3(max_threads=2)
-        place = os.path.realpath(path) if os.path.isfile(path) else None  # not of a pipe
+        place = _place_of(path) if os.path.isfile(path) else None  # not of a pipe
         row = self._store.find(name)
         if row is not None and row.owner is not None and owner is None:
             raise ConflictError(
@@ -622,6 +622,11 @@ def folder_of(path: str) -> str | None:
     """Return the folder that belongs to a session's file, None for a name that has none."""
     stem = path.removesuffix(_ENDING)
     return stem if os.path.basename(stem) and stem != path else None
+
+
+def _place_of(path: str) -> str:
+    """Return the whole path of a file as text, with escapes for what is not UTF-8."""
+    return os.fsencode(os.path.realpath(path)).decode(errors="backslashreplace")
 
 
 def _spooled(pipe: BinaryIO) -> BinaryIO:

@@ -441,6 +441,20 @@ def test_a_file_that_was_moved_is_the_same(thread: eventq.Thread) -> None:
     assert load(thread, *entries[:1], entry("x", None), folder="moved").generation == 2
 
 
+def test_a_file_whose_path_is_not_text(thread: eventq.Thread, tmp_path: Path) -> None:
+    """It is a session like any other, and one in another folder is told apart."""
+    for folder in (b"\xff", b"\xfe"):
+        os.makedirs(os.path.join(os.fsencode(tmp_path), folder))
+    first, other = (tmp_path / os.fsdecode(one) / "\udcff.jsonl" for one in (b"\xff", b"\xfe"))
+    first.write_bytes(spell(says("a", None)))
+    other.write_bytes(spell(says("b", None)))
+    for _ in range(2):
+        assert thread.sessions.import_file(str(first)).entries == 1
+    with pytest.raises(ConflictError, match="session '_' is another one here"):
+        thread.sessions.import_file(str(other))
+    assert shown(thread) == {"_": "a"}
+
+
 def test_a_file_that_is_compressed(thread: eventq.Thread, tmp_path: Path) -> None:
     """It is refused, with what to do."""
     path = tmp_path / "one.jsonl.zst"
