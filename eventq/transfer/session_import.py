@@ -27,6 +27,7 @@ LINE: dict[str, type] = {
 }  # fmt: skip
 TIP: dict[str, type] = {"tip": int, "session": int, "at_turn": int}
 _MOST = 1 << 31
+_RAW = 0  # the form of a line that is no entry
 _TEXTS = ("entry", "parent", "response", "agent")
 
 
@@ -122,9 +123,13 @@ class SessionImport:
             return self._store.restore(new, lines, None)
         if found.digest == new.digest and found.lines >= len(lines):
             return found.session
-        mine = _ended(self._store.lines(found.session, -1, found.lines))
-        theirs = _ended(lines)
-        if any(_text_of(one) != _text_of(other) for one, other in zip(mine, theirs, strict=False)):
+        every = self._store.lines(found.session, -1, found.lines)
+        mine, theirs = _ended(every), _ended(lines)
+        texts = zip(map(_text_of, mine), map(_text_of, theirs), strict=False)
+        whole = [*zip(every, lines, strict=False)][len(mine) :]  # an entry that lacks its newline
+        if any(one != other for one, other in texts) or any(
+            one.form != _RAW and _text_of(one)[:3] != _text_of(other)[:3] for one, other in whole
+        ):
             self._notes.remark(
                 f"generation {new.generation} of session '{new.name}' is another one here, and"
                 " stays"

@@ -569,6 +569,24 @@ def test_a_copy_follows_where_the_session_goes_on(
     assert other.check() == []
 
 
+def test_a_copy_keeps_an_entry_without_its_newline(
+    thread: eventq.Thread, other: eventq.Thread
+) -> None:
+    """Where the source has another entry in its place, it is another session, and stays."""
+    rows = spell(header(), entry("a", None))
+    path = f"{thread.path}.end"
+    for where, end in (
+        (thread, spell(entry("y", "a"), entry("z", "y"))),
+        (other, spell(entry("x", "a"))[:-1]),
+    ):
+        with open(path, "wb") as file:
+            file.write(rows + end)
+        where.sessions.import_file(path, name="s")
+    found = thread.copy_to(other)
+    assert any("is another one here" in note for note in found.notes)
+    assert export(other) == rows + spell(entry("x", "a"))[:-1]
+
+
 @pytest.mark.parametrize("end", ["not ended", "no newline"])
 def test_a_copy_goes_on_after_a_torn_line(
     thread: eventq.Thread, other: eventq.Thread, end: str
