@@ -322,7 +322,7 @@ COMMANDS = {
             Option("out OUT", "A new file, or a folder.", kinds.path, required=True),
             *together(
                 "new",
-                Option("title TITLE", "The title of the new session (default: by the source's)."),
+                Option("title TITLE", "The new session's title (default: that of the source)."),
                 Option("cwd DIR", "The directory it is for (default: the source's).", kinds.path),
             ),
             _BLOBS,

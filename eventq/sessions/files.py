@@ -66,7 +66,7 @@ _NAME = 110  # characters of a context's name that is taken from a file
 
 
 class Sessions:
-    """The session files that a thread keeps, each as a context."""
+    """The session files that a thread keeps, the ends of their branches as contexts."""
 
     def __init__(self, contexts: Contexts, produced: OutputStore, directory: str) -> None:
         """Keep turns and blobs in the thread of a directory."""
