@@ -449,8 +449,10 @@ class NewRun(Record):
     `name` is that of the workflow, `prompt` its task. `system` maps each role to its system text;
     when it has any, only these roles and those that took a step have messages. `group` is what the
     workflow was made of (a hash of its bundle), `parent_state` the step of a calling run.
-    `summary_cap` bounds the characters of one step in a summary. With `task_in_system` the system
-    texts state the task: the messages do not add it to them (default: they do).
+    `summary_cap` bounds the characters of one step in a summary, 0 for no bound. With
+    `task_in_system` the system texts state the task: the messages do not add it to them (default:
+    they do). `answer` is the form of a step's output in messages: its `text`, its `meta` as JSON
+    (each stands in for the other where that is missing), or `json` with both.
     """
 
     name: str
@@ -460,16 +462,18 @@ class NewRun(Record):
     max_rounds: int = 0
     depth: int = 0
     parent_state: str | bytes | None = None
-    summary_cap: int | None = None
+    summary_cap: int = 2_000
     task_in_system: bool = False
+    answer: str = "text"
 
 
 @dataclass(frozen=True, slots=True)
 class Step(Record):
     """One step of a run: `number` counts from the start of the run, `ref` names its node.
 
-    `meta` is the structured part of the role's output and `content` its text; `artifacts` are refs.
-    A turn of a type that this version does not know has no role, and its type as `meta`.
+    `meta` is the structured part of the role's output and `content` its text, which the node that
+    `content_ref` names holds; `artifacts` are refs. A turn of a type that this version does not
+    know has no role, and its type as `meta`.
     """
 
     number: int
@@ -486,6 +490,7 @@ class Step(Record):
     compact: str | None
     attempts: tuple[str, ...]
     child: str | None
+    content_ref: str | None
 
 
 @dataclass(frozen=True, slots=True)

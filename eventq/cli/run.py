@@ -7,6 +7,7 @@ from eventq.cli.inputs import read_object, read_text
 from eventq.cli.options import EXPECTED_HEAD, JSON, READ, THREAD
 from eventq.cli.rules import alone, exclude, needs, one_of, one_stdin, required, unless
 from eventq.cli.table import Argument, Command, Option, together
+from eventq.dag.messages import ANSWERS
 from eventq.errors import UnknownContextError
 from eventq.records import NewRun, NewStep
 
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
         depth: int
         group: str
         parent_state: str | None
-        summary_cap: int | None
+        summary_cap: int
         task_in_system: bool
+        answer: str
 
     class Body(TypedDict):
         """What steps take; the last five are not for attempts and replacements."""
@@ -328,10 +330,17 @@ COMMANDS = {
                 "settings",
                 Option(
                     "summary-cap N",
-                    "Show a model at most N characters of each earlier step.",
-                    kinds.POSITIVE,
+                    "Show at most N characters of other roles' steps; 0 for all.",
+                    kinds.WHOLE,
+                    default="2000",
                 ),
                 Option("task-in-system", "The system texts state the task; do not add it."),
+                Option(
+                    "answer FORM",
+                    "The form of a step's output in messages: text, json or meta.",
+                    kinds.Choice(*ANSWERS),
+                    default="text",
+                ),
             ),
             *_CHANGE,
         ],

@@ -37,7 +37,8 @@ class StartNode(Record):
     """The start of a run: the workflow, the task, and the system text of each role, frozen.
 
     It does not name the run. With `task_in_system` the system texts state the task, so it is not
-    added to them; None is the value of nodes of older versions, which lack the field.
+    added to them. `answer` is the form of outputs in messages. None is the value of both in nodes
+    of older versions, which lack the fields.
     """
 
     name: str
@@ -49,6 +50,7 @@ class StartNode(Record):
     parent_state: str | None = None
     summary_cap: int | None = None
     task_in_system: bool | None = None
+    answer: str | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def refs(self) -> list[str]:
@@ -73,6 +75,8 @@ class StartNode(Record):
             payload["summaryCap"] = self.summary_cap
         if self.task_in_system is not None:
             payload["taskInSystem"] = self.task_in_system
+        if self.answer is not None:
+            payload["answer"] = self.answer
         return canonical.dump({"type": "start", "payload": payload, "refs": self.refs()})
 
 
@@ -161,7 +165,7 @@ def listed_refs(data: bytes) -> list[str]:
 
 
 def _start(payload: Any, refs: Any) -> StartNode:
-    known = {*_START, "system", "parentState", "summaryCap", "taskInSystem"}
+    known = {*_START, "system", "parentState", "summaryCap", "taskInSystem", "answer"}
     return StartNode(
         name=_text(payload["name"]),
         prompt=_ref(refs[0]),
@@ -174,6 +178,7 @@ def _start(payload: Any, refs: Any) -> StartNode:
         task_in_system=None
         if payload.get("taskInSystem") is None
         else _truth(payload["taskInSystem"]),
+        answer=None if payload.get("answer") is None else _text(payload["answer"]),
         more={name: value for name, value in payload.items() if name not in known},
     )
 

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from eventq.dag.nodes import Node
     from eventq.dag.turns import Chain, View
     from eventq.records import Turn
-    from eventq.storage.rows import TurnRow
 else:
     from eventq.frozen import replace
     from eventq.named import NamedTuple
@@ -147,8 +146,9 @@ class Runs:
             new.depth,
             system,
             parent,
-            new.summary_cap,
+            new.summary_cap or None,
             new.task_in_system,
+            new.answer,
         )
 
     def _put(self, texts: list[Prepared], text: str, what: str) -> str:
@@ -346,7 +346,8 @@ class Run:
             self._left = RunState("active", turn.turn, state.start, digest, 0, 0)
         else:
             self._left = None
-        return _made_step(turn, node, body.node)
+        ref = REF + digest.hex()
+        return _step(turn.turn, turn.depth, ref, node, body.node)
 
     def _prepared(
         self, state: RunState, body: _Body, terms: _Terms
@@ -733,9 +734,8 @@ class Run:
         self._check_has(role, start)
         system = self._system(role, start)
         compact, steps = self._since_compact()
-        return messages.rebuild(
-            system, steps, role, edge_prompt, compact=compact, cap=start.summary_cap
-        )
+        form = messages.Form(start.answer, start.summary_cap, self._text(start.prompt))
+        return messages.rebuild(system, steps, role, edge_prompt, form=form, compact=compact)
 
     def _check_has(self, role: str, start: StartNode) -> None:
         """Raise LogicError for a role without a system text, where others have one, and a step.
@@ -858,12 +858,11 @@ def _node(turn: Turn) -> Node | None:
     return decode(turn.payload, turn.ref)
 
 
-def _made_step(row: TurnRow, node: StateNode, content: ContentNode) -> Step:
-    ref = REF + (row.digest or b"").hex()
+def _step(turn_id: int, number: int, ref: str, node: StateNode, content: ContentNode) -> Step:
     return Step(
-        row.depth, row.turn, ref, node.role, node.meta, content.text, content.artifacts,
+        number, turn_id, ref, node.role, node.meta, content.text, content.artifacts,
         node.edge_prompt, node.agent, node.timestamp, node.ancestors, node.compact, node.attempts,
-        node.child,
+        node.child, node.content,
     )  # fmt: skip
 
 
@@ -872,11 +871,7 @@ def _step_of(turn: Turn, node: StateNode, content: Node) -> Step:
         raise DamagedError(
             f"{node.content} is not the content of a step", "run 'eventq check' on the thread"
         )
-    return Step(
-        turn.depth, turn.turn_id, turn.ref, node.role, node.meta, content.text, content.artifacts,
-        node.edge_prompt, node.agent, node.timestamp, node.ancestors, node.compact, node.attempts,
-        node.child,
-    )  # fmt: skip
+    return _step(turn.turn_id, turn.depth, turn.ref, node, content)
 
 
 def _day(day: str) -> str:
@@ -917,10 +912,13 @@ def _check_run(new: NewRun) -> None:
     """Raise InputError or UsageError for a run that cannot be started."""
     check_name(new.name, "name")
     check_name(new.group, "group", empty=True)
-    for value, what in ((new.max_rounds, "max_rounds"), (new.depth, "depth")):
+    numbers = (new.max_rounds, "max_rounds"), (new.depth, "depth"), (new.summary_cap, "summary_cap")
+    for value, what in numbers:
         check_natural(value, what)
-    if new.summary_cap is not None:
-        check_positive(new.summary_cap, "summary_cap")
+    if new.answer not in messages.ANSWERS:
+        raise InputError(
+            f"{new.answer!r} is no form of answers", f"give one of: {', '.join(messages.ANSWERS)}"
+        )
     if not hasattr(new.system or {}, "items"):
         raise InputError("the system texts are one of each role", "give a mapping of role and text")
     if type(new.task_in_system) is not bool:
@@ -978,21 +976,9 @@ def _unknown(turn: Turn) -> Step:
     """Return a turn of an unknown type as a step: without a role, its type as `meta`."""
     meta = {"type": turn.type_id, "version": turn.type_version}
     return Step(
-        turn.depth,
-        turn.turn_id,
-        turn.ref,
-        "",
-        meta,
-        "",
-        (),
-        "",
-        "",
-        turn.created_at_ms,
-        (),
-        None,
-        (),
-        None,
-    )
+        turn.depth, turn.turn_id, turn.ref, "", meta, "", (), "", "", turn.created_at_ms, (), None,
+        (), None, None,
+    )  # fmt: skip
 
 
 def _as_text(step: Step) -> str:

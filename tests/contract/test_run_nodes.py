@@ -31,21 +31,21 @@ ANA = H + "a905402326f4929e376529a94cab411ba726ca1767d94f5a78f38a51d98d2286"
 CODER = H + "5851d0a51c84a447a6a2160ffc5c36a7f8122cd7828d3d712c441bcbb3f4ecac"
 ARTIFACT = H + "e068dc010bf492707f7e8d896457770f24703784cfe76bd785f8b76cc010bbf3"
 START = (
-    '{"payload":{"depth":1,"hash":"BUNDLE","maxRounds":10,"name":"solve-issue",'
-    f'"system":{{"ana":"{ANA}","coder":"{CODER}"}},"taskInSystem":false}},'
+    '{"payload":{"answer":"text","depth":1,"hash":"BUNDLE","maxRounds":10,"name":"solve-issue",'
+    f'"summaryCap":2000,"system":{{"ana":"{ANA}","coder":"{CODER}"}},"taskInSystem":false}},'
     f'"refs":["{PROMPT_REF}","{ANA}","{CODER}"],"type":"start"}}'
 )
-START_REF = H + "b8b4c1e2391b6d97f510bc2a7dd227fa456949e9984ecaa66d6c3948a00abba4"
+START_REF = H + "a7ebf46eadeaf30b62f01c60e751c12ea3941a3261840764adcf49860289ac87"
 CONTENT = '{"payload":"looked\\n\\"well\\"","refs":["' + ARTIFACT + '"],"type":"content"}'
 CONTENT_REF = H + "dfdd50e8ff6013f41d4ed05ca1023a64041a1acedd654d0f1c75cdfecafe59ae"
-ATTEMPT_REF = H + "ca8a350aee2cfce825649c7f74c47bca445a99b8cd5784530fa4a2788b7d827a"
+ATTEMPT_REF = H + "e0b5e9ef97f22af1dcc386a7cb8684dac516389e4b2576c6c17a7d54c9d3b597"
 STATE = (
     f'{{"payload":{{"agent":"claude","ancestors":[],"attempts":["{ATTEMPT_REF}"],"compact":null,'
     f'"content":"{CONTENT_REF}","edgePrompt":"Look!","meta":{{"a":[null,true],"z":1.0,"ä":"☃"}},'
     f'"role":"ana","start":"{START_REF}","timestamp":1773829800123}},'
     f'"refs":["{START_REF}","{CONTENT_REF}","{ATTEMPT_REF}"],"type":"state"}}'
 )
-STATE_REF = H + "d5b5ff4048c7091c35f6d59eac1e271722a375e7c50b8c663197a81580167915"
+STATE_REF = H + "d9e1cf974d2df65ceb3838319b5109e8154fef2272356c0cd92b8e6a8f283438"
 COMPACT_REF = H + "142d9001c0d96122d3cdcaf475148a2d22422996051c3c453238f6be346cd4e0"
 EMPTY_REF = H + "ebaeb9d210043f4ba25e0f47404953749cade25f8951ff8cb5b441f158c6bdcd"
 COMPACTED = (
@@ -54,7 +54,7 @@ COMPACTED = (
     f'"timestamp":1773829800123}},'
     f'"refs":["{START_REF}","{EMPTY_REF}","{STATE_REF}","{COMPACT_REF}"],"type":"state"}}'
 )
-COMPACTED_REF = H + "75eea7a54fb76c13d5d9b0ce4a32c85929f78f2bccab17e38214a2992206fea0"
+COMPACTED_REF = H + "fe68d547342a9574910a9cc7ad6ba4111beceb9b79bc096d33888f66965b46e6"
 DONE_REF = H + "b2f4c144fb4f6f8d84f4dfa38be8c9f9398868c15bbe706e9c44d968c5b260ab"
 END = (
     f'{{"payload":{{"agent":"","ancestors":["{COMPACTED_REF}","{STATE_REF}"],"compact":null,'
@@ -62,7 +62,7 @@ END = (
     f'"role":"__end__","start":"{START_REF}","timestamp":1773829800123}},'
     f'"refs":["{START_REF}","{DONE_REF}","{COMPACTED_REF}","{STATE_REF}"],"type":"state"}}'
 )
-END_REF = H + "52097d178ddf2bed78136d6c2f3d3aee9d54726ae16a01e783e2aacd1c5030c7"
+END_REF = H + "711c178582f31ae87e58d1c3b10a28a51ba1cc5c10ed728dafc6ed6e923ebaef"
 VECTORS = {
     START_REF: START, CONTENT_REF: CONTENT, STATE_REF: STATE, COMPACTED_REF: COMPACTED,
     END_REF: END,
@@ -96,7 +96,7 @@ def test_nodes_to_the_byte(thread: Thread, clock: Clock) -> None:
         assert (ref_of(node.encode()), thread.blobs.get(ref)) == (ref, node.encode())
     assert taken[0] == Step(
         1, 2, STATE_REF, "ana", meta, text, (ARTIFACT,), "Look!", "claude", AT, (), None,
-        (ATTEMPT_REF,), None,
+        (ATTEMPT_REF,), None, CONTENT_REF,
     )  # fmt: skip
     assert list(run.replay()) == taken
     turns = list(run.context.replay())
@@ -128,7 +128,9 @@ def test_equal_starts_share_a_blob(thread: Thread, stored: Stored) -> None:
     }  # fmt: skip
     assert first.info().start == second.info().start
     assert first.info().head_turn_id != second.info().head_turn_id
-    fields = {"name", "hash", "maxRounds", "depth", "system", "taskInSystem"}
+    fields = {
+        "name", "hash", "maxRounds", "depth", "system", "summaryCap", "taskInSystem", "answer",
+    }  # fmt: skip
     assert set(read(thread, first.info().start)["payload"]) == fields
     grow(first, "a")
     others = [
@@ -140,6 +142,8 @@ def test_equal_starts_share_a_blob(thread: Thread, stored: Stored) -> None:
         NewRun("w", "p", system={"a": "p"}),
         NewRun("w", "p", system={"a": "p"}, task_in_system=True),
         NewRun("w", "p", summary_cap=9),
+        NewRun("w", "p", summary_cap=0),
+        NewRun("w", "p", answer="json"),
         NewRun("w", "p", parent_state=first.info().head),
     ]
     starts = {thread.runs.start(new).info().start for new in others} | {first.info().start}
@@ -389,7 +393,9 @@ BAD: dict[str, Bad] = {
     "a system text that is none": begin("system text of a must be text", "w", "p", {"a": 1}),
     "rounds below 0": begin("max_rounds must be a whole", "w", "p", max_rounds=-1),
     "a depth that is none": begin("depth must be a whole", "w", "p", depth="1"),
-    "a cap of 0": begin("summary_cap must be", "w", "p", summary_cap=0),
+    "a cap below 0": begin("summary_cap must be a whole", "w", "p", summary_cap=-1),
+    "a cap that is none": begin("summary_cap must be a whole", "w", "p", summary_cap=None),
+    "a form of answers": begin("'yaml' is no form of answers", "w", "p", answer="yaml"),
     "a task in no system text": begin(NOWHERE, "w", "p", task_in_system=True),
     "a task in system texts of nobody": begin(NOWHERE, "w", "p", {}, task_in_system=True),
     "a word for where the task is": begin(

@@ -593,7 +593,7 @@ def test_roles_that_have_messages(run: Run, stored: Stored) -> None:
 def test_a_run_that_declares_no_roles_has_any(thread: Thread, system: Any) -> None:
     """Without system texts each role may be asked, before its first step too."""
     run = thread.runs.start("w", "the task", system=system)
-    expected = [{"role": "system", "content": "the task"}, {"role": "user", "content": ""}]
+    expected = [{"role": "system", "content": "the task"}, {"role": "user", "content": "the task"}]
     assert run.messages("anybody") == expected
     grow(run, "a")
     assert len(run.messages("b")) == 2

@@ -56,7 +56,7 @@ def test_a_run_is_started_with_all_that_it_is_told(box: str) -> None:
     parent = objects("run show build --thread", box)[-1]["ref"]
     (made,) = objects(
         "run start --name nested --prompt", "the é task", "--system-file", "-", "--max-rounds", "7",
-        "--depth", "2", "--group", "g1", "--parent-state", parent, "--label", "inner", "--summary-cap", "100",
+        "--depth", "2", "--group", "g1", "--parent-state", parent, "--label", "inner", "--summary-cap", "100", "--answer", "meta",
         "--emit", "--source", "internal:a:b:c", "--thread", box, given='{"coder": "Be brief."}',
     )  # fmt: skip
     assert list(made) == RUN_FIELDS
@@ -65,8 +65,9 @@ def test_a_run_is_started_with_all_that_it_is_told(box: str) -> None:
     with eventq.open(box, read_only=True) as thread:
         one = thread.runs.get("inner")
         start = one.start_node()
-        expected = ("the é task", 7, 2, 100)
-        assert (one.prompt(), start.max_rounds, start.depth, start.summary_cap) == expected
+        expected = ("the é task", 7, 2, 100, "meta")
+        found = (start.max_rounds, start.depth, start.summary_cap, start.answer)
+        assert (one.prompt(), *found) == expected
         assert start.parent_state == parent
         assert thread.blobs.get(start.system["coder"]) == b"Be brief."
     (event,) = objects("peek --last 1 --thread", box)
@@ -183,7 +184,7 @@ def test_a_large_integer_comes_out_as_it_went_in(box: str) -> None:
     for said in (step, ok("run show build --json --thread", box)):
         assert f'"meta":{digits}' in said
     assert f"  meta: {digits[:200]}…\n" in ok("run show build --thread", box)
-    assert digits in ok("run messages build --role critic --thread", box, "--json")
+    assert digits in ok("run messages build --role coder --thread", box, "--json")
 
 
 # --- status ---------------------------------------------------------------------------------------
@@ -475,7 +476,8 @@ def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
     ("start --name s --system-file missing", 1, "'missing' could not be read: No such file"),
     ("start --name s --max-rounds -1", 2, "--max-rounds must be a whole number"),
     ("start --name s --depth x", 2, "--depth must be a whole number"),
-    ("start --name s --summary-cap 0", 2, "--summary-cap must be a whole number from 1"),
+    ("start --name s --summary-cap -1", 2, "--summary-cap must be a whole number"),
+    ("start --name s --answer yaml", 2, "--answer must be text, json or meta, not 'yaml'"),
     ("start --name s --label 12", 2, "is a number, not a name"),
     ("start --name s --source me", 2, "--source has no effect without --emit"),
     ("step build", 2, "--role is missing"), ("step --role x", 2, "Missing argument 'RUN'"),

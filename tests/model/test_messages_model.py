@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from blake3 import blake3
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import eventq
+from eventq.dag.messages import ANSWERS
+from eventq.errors import StoreError
 from eventq.records import NewRun, NewStep
 
 if TYPE_CHECKING:
@@ -27,8 +30,10 @@ if TYPE_CHECKING:
     from eventq.dag.runs import Run
 
     Messages = list[dict[str, str]]
+    Form = tuple[str, int]  # how an output reads, and how much of one a summary shows, 0 for all
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+REF = "blob:blake3:"
 ROLES = ("coder", "tester", "Prüfer ☃")
 SYSTEM = {
     "coder": "You code.",
@@ -56,6 +61,7 @@ OTHERS = st.one_of(
     st.tuples(st.just("poke"), METAS, TEXTS, st.one_of(st.none(), TEXTS)),
     st.tuples(st.just("fork"), st.floats(0, 1, exclude_max=True)),
 )
+FORMS = st.tuples(st.sampled_from(["text", "json", "meta"]), st.sampled_from([0, 1, 40, 2_000]))
 HISTORIES = st.lists(st.one_of(STEPS, STEPS, STEPS, OTHERS), min_size=1, max_size=18)
 
 
@@ -73,6 +79,8 @@ class Done:
     edge: str = ""
     agent: str = ""
     compact: str | None = None
+    things: int = 0
+    ref: str = ""
 
 
 def canonical(value: object) -> str:
@@ -85,15 +93,41 @@ def joined(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def summed(steps: list[Done], cap: int | None) -> str:
+def node_ref(text: str, things: int) -> str:
+    """Return the ref of the content node of a text that made some things."""
+    refs = list(dict.fromkeys(REF + blake3(b"thing %d" % at).hexdigest() for at in range(things)))
+    node = canonical({"type": "content", "payload": text, "refs": refs})
+    return REF + blake3(node.encode()).hexdigest()
+
+
+def put_out(step: Done, answer: str) -> str:
+    """Return the output of a step in a form."""
+    if answer == "json":
+        return canonical({"meta": step.meta, "content": step.content})
+    if answer == "meta":
+        return (
+            canonical(step.meta) if step.meta is not None or blank(step.content) else step.content
+        )
+    return canonical(step.meta) if blank(step.content) else step.content
+
+
+def blank(text: str) -> bool:
+    """Return whether a text shows nothing."""
+    return text.strip() == ""
+
+
+def summed(steps: list[Done], form: Form) -> str:
     """Return the summary of some steps."""
     if not steps:
         return ""
+    answer, cap = form
     lines = ["## What Happened Since Your Last Turn"]
     for step in steps:
-        output = canonical({"meta": step.meta, "content": step.content})
-        if cap is not None and len(output) > cap:
-            output = output[:cap] + f"… ({len(output) - cap} characters more)"
+        output = put_out(step, answer)
+        if cap and len(output) > cap:
+            plain = answer != "json" and output == step.content
+            where = node_ref(step.content, step.things) if plain else step.ref
+            output = output[:cap] + f"… ({len(output) - cap} more characters, {where})"
         lines += [
             "",
             f"### Step {step.number}: {step.role}",
@@ -103,28 +137,29 @@ def summed(steps: list[Done], cap: int | None) -> str:
     return "\n".join(lines)
 
 
-def answer(step: Done) -> dict[str, str]:
+def answer_of(step: Done, form: Form) -> dict[str, str]:
     """Return the message of what a role put out."""
-    return {"role": "assistant", "content": canonical({"meta": step.meta, "content": step.content})}
+    return {"role": "assistant", "content": put_out(step, form[0])}
 
 
-def expected(chain: list[Done], role: str, edge: str, cap: int | None) -> Messages:
+def expected(chain: list[Done], role: str, edge: str, form: Form) -> Messages:
     """Return the messages that the contract asks for, from all that was done."""
     frozen = SYSTEM.get(role, "")
     given = [{"role": "system", "content": joined(frozen, TASK)}]
     begin = max((at for at, done in enumerate(chain) if done.compact is not None), default=0)
     steps = [done for done in chain[begin:] if done.role is not None]
     ahead = (chain[begin].compact or "") if chain else ""
-    visits = [at for at, done in enumerate(steps) if done.role == role]
     last = 0
-    for at in visits:
-        visit = steps[at]
-        given += [
-            {"role": "user", "content": joined(ahead, visit.edge, summed(steps[last:at], cap))},
-            answer(visit),
-        ]
+    for at in [at for at, done in enumerate(steps) if done.role == role] + [len(steps)]:
+        question = steps[at].edge if at < len(steps) else edge
+        text = joined(ahead, question, summed(steps[last:at], form))
+        if blank(text):
+            text = TASK if len(given) == 1 else "Go on."
+        given.append({"role": "user", "content": text})
+        if at < len(steps):
+            given.append(answer_of(steps[at], form))
         ahead, last = "", at + 1
-    return [*given, {"role": "user", "content": joined(ahead, edge, summed(steps[last:], cap))}]
+    return given
 
 
 def compacted(chain: list[Done]) -> int:
@@ -141,7 +176,7 @@ class Pair:
 
     thread: Thread
     run: Run
-    cap: int | None
+    form: Form
     chain: list[Done] = field(default_factory=list)
     asked: dict[int, Messages] = field(default_factory=dict)
     shown: dict[int, dict[str, Messages]] = field(default_factory=dict)
@@ -155,7 +190,7 @@ class Pair:
         """Compare what each role sees, and one that took no step."""
         seen = {role: self.run.messages(role, "now") for role in (*ROLES, "nobody")}
         for role, messages in seen.items():
-            assert expected(self.chain, role, "now", self.cap) == messages
+            assert expected(self.chain, role, "now", self.form) == messages
         self.shown[len(self.chain)] = seen
 
     def step(self, role: str, meta: Any, content: str, edge: str, *more: Any) -> None:
@@ -166,7 +201,9 @@ class Pair:
         tried = [NewStep(role, content="no")] * attempts
         words |= {"refs": refs, "agent": agent, "compact": compact, "attempts": tried}
         step = self.run.step(NewStep(role, meta, content, **words))
-        self.chain.append(Done(step.number, role, deepcopy(meta), content, edge, agent, compact))
+        done = Done(step.number, role, deepcopy(meta), content, edge, agent, compact)
+        done.things, done.ref = things, step.ref
+        self.chain.append(done)
         assert step.number == len(self.chain)
 
     def attempt(self, role: str, meta: Any, content: str) -> None:
@@ -198,8 +235,8 @@ class Pair:
         assert old.role is not None
         asked = old.edge if edge is None else edge
         new = Done(old.number, old.role, deepcopy(meta), content, asked, old.agent)
-        self.asked[old.number] = expected(self.chain, old.role, new.edge, self.cap)
-        self.run.poke(meta, content, edge_prompt=edge)
+        self.asked[old.number] = expected(self.chain, old.role, new.edge, self.form)
+        new.ref = self.run.poke(meta, content, edge_prompt=edge).ref
         self.chain.append(new)
 
     def fork(self, share: float) -> None:
@@ -226,13 +263,14 @@ class Pair:
             ]
             for at, (visit, messages, begin) in enumerate(shown):
                 assert (
-                    expected(self.chain[: visit.number - 1], role, visit.edge, self.cap) == messages
+                    expected(self.chain[: visit.number - 1], role, visit.edge, self.form)
+                    == messages
                 )
                 later = [other for _, other, start in shown[at + 1 :] if start == begin]
                 if compacted(self.chain) == begin:
                     later.append(self.run.messages(role, "last"))
                 for other in later:
-                    assert [*messages, answer(visit)] == other[: len(messages) + 1]
+                    assert [*messages, answer_of(visit, self.form)] == other[: len(messages) + 1]
                     compared += 1
         return compared
 
@@ -250,25 +288,30 @@ def shared() -> Iterator[Thread]:
         shutil.rmtree(folder)
 
 
-def begin(thread: Thread, cap: int | None) -> Pair:
+def begin(thread: Thread, answer: str = "text", cap: int = 2_000) -> Pair:
     """Begin a run and what stands beside it."""
-    pair = Pair(thread, thread.runs.start(NewRun("w", TASK, system=SYSTEM, summary_cap=cap)), cap)
+    new = NewRun("w", TASK, system=SYSTEM, summary_cap=cap, answer=answer)
+    pair = Pair(thread, thread.runs.start(new), (answer, cap))
     pair.look()
     return pair
 
 
 @BUDGET
-@given(HISTORIES, st.sampled_from([None, None, 1, 40]))
-@example([("step", "coder", None, "", "", "", 0, 0, None)] * 6, None)
-@example([("step", role, {"n": 1}, "x", "go", "a", 1, 1, None) for role in ROLES * 4], 10)
-def test_messages_are_those_of_the_contract(
-    shared: Thread, history: list[Any], cap: int | None
-) -> None:
+@given(HISTORIES, FORMS)
+@example([("step", "coder", None, "", "", "", 0, 0, None)] * 6, ("text", 0))
+@example(
+    [("step", role, {"n": 1}, "x" * 30, "go", "a", 1, 1, None) for role in ROLES * 4], ("text", 9)
+)
+@example([("step", role, None, "x" * 30, "go", "a", 1, 1, None) for role in ROLES * 4], ("meta", 9))
+@example(
+    [("step", role, {"n": 1}, "x" * 30, "go", "a", 1, 1, None) for role in ROLES * 4], ("json", 9)
+)
+def test_messages_are_those_of_the_contract(shared: Thread, history: list[Any], form: Form) -> None:
     """Any history shows each role what the contract says, at every moment.
 
     What a visit was shown, and its answer, are a prefix of all that follows until a compaction.
     """
-    pair = begin(shared, cap)
+    pair = begin(shared, *form)
     with shared.write():  # one commit for all of them
         for action in history:
             pair.do(action)
@@ -282,7 +325,7 @@ def test_messages_are_those_of_the_contract(
 
 def test_the_prefix_law_compares_something(shared: Thread) -> None:
     """Of three roles that take turns each visit begins with all of those before it."""
-    pair = begin(shared, None)
+    pair = begin(shared)
     for number in range(12):
         pair.do(
             ("step", ROLES[number % 3], {"n": number}, f"c{number}", f"e{number}", "", 0, 0, None)
@@ -303,7 +346,7 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
     assert first == run.messages("coder", " do\n")
     assert run.messages("tester") == [
         {"role": "system", "content": f"Test this: the task ☃\nNow.\n\n{TASK}"},
-        {"role": "user", "content": ""},
+        {"role": "user", "content": TASK},
     ]
     for role in ("Prüfer ☃", "nobody"):
         assert run.messages(role)[0] == {"role": "system", "content": TASK}
@@ -312,31 +355,55 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
     run.step(NewStep("tester", "no", "x", agent="y"))
     told = (
         "## What Happened Since Your Last Turn\n\n"
-        '### Step 2: tester\nOutput: {"content":"","meta":null}\nAgent: \n\n'
-        '### Step 3: tester\nOutput: {"content":"x","meta":"no"}\nAgent: y'
+        "### Step 2: tester\nOutput: null\nAgent: \n\n"
+        "### Step 3: tester\nOutput: x\nAgent: y"
     )
-    given = [
-        *first,
-        {"role": "assistant", "content": '{"content":"é\\"","meta":{"a":[1.0],"b":1}}'},
-    ]
+    given = [*first, {"role": "assistant", "content": 'é"'}]
     again = {"role": "user", "content": f"again\n\n{told}"}
     assert run.messages("coder", "again") == [*given, again]
     assert [*given, {"role": "user", "content": told}] == run.messages("coder")
     run.compact("So far.")
     again = {"role": "user", "content": "So far.\n\nagain"}
     assert run.messages("coder", "again") == [first[0], again]
-    run.step(NewStep("coder", 1, edge_prompt="go"))
+    run.step(NewStep("coder", {"b": 1, "a": 2}, edge_prompt="go"))
     assert [
         first[0],
         {"role": "user", "content": "So far.\n\ngo"},
-        {"role": "assistant", "content": '{"content":"","meta":1}'},
-        {"role": "user", "content": ""},
+        {"role": "assistant", "content": '{"a":2,"b":1}'},
+        {"role": "user", "content": "Go on."},
     ] == run.messages("coder")
     told = (
-        "## What Happened Since Your Last Turn\n\n"
-        '### Step 5: coder\nOutput: {"content":"","meta":1}\nAgent: '
+        '## What Happened Since Your Last Turn\n\n### Step 5: coder\nOutput: {"a":2,"b":1}\nAgent: '
     )
     assert {"role": "user", "content": f"So far.\n\n{told}"} == run.messages("tester")[1]
+
+
+def test_a_long_output_is_cut_and_says_where_it_is_whole(shared: Thread) -> None:
+    """2,000 characters of another role's step are shown, then how many more, and their blob."""
+    run = shared.runs.start("w", TASK)
+    step = run.step("coder", {"n": 1}, "ä" * 200_000)
+    assert step.content_ref == node_ref(step.content, 0)
+    (_, question) = run.messages("tester")
+    output = f"{'ä' * 2_000}… (198000 more characters, {step.content_ref})"
+    assert f"\nOutput: {output}\nAgent: " in question["content"]
+    assert step.content in (shared.blobs.get(step.content_ref) or b"").decode()
+    assert run.messages("coder")[2] == {"role": "assistant", "content": step.content}
+    whole = shared.runs.start(NewRun("w", TASK, summary_cap=0))
+    whole.step("coder", {"n": 1}, "ä" * 200_000)
+    assert "ä" * 200_000 in whole.messages("tester")[1]["content"]
+
+
+def test_a_form_of_later_versions_is_refused(
+    shared: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that this version cannot word are an error, and the steps can still be read."""
+    with monkeypatch.context() as patch:
+        patch.setitem(ANSWERS, "later", lambda _: "")
+        run = shared.runs.start(NewRun("w", TASK, answer="later"))
+        run.step("coder", None, "done")
+    with pytest.raises(StoreError, match="does not know the form 'later'"):
+        run.messages("coder")
+    assert [step.content for step in run.replay()] == ["done"]
 
 
 # --- purity ---------------------------------------------------------------------------------------
@@ -362,7 +429,7 @@ def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     path = eventq.init(str(tmp_path / "thread"))
     roles = [*ROLES, "nobody"]
     with eventq.open(path) as thread:
-        pair = begin(thread, 60)
+        pair = begin(thread, cap=60)
         with thread.write():
             for number in range(30):
                 meta = {"ü": number, "b": [1.5], "😀": None}
