@@ -391,6 +391,19 @@ def test_a_long_output_is_cut_and_says_where_it_is_whole(shared: Thread) -> None
     whole = shared.runs.start(NewRun("w", TASK, summary_cap=0))
     whole.step("coder", {"n": 1}, "ä" * 200_000)
     assert "ä" * 200_000 in whole.messages("tester")[1]["content"]
+    fits = shared.runs.start("w", TASK)
+    fits.step("coder", {"n": 1}, "ä" * 2_000)
+    assert f"\nOutput: {'ä' * 2_000}\nAgent: " in fits.messages("tester")[1]["content"]
+
+
+@pytest.mark.parametrize("task", ["", " \n"])
+def test_a_role_is_never_asked_nothing(shared: Thread, task: str) -> None:
+    """Without a question, news and a task the user message is `Go on.`, at each visit."""
+    run = shared.runs.start("w", task)
+    run.step("coder", None, "done")
+    run.step(NewStep("coder", None, "again", edge_prompt="\n"))
+    asked = [one["content"] for one in run.messages("coder") if one["role"] == "user"]
+    assert asked == ["Go on."] * 3
 
 
 def test_a_form_of_later_versions_is_refused(
