@@ -142,14 +142,8 @@ def _list(plan: Plan) -> Iterator[Row]:
             store.thread.database.run(_CONTEXTS, (count,))
             store.thread.database.run(_RUNS, (status, at))
     runs = store.thread.runs
-    found = plan.take(
-        {
-            "entries": lambda: _p50(lambda: sum(1 for _ in runs.index_entries()), 5),
-            "records": lambda: _p50(lambda: sum(1 for _ in runs.active()), 5),
-        }
-    )
+    found = plan.take({"list": lambda: _p50(lambda: sum(1 for _ in runs.active()), 5)})
     what = f"the list of {active:,} active runs beside {finished:,} finished ones"
-    yield alone(f"{what}, as JSON entries", Sample(found["entries"], "ms"), most=20)
-    yield alone(f"{what}, as records", Sample(found["records"], "ms"))
+    yield alone(what, Sample(found["list"], "ms"))
     store.close()
     plan.clear()

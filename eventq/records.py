@@ -426,7 +426,7 @@ class RunInfo(Record):
     """A run of a workflow at one moment; `head` and `start` are the refs of its nodes.
 
     `status` is `active`, `suspended`, `completed` or `cancelled`; `completed_at_ms` is None unless
-    it is completed.
+    it is completed. `label` is the name of the run's context, None for none.
     """
 
     run_id: int
@@ -440,6 +440,7 @@ class RunInfo(Record):
     fork_of: int | None
     updated_at_ms: int
     completed_at_ms: int | None
+    label: str | None
 
 
 @dataclass(frozen=True, slots=True)

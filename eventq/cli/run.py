@@ -8,17 +8,15 @@ from eventq.cli.options import EXPECTED_HEAD, JSON, READ, THREAD
 from eventq.cli.rules import alone, exclude, needs, one_of, one_stdin, required, unless
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.dag.messages import ANSWERS
-from eventq.errors import UnknownContextError
 from eventq.records import NewRun, NewStep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any, TypedDict
 
     from eventq.cli.table import Raw
     from eventq.dag.runs import Run
-    from eventq.records import RunInfo, Step
+    from eventq.records import Step
     from eventq.thread import Thread
 
     class Texts(TypedDict):
@@ -78,8 +76,7 @@ def start(
 
 def _show_run(done: str, one: Run, *, json: bool) -> None:
     info = one.info()
-    line = f"{done} run {steps.run(info, one.context.info().name)}"
-    show.result(render.fields(info), line, json=json)
+    show.result(steps.as_object(info), f"{done} run {steps.run(info)}", json=json)
 
 
 def step(thread: Thread, *, run: int | str, role: str, body: Body, json: bool) -> None:
@@ -182,39 +179,14 @@ def fork(
 
 def ls(thread: Thread, *, group: str | None, all: bool, json: bool) -> None:
     """List the active runs, including suspended ones."""
-    runs = thread.runs
-    _show_runs(thread, runs.list(group) if all else runs.active(group), json=json)
-
-
-def _show_runs(thread: Thread, found: Iterator[RunInfo], *, json: bool) -> None:
-    if json:
-        render.dump_all(map(_listed, found))
-    else:
-        render.say_all(_lines(thread, found))
-
-
-def _listed(info: RunInfo) -> dict[str, Any]:
-    """Return a run as an object, with the former names of some fields as well."""
-    return {
-        **render.fields(info),
-        "threadId": str(info.run_id),
-        "updatedAt": info.updated_at_ms,
-        "completedAt": info.completed_at_ms,
-    }
-
-
-def _lines(thread: Thread, found: Iterator[RunInfo]) -> Iterator[str]:
-    for info in found:
-        try:
-            label = thread.contexts.get(info.run_id).info().name
-        except UnknownContextError:  # deleted meanwhile
-            continue
-        yield steps.run(info, label)
+    found = thread.runs.list(group) if all else thread.runs.active(group)
+    render.show_all(found, steps.as_object, steps.run, json=json)
 
 
 def history(thread: Thread, *, date: str, group: str | None, json: bool) -> None:
     """List the runs that ended on a day."""
-    _show_runs(thread, thread.runs.history(date, group), json=json)
+    found = thread.runs.history(date, group)
+    render.show_all(found, steps.as_object, steps.run, json=json)
 
 
 def show_one(thread: Thread, *, run: int | str, first: int, budget: int | None, json: bool) -> None:
@@ -224,7 +196,7 @@ def show_one(thread: Thread, *, run: int | str, first: int, budget: int | None, 
         found = one.read(budget)
         show.result(render.fields(found), found.text, json=json)
     elif json:
-        show.dump({**render.fields(one.info()), "prompt": one.prompt()})
+        show.dump({**steps.as_object(one.info()), "prompt": one.prompt()})
         render.dump_all(map(render.fields, one.replay(first)))
     else:
         render.say_all(steps.heading(one))

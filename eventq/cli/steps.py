@@ -9,6 +9,7 @@ from eventq.dag.nodes import END
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Any
 
     from eventq.dag.runs import Run
     from eventq.records import RunInfo, Step
@@ -16,13 +17,23 @@ if TYPE_CHECKING:
 META = 200  # characters of the structured part of a step
 
 
-def run(info: RunInfo, label: str | None) -> str:
+def as_object(info: RunInfo) -> dict[str, Any]:
+    """Return a run as an object, with the older names of some fields as well."""
+    return {
+        **render.fields(info),
+        "threadId": str(info.run_id),
+        "updatedAt": info.updated_at_ms,
+        "completedAt": info.completed_at_ms,
+    }
+
+
+def run(info: RunInfo) -> str:
     """Return the line that describes a run."""
-    called = str(info.run_id) if label is None else f"{info.run_id} {show.readable(label)}"
+    called = "" if info.label is None else f" {show.readable(info.label)}"
     came = "" if info.fork_of is None else f"  fork of {info.fork_of}"
     return (
-        f"{called}  {show.readable(info.name)}  {info.status}  {render.count(info.depth, 'step')}"
-        f"  {render.stamp(info.updated_at_ms)}{came}"
+        f"{info.run_id}{called}  {show.readable(info.name)}  {info.status}"
+        f"  {render.count(info.depth, 'step')}  {render.stamp(info.updated_at_ms)}{came}"
     )
 
 

@@ -218,14 +218,6 @@ class Runs:
         """Yield the runs that were completed on a UTC day, such as `2026-03-18`."""
         return self._all(RunChoice(group, day=_day(day)))
 
-    def index_entries(self, group: str | None = None) -> Iterator[str]:
-        """Yield what `active` does as JSON: `threadId`, `head`, `start`, `updatedAt`."""
-        return self._lines(RunChoice(group, active=True))
-
-    def history_entries(self, day: str, group: str | None = None) -> Iterator[str]:
-        """Yield what `history` does as JSON: `threadId`, `head`, `start`, `completedAt`."""
-        return self._lines(RunChoice(group, day=_day(day)))
-
     def list(self, group: str | None = None) -> Iterator[RunInfo]:
         """Yield all runs, by id, whatever their status."""
         return self._all(RunChoice(group))
@@ -235,12 +227,6 @@ class Runs:
         while infos := self.engine.page(after, _PAGE, choice):
             yield from infos
             after = infos[-1].run_id
-
-    def _lines(self, choice: RunChoice) -> Iterator[str]:
-        after = 0
-        while rows := self.engine.lines(after, _PAGE, choice):
-            yield from [line for _, line in rows]
-            after = rows[-1][0]
 
     def __iter__(self) -> Iterator[RunInfo]:
         """Yield all runs, by id."""

@@ -558,12 +558,6 @@ class Runs(Protocol):
     def page(self, after: int, limit: int, choice: RunChoice) -> list[RunInfo]:
         """Return the next runs of a choice by id."""
 
-    def lines(self, after: int, limit: int, choice: RunChoice) -> list[tuple[int, str]]:
-        """Return id and index entry, as JSON, of what `page` returns.
-
-        An entry has `completedAt` for the runs of a day, else `updatedAt`.
-        """
-
     def attempts(self, parent: int) -> list[bytes]:
         """Return the digests of the attempts after a turn, oldest first."""
 

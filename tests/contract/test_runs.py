@@ -159,15 +159,11 @@ def test_the_active_list(thread: Thread, clock: Clock) -> None:
     third.end()
     start, other, at = first.info().start, second.info().start, AT + 2000
     assert list(thread.runs.active()) == [
-        RunInfo(1, "one", "g", "active", 4, 1, step.ref, start, None, at, None),
-        RunInfo(2, "two", "h", "suspended", 2, 0, other, other, None, at, None),
+        RunInfo(1, "one", "g", "active", 4, 1, step.ref, start, None, at, None, None),
+        RunInfo(2, "two", "h", "suspended", 2, 0, other, other, None, at, None, "second"),
     ]
     assert [ids(thread.runs.active(group)) for group in ("g", "h", "")] == [[1], [2], []]
     assert (ids(thread.runs.list()), ids(thread.runs.list("g"))) == ([1, 2, 3], [1, 3])
-    entry = f'{{"threadId":"1","head":"{step.ref}","start":"{start}","updatedAt":{at}}}'
-    assert list(thread.runs.index_entries("g")) == [entry]
-    told = [json.loads(entry)["threadId"] for entry in thread.runs.index_entries()]
-    assert told == ["1", "2"]
 
 
 def test_long_lists(thread: Thread, clock: Clock) -> None:
@@ -198,10 +194,13 @@ def test_history_by_day(thread: Thread, clock: Clock, monkeypatch: pytest.Monkey
     assert [ids(thread.runs.history(day)) for day in days] == [[1], [2], []]
     assert [ids(thread.runs.history(day, "g")) for day in days] == [[], [2], []]
     for number, (day, at) in enumerate(zip(days, (1773878399999, 1773878400000), strict=False)):
-        found = [json.loads(entry) for entry in thread.runs.history_entries(day)]
-        head, start = ends[number].ref, runs[number].info().start
-        entry = {"threadId": f"{number + 1}", "head": head, "start": start, "completedAt": at}
-        assert [list(one.items()) for one in found] == [list(entry.items())]
+        (found,) = thread.runs.history(day)
+        assert (found.run_id, found.head, found.completed_at_ms) == (
+            number + 1,
+            ends[number].ref,
+            at,
+        )
+        assert found == runs[number].info()
     runs[0].resume()
     assert (ids(thread.runs.history(days[0])), ids(thread.runs.active())) == ([], [1, 4])
     clock.move(3 * DAY)
@@ -214,9 +213,8 @@ def test_history_by_day(thread: Thread, clock: Clock, monkeypatch: pytest.Monkey
 )
 def test_days_are_checked(thread: Thread, day: Any) -> None:
     """What is no day is refused."""
-    for look in (thread.runs.history, thread.runs.history_entries):
-        with pytest.raises(UsageError, match="is no day"):
-            list(look(day))
+    with pytest.raises(UsageError, match="is no day"):
+        list(thread.runs.history(day))
 
 
 def test_completing_is_one_change(thread: Thread, run: Run, stored: Stored) -> None:
@@ -230,7 +228,7 @@ def test_completing_is_one_change(thread: Thread, run: Run, stored: Stored) -> N
     with pytest.raises(ConflictError):
         run.end(source="self")
     assert stored() == before
-    assert (ids(thread.runs.active()), list(thread.runs.index_entries())) == ([], [])
+    assert ids(thread.runs.active()) == []
 
 
 def test_moves_are_logged(thread: Thread, clock: Clock) -> None:

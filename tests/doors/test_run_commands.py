@@ -17,9 +17,9 @@ from tests.doors.support import EVENTQ, NOWHERE, environ, objects, ok, refused, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-RUN_FIELDS = list(RunInfo.__slots__)
+OLD_NAMES = ["threadId", "updatedAt", "completedAt"]  # of three of the fields
+RUN_FIELDS = [*RunInfo.__slots__, *OLD_NAMES]
 STEP_FIELDS = list(Step.__slots__)
-OLD_NAMES = ["threadId", "updatedAt", "completedAt"]  # of three of the fields, in the lists of runs
 
 
 @pytest.fixture
@@ -254,20 +254,34 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def test_the_entries_of_index_and_history_are_exact(box: str) -> None:
-    """`run ls`, `--all` and `run history` print the same fields, old spellings included."""
+def test_a_run_has_one_shape(box: str) -> None:
+    """Every command that prints a run prints the same fields, label and older names included."""
+    ok("run start --name other --thread", box)
+    (listed,) = [one for one in objects("run ls --thread", box) if one["label"] == "build"]
+    assert list(listed) == RUN_FIELDS
+    assert [listed[name] for name in OLD_NAMES] == ["1", listed["updated_at_ms"], None]
+    shown = objects("run show build --thread", box)[0]
+    assert shown == {**listed, "prompt": "mend it"}
+    for words, label in (
+        ("run start --name s --label new", "new"),
+        ("run fork build --label fork", "fork"),
+        ("run fork build", None),
+        ("run suspend build", "build"),
+        ("run resume build", "build"),
+    ):
+        (made,) = objects(words, "--thread", box)
+        assert (list(made), made["label"]) == (RUN_FIELDS, label)
+        old = [str(made["run_id"]), made["updated_at_ms"], None]
+        assert [made[name] for name in OLD_NAMES] == old
+        assert made in objects("run ls --all --thread", box)
+
+
+def test_the_lists_of_runs(box: str) -> None:
+    """`run ls`, `--all` and `run history` list runs by status, group and day, label included."""
     ok("run start --name other --group g --thread", box)
     ok("run suspend 3 --thread", box)
     infos = objects("run ls --all --thread", box)
-    assert [list(info) for info in infos] == [RUN_FIELDS + OLD_NAMES] * 2
-    for info in infos:
-        expected = [str(info["run_id"]), info["updated_at_ms"], None]
-        assert [info[name] for name in OLD_NAMES] == expected
-    index = [
-        {name: info[name] for name in ("threadId", "head", "start", "updatedAt")} for info in infos
-    ]
-    with eventq.open(box, read_only=True) as thread:
-        assert index == [json.loads(entry) for entry in thread.runs.index_entries()]
+    assert [(info["run_id"], info["label"]) for info in infos] == [(1, "build"), (3, None)]
     assert objects("run ls --thread", box) == infos
     assert objects("run ls --group g --thread", box) == infos[1:]
     assert objects("run ls --all --group g --thread", box) == infos[1:]

@@ -88,15 +88,8 @@ def effort(traced: Traced, call: Callable[[], object]) -> int:
 LOOKS: dict[str, tuple[Callable[[eventq.Thread], list[object]], int, str]] = {
     "active": (lambda thread: [*thread.runs.active()], 6, "runs_active"),
     "active of a group": (lambda thread: [*thread.runs.active("g1")], 3, "runs_active"),
-    "index entries": (lambda thread: [*thread.runs.index_entries()], 6, "runs_active"),
-    "index entries of a group": (
-        lambda thread: [*thread.runs.index_entries("g2")],
-        3,
-        "runs_active",
-    ),
     "history": (lambda thread: [*thread.runs.history(DAY)], 26, "runs_by_day"),
     "history of a group": (lambda thread: [*thread.runs.history(DAY, "g0")], 9, "runs_by_day"),
-    "history entries": (lambda thread: [*thread.runs.history_entries(DAY)], 26, "runs_by_day"),
     "a day without any": (lambda thread: [*thread.runs.history("2019-01-01")], 0, "runs_by_day"),
 }
 

@@ -212,7 +212,7 @@ def test_forks(database: Database, runs: Runs) -> None:
 
 
 def test_lists(runs: Runs) -> None:
-    """Runs come by id, of a group or all, by status and by the day of their end; also as lines."""
+    """Runs come by id, of a group or all, by status and by the day of their end."""
     runs.start(begin("three", group="g"))
     runs.set_status(2, "suspended", "suspend", None)
     take(runs, 3, b"end", becomes="completed")
@@ -234,13 +234,9 @@ def test_lists(runs: Runs) -> None:
     assert (ids(runs.page(0, 9, ended)), ids(runs.page(3, 9, ended))) == ([3], [])
     assert ids(runs.page(0, 9, RunChoice(day="2026-03-19"))) == []
     assert ids(runs.page(0, 9, RunChoice("other", day=DAY))) == []
-    lines = runs.lines(0, 1, active) + runs.lines(1, 9, active)
-    assert [(number, json.loads(line)["threadId"]) for number, line in lines] == [
-        (1, "1"),
-        (2, "2"),
-    ]
-    ((number, line),) = runs.lines(0, 9, ended)
-    assert (number, json.loads(line)["completedAt"]) == (3, 1773829800123)
+    (done,) = runs.page(0, 9, ended)
+    assert (done.completed_at_ms, done) == (1773829800123, runs.get(3))
+    assert [info.label for info in runs.page(0, 9, RunChoice())] == [None, "second", None]
 
 
 def test_a_run_is_no_context_to_append_to(database: Database, runs: Runs) -> None:

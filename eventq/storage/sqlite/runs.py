@@ -23,27 +23,14 @@ if TYPE_CHECKING:
     )
     from eventq.storage.sqlite.database import Database
 
-_HEAD = "coalesce('blob:blake3:' || lower(hex(hb.hash)), '')"
-_START = "'blob:blake3:' || lower(hex(sb.hash))"
-_JOINED = (
-    "runs r CROSS JOIN contexts c USING (context_id)"
+_RUN = (  # the fields of `RunInfo`
+    "SELECT r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth,"
+    " 0), coalesce('blob:blake3:' || lower(hex(hb.hash)), ''),"
+    " 'blob:blake3:' || lower(hex(sb.hash)),"
+    " c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name"
+    " FROM runs r CROSS JOIN contexts c USING (context_id)"
     " LEFT JOIN turns h ON h.turn_id = c.head_id LEFT JOIN blobs hb ON hb.blob_id = h.blob_id"
     " CROSS JOIN turns s ON s.turn_id = r.start_id CROSS JOIN blobs sb ON sb.blob_id = s.blob_id"
-)
-_RUN = (  # the fields of `RunInfo`
-    "SELECT r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth,"  # noqa: S608
-    " 0),"
-    f" {_HEAD}, {_START}, c.fork_of, c.updated_at_ms, r.completed_at_ms FROM {_JOINED}"
-)
-_INDEX = (
-    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD},"  # noqa: S608
-    f" 'start', {_START},"
-    f" 'updatedAt', c.updated_at_ms) FROM {_JOINED}"
-)
-_HISTORY = (
-    f"SELECT r.context_id, json_object('threadId', CAST(r.context_id AS TEXT), 'head', {_HEAD},"  # noqa: S608
-    f" 'start', {_START},"
-    f" 'completedAt', r.completed_at_ms) FROM {_JOINED}"
 )
 _ALL = (
     " WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) AND ?4 IS NULL"
@@ -220,11 +207,6 @@ class Runs:
         """Return the next runs of a choice by id."""
         bindings = (after, choice.group, limit, choice.day)
         return [RunInfo(*row) for row in self._run(_RUN + _where(choice), bindings)]
-
-    def lines(self, after: int, limit: int, choice: RunChoice) -> list[tuple[int, str]]:
-        """Return id and index entry, as JSON, of what `page` returns."""
-        sql = (_HISTORY if choice.day is not None else _INDEX) + _where(choice)
-        return self._run(sql, (after, choice.group, limit, choice.day))
 
     def attempts(self, parent: int) -> list[bytes]:
         """Return the digests of the attempts after a turn, oldest first."""

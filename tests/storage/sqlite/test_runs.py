@@ -185,12 +185,11 @@ def test_one_bad_run_breaks_no_list(path: str) -> None:
         bad, good = thread.runs.start("bad", "p" * 3000), thread.runs.start("good", "q")
         step = bad.step("a", content="x" * 3000)
         grow(good, "a")
-        infos, entries = list(thread.runs), list(thread.runs.index_entries())
+        infos = list(thread.runs)
         start = bad.info().start
     alter(path, spoil(start), spoil(step.ref))
     with eventq.open(path) as thread:
         assert list(thread.runs) == list(thread.runs.active()) == list(thread.runs.list()) == infos
-        assert list(thread.runs.index_entries()) == entries
         assert [step.content for step in thread.runs.get(2).replay()] == ["0"]
         assert len(thread.runs.get(2).messages("a")) == 4
         with pytest.raises(DamagedError, match="blob:blake3:"):
