@@ -326,8 +326,8 @@ class UnknownRunError(LogicError):
 
     wire_code = 404
 
-    def __init__(self, run: int | str) -> None:
-        super().__init__(f"there is no run '{run}'", "see 'eventq run ls', or start it first")
+    def __init__(self, run: int | str, fix: str = "see 'eventq run ls', or start it first") -> None:
+        super().__init__(f"there is no run '{run}'", fix)
 
 
 class UnknownArtifactError(LogicError):

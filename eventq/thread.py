@@ -781,7 +781,7 @@ class Thread:
 
     @_made_once
     def runs(self) -> Runs:
-        """Workflow runs on contexts: `start`, `get`, `active`, `history`, `list`."""
+        """Workflow runs on contexts: `start`, `get`, `active`, `history`, `list`, `delete`."""
         from eventq.dag.runs import Runs
 
         return Runs(self.contexts)

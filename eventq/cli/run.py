@@ -177,6 +177,14 @@ def fork(
     _show_run("Forked", made, json=json)
 
 
+def rm(thread: Thread, *, run: int | str, json: bool) -> None:
+    """Delete a run. Its steps stay until a gc, and its forks are not affected."""
+    info = thread.runs.delete(run)
+    log_command = f"'{show.program()} context log {info.run_id}'"
+    text = f"Deleted run {info.run_id}; {log_command} knows where its head was"
+    show.result(steps.as_object(info), text, json=json)
+
+
 def ls(thread: Thread, *, group: str | None, all: bool, json: bool) -> None:
     """List the active runs, including suspended ones."""
     found = thread.runs.list(group) if all else thread.runs.active(group)
@@ -423,6 +431,7 @@ COMMANDS = {
         "eventq run fork build --at 3 --label retry --thread ./inbox",
         rules=[_EMITTED],
     ),
+    "run rm": Command(rm, [_RUN, THREAD, JSON], "eventq run rm build --thread ./inbox"),
     "run ls": Command(
         ls,
         [_GROUP, Option("all", "List all runs, not only active ones."), READ, JSON],

@@ -202,13 +202,26 @@ class Runs:
 
     def get(self, run: int | str) -> Run:
         """Return the run of an id or of a label. Raises UnknownRunError."""
-        try:
-            context = self.contexts.get(run)
-        except UnknownContextError as error:
-            raise UnknownRunError(run) from error
+        context = self._context(run)
         if not self.engine.has(context.id):
             raise UnknownRunError(run)
         return Run(self, context)
+
+    def _context(self, run: int | str) -> Context:
+        try:
+            return self.contexts.get(run)
+        except UnknownContextError as error:
+            raise UnknownRunError(run) from error
+
+    def delete(self, run: Run | int | str) -> RunInfo:
+        """Delete a run; see `Run.delete`. Raises UnknownRunError for another context, too."""
+        if not isinstance(run, Run):
+            context = self._context(run)
+            if not self.engine.has(context.id):
+                fix = "it is a context without a workflow, which 'eventq context rm' deletes"
+                raise UnknownRunError(run, fix)
+            run = Run(self, context)
+        return run.delete()
 
     def active(self, group: str | None = None) -> Iterator[RunInfo]:
         """Yield the active and suspended runs, by id, of all groups or of one."""
@@ -545,6 +558,17 @@ class Run:
         if source is not None:
             self._turns.check_source(source)
         return self._engine.set_status(self.id, status, op, source)
+
+    def delete(self) -> RunInfo:
+        """Delete the run and return what it was.
+
+        Its steps stay until a collection, and its forks are not affected. Raises UnknownRunError.
+        """
+        self._turns.database.check_writable()
+        with self._turns.database.write():
+            info = self.info()
+            self.context.delete()
+        return info
 
     # --- forks ------------------------------------------------------------------------------------
 

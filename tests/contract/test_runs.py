@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.errors import ConflictError, InputError, LogicError, UnknownRunError, UsageError
+from eventq.errors import (
+    ConflictError,
+    InputError,
+    LogicError,
+    ReadOnlyError,
+    UnknownRunError,
+    UsageError,
+)
 from eventq.records import Move, NewRun, NewStep, RunInfo, RunText, Step
 from tests.contract.memory import AT, DAY, ref_of
 from tests.contract.runs import STOPS, grow, ids, read, trail
@@ -250,24 +257,60 @@ def test_moves_are_logged(thread: Thread, clock: Clock) -> None:
     assert thread.contexts.turn(5).ref == end.ref
 
 
-def test_deleting_a_run(thread: Thread, run: Run, stored: Stored) -> None:
+DELETES: dict[str, Callable[[Thread, Run], object]] = {
+    "its context": lambda _, run: run.context.delete(),
+    "the run": lambda _, run: run.delete(),
+    "by id": lambda thread, run: thread.runs.delete(run.id),
+}
+
+
+@pytest.mark.parametrize("how", DELETES)
+def test_deleting_a_run(thread: Thread, run: Run, stored: Stored, how: str) -> None:
     """Deleting a run deletes its rows only, no blob and no turn; a handle finds nothing."""
     grow(run, "a")
     run.attempt("a")
     run.fork()
     before = stored()
-    run.context.delete()
+    DELETES[how](thread, run)
     more = {name: len(rows) - len(before[name]) for name, rows in stored().items()}
     changed = {name: count for name, count in more.items() if count}
     assert changed == {"contexts": -1, "runs": -1, "context_log": 2}
     assert ids(thread.runs.list()) == [2]
+    assert trail(thread.runs.get(2)) == []
     calls: list[Call] = [
         run.info, lambda: run.step("a"), run.end, run.resume, lambda: run.messages("a"),
-        lambda: thread.runs.get(1),
+        lambda: thread.runs.get(1), run.delete, lambda: thread.runs.delete(1),
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(LogicError, match=r"there is no (run|context) '1'"):
             call()
+
+
+def test_a_deleted_run_is_returned(thread: Thread, run: Run, clock: Clock) -> None:
+    """Deleting a run returns what it was; its steps go with a collection, those of forks stay."""
+    grow(run, "a", "b")
+    fork, was = run.fork(1), run.info()
+    assert thread.runs.delete(run) == was
+    assert thread.contexts.turn(was.head_turn_id).ref == was.head
+    clock.move(2 * DAY)
+    assert thread.gc(apply=True).turns == 1
+    assert trail(fork) == [(1, "a")]
+
+
+def test_what_is_no_run_is_not_deleted_as_one(thread: Thread, stored: Stored) -> None:
+    """A context without a workflow is not deleted as a run, and the error says how to."""
+    thread.contexts.create("plain")
+    before = stored()
+    for which, fix in (("plain", "context rm"), (1, "context rm"), ("no", "run ls"), (2, "run ls")):
+        with pytest.raises(UnknownRunError, match=f"there is no run '{which}'") as caught:
+            thread.runs.delete(which)
+        assert f"'eventq {fix}'" in caught.value.fix
+    assert stored() == before
+    thread.runs.start("w", "p", label="run")
+    before = stored()
+    with eventq.open(thread.path, read_only=True) as reader, pytest.raises(ReadOnlyError):
+        reader.runs.delete("run")
+    assert stored() == before
 
 
 def test_finding_a_run(thread: Thread, run: Run) -> None:

@@ -251,6 +251,22 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
     assert "fork of" not in ok("run ls --thread", box)
 
 
+def test_a_run_is_deleted(box: str) -> None:
+    """`run rm` deletes a run, as `context rm` does, and prints what it was; forks are unaffected."""
+    (fork,) = objects("run fork build --thread", box)
+    (was, _) = objects("run ls --thread", box)
+    assert objects("run rm build --thread", box) == [was]
+    refused(1, "there is no run 'build'", run("run show build --thread", box))
+    assert objects("run ls --all --thread", box) == [{**fork, "fork_of": None}]
+    moves = ok("context log 1 --thread", box).splitlines()
+    assert "delete" in moves[-1]
+    said = f"Deleted run {fork['run_id']}; 'eventq context log {fork['run_id']}' knows where its"
+    assert ok("run rm", str(fork["run_id"]), "--thread", box) == f"{said} head was\n"
+    done = run("run rm plain --thread", box)
+    refused(1, "a context without a workflow, which 'eventq context rm' deletes", done)
+    assert len(objects("context ls --thread", box)) == 1
+
+
 # --- reading --------------------------------------------------------------------------------------
 
 
@@ -466,7 +482,7 @@ def test_a_long_run_is_shown_whole_and_a_closed_pipe_ends_it_quietly(box: str) -
 
 _ONE = [
     "step {} --role x", "step {} --role x --attempt", "step {} --poke", "end {}", "cancel {}", "suspend {}", "resume {}",
-    "compact {} --summary s", "fork {}", "show {}", "messages {} --role x",
+    "compact {} --summary s", "fork {}", "show {}", "messages {} --role x", "rm {}",
 ]  # fmt: skip
 
 

@@ -137,6 +137,7 @@ CALLS: dict[str, Callable[[eventq.Thread, Run], object]] = {
     "end": lambda _, run: run.end(source="self"),
     "cancel": lambda _, run: run.cancel(),
     "fork": lambda _, run: [run.fork(), run.fork(17)],
+    "delete": lambda thread, _: thread.runs.delete("main"),
     "fork by role": lambda _, run: run.fork(role="b"),
     "get": lambda thread, run: [run.info(), thread.runs.get(1).prompt()],
     "replay": lambda _, run: [*run.replay()],
