@@ -131,6 +131,12 @@ def branch(word: str, name: str) -> int | str:
     return WHOLE(word, name) if word.isascii() and word.isdigit() else text(word, name)
 
 
+def step(word: str, name: str) -> int | str:
+    """Return a step: digits as its number, but 64 of them as a hash; anything else as it is."""
+    is_number = word.isascii() and word.isdigit() and len(word) != 64
+    return WHOLE(word, name) if is_number else text(word, name)
+
+
 def branches(word: str, name: str) -> list[int | str]:
     """Return the comma-separated contexts."""
     return [branch(part, name) for part in refs(word, name)]

@@ -166,7 +166,7 @@ def fork(
     thread: Thread,
     *,
     run: int | str,
-    at: int | None,
+    at: int | str | None,
     role: str | None,
     label: str | None,
     source: str | None,
@@ -423,12 +423,19 @@ COMMANDS = {
         fork,
         [
             _RUN,
-            Option("at N", "The number of the step, 0 for the start.", kinds.WHOLE),
+            Option(
+                "at STEP", "The step: its number (0: the start), its hash, or turn:ID.", kinds.step
+            ),
             Option("role ROLE", "The first step of this role."),
             _LABEL,
             *_CHANGE,
         ],
         "eventq run fork build --at 3 --label retry --thread ./inbox",
+        "eventq run fork build --at turn:17 --thread ./inbox",
+        "eventq run fork build --at"
+        " blob:blake3:445a1c83d9b0325dd00bc572c581ab4706e60f6b68a56fab060dfe707a1fdd0d --thread"
+        " ./inbox",
+        "eventq run fork build --role coder --thread ./inbox",
         rules=[_EMITTED],
     ),
     "run rm": Command(rm, [_RUN, THREAD, JSON], "eventq run rm build --thread ./inbox"),

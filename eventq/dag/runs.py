@@ -23,6 +23,7 @@ from eventq.dag.nodes import (
     ancestors_after,
     decode,
 )
+from eventq.dag.points import ForkPoints
 from eventq.dag.turns import digest_of_key
 from eventq.errors import (
     ConflictError,
@@ -32,6 +33,7 @@ from eventq.errors import (
     LogicError,
     UnknownContextError,
     UnknownRunError,
+    UnknownTurnError,
     UsageError,
 )
 from eventq.event import REF, check_name, check_natural, check_positive, check_whole
@@ -574,7 +576,7 @@ class Run:
 
     def fork(
         self,
-        at: int | None = None,
+        at: int | str | bytes | None = None,
         *,
         role: str | None = None,
         label: str | None = None,
@@ -582,34 +584,31 @@ class Run:
     ) -> Run:
         """Make a run that continues from a step of this one, and return it; copy nothing.
 
-        `at` is the number of a step, 0 the start; `role` means the first step of that role. The
-        default is the second-to-last step, so that the last is taken again. The fork is active,
-        whatever the status of this run, which is not changed.
+        `at` is the number of a step, 0 the start, or the hash of its node (`Step.ref`, its digits
+        or 32 bytes), or `turn:ID`; `role` means the first step of that role. The default is the
+        second-to-last step, so that the last is taken again. The fork is active, whatever the
+        status of this run, which is not changed. Raises LogicError for what is no step of this run,
+        and for its end; UnknownTurnError; DamagedError if the start cannot be read.
         """
         if at is not None and role is not None:
-            raise UsageError(
-                "a fork takes a step's number or a role, and not both", "give one of the two"
-            )
+            raise UsageError("a fork takes a step or a role, and not both", "give one of the two")
         if source is not None:
             self._turns.check_source(source)
         if label is not None:
             check_context_name(label)
+        self.start_node()
         turn_id = self._turn_at(at) if at is not None else self._fork_point(role)
         made = self._engine.fork(self.id, turn_id, label, source)
         return Run(self._runs, Context(self._turns, made))
 
-    def _turn_at(self, number: int) -> int:
-        found = self.context.ancestor(check_natural(number, "at"))
-        if not found:
-            raise LogicError(
-                f"run {self.id} has no step {number}", "give the number of a step that was read"
-            )
-        node = _node(self._turns.turn(found, as_of=0))
+    def _turn_at(self, at: int | str | bytes) -> int:
+        turn = self._turns.turn(ForkPoints(self.context).find(at), as_of=0)
+        node = _node(turn)
         if isinstance(node, StateNode) and node.role == END:
             raise LogicError(
-                f"step {number} of run {self.id} is its end", "fork at a step before it"
+                f"step {turn.depth} of run {self.id} is its end", "fork at a step before it"
             )
-        return found
+        return turn.turn_id
 
     def _fork_point(self, role: str | None) -> int:
         if role is not None:
@@ -644,7 +643,14 @@ class Run:
 
     def start_node(self) -> StartNode:
         """Return the node that the run started with."""
-        turn = self._turns.turn(self._engine.state(self.id).start, as_of=0)
+        start = self._engine.state(self.id).start
+        try:
+            turn = self._turns.turn(start, as_of=0)
+        except UnknownTurnError as error:
+            raise DamagedError(
+                f"turn {start}, the start of run {self.id}, is missing",
+                "run 'eventq check', or restore a backup",
+            ) from error
         node = _node(turn)
         if not isinstance(node, StartNode):
             raise DamagedError(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PAGE_TURNS = 256
 PAGE_BYTES = 4 << 20  # payloads that are held at once while a chain is replayed
+_TURN = "turn:"
 _KNOWN = 1_000  # type ids that are cached
 # The setters of a turn's fields, in order: a frozen dataclass's `__init__` takes 1.5 times as long.
 _SETTERS = [getattr(Turn, name).__set__ for name in Turn.__slots__]
@@ -337,6 +338,14 @@ class View:
             for head in (mine, theirs)
         ]
         return Diff(shared, *chains)
+
+
+def parse_turn(text: object) -> int | None:
+    """Return the id in `turn:ID`, None for anything else."""
+    if not isinstance(text, str) or not text.startswith(_TURN):
+        return None
+    digits = text[len(_TURN) :]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
 
 
 def new_turn(payload: object) -> NewTurn:

@@ -453,6 +453,9 @@ class Turns(Protocol):
     def children(self, turn_id: int, limit: int) -> list[int]:
         """Return the first turns whose parent is this one."""
 
+    def depths(self, digest: bytes) -> list[tuple[int, int]]:
+        """Return the depths at which turns have this payload, unpatched, and the first turn."""
+
     def patch(self, turn_id: int, blob: PreparedBlob | None, flags: int) -> int:
         """Replace a turn's payload, or hide it for None; return the patch's number.
 
@@ -561,11 +564,17 @@ class Runs(Protocol):
     def attempts(self, parent: int) -> list[bytes]:
         """Return the digests of the attempts after a turn, oldest first."""
 
+    def attempted(self, digest: bytes, limit: int) -> list[int]:
+        """Return the first turns that an attempt of this digest comes after."""
+
     def all_attempts(self, after: int, limit: int) -> list[tuple[int, bytes]]:
         """Return number and digest of the next attempts of all runs."""
 
     def starts(self) -> set[int]:
         """Return the turns that runs start at."""
+
+    def started(self, start: int, limit: int) -> list[int]:
+        """Return the first runs that start at a turn."""
 
 
 class MemoryAreas(Protocol):

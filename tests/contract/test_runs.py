@@ -10,10 +10,12 @@ import pytest
 import eventq
 from eventq.errors import (
     ConflictError,
+    EventqError,
     InputError,
     LogicError,
     ReadOnlyError,
     UnknownRunError,
+    UnknownTurnError,
     UsageError,
 )
 from eventq.records import Move, NewRun, NewStep, RunInfo, RunText, Step
@@ -492,6 +494,38 @@ def test_where_a_fork_begins(run: Run) -> None:
     assert [run.fork(role=role).info().depth for role in "abc"] == [1, 3, 6]
 
 
+def test_a_fork_at_a_hash(thread: Thread, run: Run) -> None:
+    """A step is named by its hash or its turn as well as by its number; so is the start."""
+    steps = grow(run, *"abcab")
+    for at, (ref, turn_id) in enumerate(
+        [(run.info().start, 1)] + [(s.ref, s.turn_id) for s in steps]
+    ):
+        digits = ref.removeprefix("blob:blake3:")
+        for name in (at, ref, digits, bytes.fromhex(digits), f"turn:{turn_id}"):
+            info = run.fork(name).info()
+            assert (info.depth, info.head, info.head_turn_id) == (at, ref, turn_id)
+    fork = run.fork(2)
+    mine = fork.step("x")
+    assert fork.fork(steps[0].ref).info().depth == 1
+    assert fork.fork(mine.ref).info().head_turn_id == mine.turn_id
+
+
+def test_a_fork_at_a_hash_that_two_runs_have(thread: Thread, clock: Clock) -> None:
+    """Runs that took the same steps at the same time share nodes, but each has turns of its own."""
+    runs = [thread.runs.start("w", "p") for _ in range(3)]
+    for run in runs[::-1]:
+        grow(run, *"ab")
+    (start,) = {run.info().start for run in runs}
+    (head,) = {run.info().head for run in runs}
+    for run in runs:
+        assert run.fork(start).info().head_turn_id == run.id
+        assert run.fork(head).info().head_turn_id == run.info().head_turn_id
+    runs[0].poke(content="other")
+    with pytest.raises(LogicError, match="is an attempt at step 2 of run 1, and no step"):
+        runs[0].fork(head)
+    assert runs[1].fork(head).info().depth == 2
+
+
 def test_a_fork_far_from_steps(thread: Thread, run: Run) -> None:
     """The second-to-last step is found however far above the head it is."""
     grow(run, "a", "b")
@@ -521,9 +555,56 @@ def test_forks_that_are_refused(thread: Thread, run: Run, stored: Stored) -> Non
         assert refused(role=role) == f"role not found in thread: {role} (available: b, a)"
     assert refused(at=9) == "run 1 has no step 9"
     assert refused(at=5) == "step 5 of run 1 is its end"
-    assert refused(at=1, role="a") == "a fork takes a step's number or a role, and not both"
+    assert refused(at=1, role="a") == "a fork takes a step or a role, and not both"
     assert refused(at=1, label="taken") == "the name 'taken' is taken by context 2"
     assert "at must be a whole number" in refused(at=-1)
+    assert stored() == before
+
+
+def test_what_is_no_step_to_fork_at(thread: Thread, run: Run, stored: Stored) -> None:
+    """A step of another run, an attempt, a replaced step, an end: the error says what it is."""
+    old = grow(run, "a", "b")[1]
+    new = run.poke(content="better")
+    failed = run.attempt("c")
+    end = run.end()
+    other = thread.runs.start("w", "p")
+    grow(other, "x")
+    theirs = other.attempt("x")
+    fork = run.fork(1)
+    mine = fork.step("mine")
+    gone = thread.runs.start("v", "p")
+    lost = grow(gone, "y")[0]
+    gone.delete()
+    note = thread.contexts.create("plain").append("hello")
+    text = thread.blobs.put(b"no node").ref
+    unknown = f"blob:blake3:{'0' * 64}"
+    before = stored()
+
+    def refused(at: Any, kind: type[EventqError] = LogicError) -> str:
+        with pytest.raises(kind) as caught:
+            run.fork(at, label="new", source="self")
+        return caught.value.what
+
+    for step, what in ((old, "is an attempt at step 2 of run 1, and no step"),
+                       (end, "step 3 of run 1 is its end"),
+                       (mine, "is step 2 of run 3, not of run 1"),
+                       (next(other.replay()), "is step 1 of run 2, not of run 1"),
+                       (lost, "is no step of run 1")):  # fmt: skip
+        whole = what.startswith("step")
+        assert refused(step.ref) == (what if whole else f"{step.ref} {what}")
+        assert refused(f"turn:{step.turn_id}") == (what if whole else f"turn {step.turn_id} {what}")
+    assert refused(failed) == f"{failed} is an attempt at step 3 of run 1, and no step"
+    start = other.info().start
+    assert refused(start) == f"{start} is step 0 of run 2, not of run 1"
+    for ref in (text, note.ref, unknown, theirs):
+        assert refused(ref) == f"{ref} is no step of run 1"
+    assert refused(f"turn:{note.turn_id}") == f"turn {note.turn_id} is no step of run 1"
+    for number in (0, 99):
+        assert refused(f"turn:{number}", UnknownTurnError) == f"there is no turn {number}"
+    for at in ("", "x", "1", "turn:", "turn:x", "turn:-1", "turn:1 ", "turn:" + "9" * 19, "0" * 63,
+               unknown.upper(), f"blob:sha256:{'0' * 64}", b"", b"1" * 31, 1.5, new):  # fmt: skip
+        assert refused(at, InputError).endswith(" names no step")
+    assert "at must be a whole number" in refused(True, UsageError)
     assert stored() == before
 
 

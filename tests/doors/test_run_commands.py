@@ -242,8 +242,14 @@ def test_a_fork_goes_on_from_a_step(box: str) -> None:
         (made,) = objects("run fork build", *words.split(), "--thread", box)
         expected = (RUN_FIELDS, 1, number, "active")
         assert (list(made), made["fork_of"], made["depth"], made["status"]) == expected
+    steps = objects("run show build --thread", box)
+    names = {steps[0]["start"]: 0, steps[1]["ref"]: 1, steps[2]["ref"][12:]: 2, "turn:4": 3}
+    for word, number in names.items():
+        (made,) = objects("run fork build --at", word, "--thread", box)
+        assert made["depth"] == number
+        ok("run rm", str(made["run_id"]), "--thread", box)
     text = ok("run fork build --label retry --emit --thread", box)
-    assert text.startswith("Forked run 8 retry  solve  active  2 steps  2")
+    assert text.startswith("Forked run 12 retry  solve  active  2 steps  2")
     assert text.endswith("Z  fork of 1\n")
     assert "Fork of: run 1 at step 2\n" in ok("run show retry --thread", box)
     ok("context rm build --thread", box)
@@ -539,7 +545,12 @@ def test_a_run_that_is_not_there_is_status_1(box: str, words: str) -> None:
     ("end build --source me", 2, "--source has no effect without --emit"),
     ("compact build", 2, "either --summary or --file is needed"),
     ("compact build --summary a --file b", 2, "--summary and --file exclude each other"),
-    ("fork build --at x", 2, "--at must be a whole number"),
+    ("fork build --at x", 2, "'x' names no step"), ("fork build --at ''", 2, "--at is empty"),
+    ("fork build --at turn:x", 2, "'turn:x' names no step"),
+    ("fork build --at 99999999999999999999", 2, "--at must be a whole number"),
+    ("fork build --at " + "0" * 64, 1, "blob:blake3:" + "0" * 64 + " is no step of run 1"),
+    ("fork build --at turn:9", 1, "there is no turn 9"),
+    ("fork build --at turn:5", 1, "turn 5 is no step of run 1"),
     ("fork build --role nobody", 1, "role not found in thread: nobody (available: coder, critic)"),
     ("fork build --at 9", 1, "run 1 has no step 9"),
     ("fork build --at 1 --role coder", 2, "not both"),

@@ -137,6 +137,7 @@ CALLS: dict[str, Callable[[eventq.Thread, Run], object]] = {
     "end": lambda _, run: run.end(source="self"),
     "cancel": lambda _, run: run.cancel(),
     "fork": lambda _, run: [run.fork(), run.fork(17)],
+    "fork by hash": lambda _, run: [run.fork(hash_of(run, 17)), run.fork(f"turn:{TURN}")],
     "delete": lambda thread, _: thread.runs.delete("main"),
     "fork by role": lambda _, run: run.fork(role="b"),
     "get": lambda thread, run: [run.info(), thread.runs.get(1).prompt()],
@@ -145,6 +146,14 @@ CALLS: dict[str, Callable[[eventq.Thread, Run], object]] = {
     "messages": lambda _, run: run.messages("a", "go"),
     "read": lambda _, run: run.read(500),
 }
+
+
+TURN = 18  # of step 17
+
+
+def hash_of(run: Run, number: int) -> str:
+    """Return the ref of a step."""
+    return run.context.range(number, 1, payload=False).turns[0].ref
 
 
 class _UndoneError(Exception):
@@ -170,7 +179,8 @@ def test_a_step_scans_nothing(traced: Traced, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("step", 25), ("attempt", 25), ("end", 30), ("fork", 45)]
+    ("name", "most"),
+    [("step", 25), ("attempt", 25), ("end", 30), ("fork", 45), ("fork by hash", 45)],
 )
 def test_a_step_is_little_work(traced: Traced, name: str, most: int) -> None:
     """A step takes a few statements and little work, however many runs are finished."""

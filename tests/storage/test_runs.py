@@ -176,6 +176,10 @@ def test_attempts(runs: Runs) -> None:
     every = runs.all_attempts(0, 9)
     assert [digest for _, digest in every] == digests
     assert (runs.all_attempts(every[0][0], 9), runs.all_attempts(0, 1)) == (every[1:], every[:1])
+    runs.attempt(1, PreparedAttempt(runs.state(1), (), small(b"first"), None))
+    runs.attempt(2, PreparedAttempt(runs.state(2), (), small(b"first"), None))
+    assert [sorted(runs.attempted(one, 9)) for one in digests] == [[2, 3], [3]]
+    assert (len(runs.attempted(digests[0], 1)), runs.attempted(UNKNOWN, 9)) == (1, [])
 
 
 def test_statuses(database: Database, runs: Runs) -> None:
@@ -204,6 +208,7 @@ def test_forks(database: Database, runs: Runs) -> None:
     assert origin is not None
     assert (info.name, info.group, info.start) == ("one", "g", origin.start)
     assert (info.fork_of, info.head_turn_id, info.status) == (1, 1, "active")
+    assert (runs.started(1, 9), runs.started(1, 1), runs.started(3, 9)) == ([1, 3], [1], [])
     assert (database.contexts.named("fork"), database.events.last()) == (3, 1)
     with pytest.raises(ConflictError):
         runs.fork(1, 1, "fork", None)

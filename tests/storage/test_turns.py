@@ -200,6 +200,19 @@ def test_children_and_flags(turns: Turns) -> None:
     assert (turns.nearest(40, 64), turns.nearest(7, 8)) == (None, None)
 
 
+def test_depths(database: Database, turns: Turns) -> None:
+    """The turns of a payload are found by its hash: depths, and the first turn at each."""
+    third, two = database.contexts.create("three", None, None), 2
+    for data in (b"7", b"45", b"7", b"7"):
+        turns.append(third, new(data), AppendTo())
+    turns.append(two, new(b"new"), AppendTo())
+    turns.patch(7, small(b"8"), 0)
+    assert sorted(turns.depths(blake3(b"7").digest())) == [(0, 51), (2, 53), (3, 54), (6, 7)]
+    assert turns.depths(blake3(b"8").digest()) == [(7, 8)]
+    assert sorted(turns.depths(blake3(b"45").digest())) == [(1, 52), (13, 45)]
+    assert turns.depths(UNKNOWN) == []
+
+
 def test_pages(database: Database, turns: Turns) -> None:
     """Turns of some types come by id, without their patches."""
     turns.append(1, new(b"u", type_id="u"), AppendTo())

@@ -216,6 +216,19 @@ class Runs:
         )
         return [row[0] for row in self._run(sql, (parent,))]
 
+    def attempted(self, digest: bytes, limit: int) -> list[int]:
+        """Return the first turns that an attempt of this digest comes after."""
+        sql = (
+            "SELECT DISTINCT parent_id FROM blobs b CROSS JOIN run_attempts a"
+            " INDEXED BY run_attempts_by_blob ON a.blob_id = b.blob_id WHERE b.hash = ? LIMIT ?"
+        )
+        return [row[0] for row in self._run(sql, (digest, limit))]
+
+    def started(self, start: int, limit: int) -> list[int]:
+        """Return the first runs that start at a turn."""
+        sql = "SELECT context_id FROM runs WHERE start_id = ? ORDER BY context_id LIMIT ?"
+        return [row[0] for row in self._run(sql, (start, limit))]
+
     # --- looking for damage -----------------------------------------------------------------------
 
     def starts(self) -> set[int]:

@@ -346,6 +346,14 @@ class Turns:
         sql = "SELECT turn_id FROM turns WHERE parent_id = ? ORDER BY turn_id LIMIT ?"
         return [row[0] for row in self._run(sql, (turn_id, limit))]
 
+    def depths(self, digest: bytes) -> list[tuple[int, int]]:
+        """Return depth and first turn of those with this payload; see `storage.base`."""
+        sql = (
+            "SELECT depth, min(turn_id) FROM blobs b CROSS JOIN turns t INDEXED BY turns_by_blob"
+            " ON t.blob_id = b.blob_id WHERE b.hash = ? GROUP BY depth"
+        )
+        return self._run(sql, (digest,))
+
     # --- patches and roots ------------------------------------------------------------------------
 
     def patch(self, turn_id: int, blob: PreparedBlob | None, flags: int) -> int:

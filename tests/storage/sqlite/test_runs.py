@@ -136,6 +136,15 @@ def test_turns_of_other_types(opened: Thread) -> None:
     assert (step.number, step.ancestors) == (3, (first,))
 
 
+def test_a_fork_at_a_node_of_two_depths(opened: Thread) -> None:
+    """A node whose turns lie at two depths, after turns of other types, is found in each run."""
+    plain, noted = Elsewhere(opened), Elsewhere(opened)
+    noted.context.append(NewTurn(b"a note", type_id="eventq.future"))
+    assert plain.step() == (ref := noted.step())
+    for run, depth in ((plain.run(), 1), (noted.run(), 2)):
+        assert run.fork(ref).info().depth == depth
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 
@@ -177,6 +186,31 @@ def test_damage_is_never_read(path: str, what: str) -> None:
             assert text in caught.value.what
             assert name in caught.value.what
         assert any(name in fault for fault in thread.check())
+
+
+STARTS: dict[str, tuple[Callable[[str], str], str]] = {
+    "bytes": (spoil, "blob:blake3:"),
+    "blob": (lambda ref: f"DELETE FROM blobs WHERE hash = {of(ref)}", "turn 1 (depth 0)"),
+    "turn": (lambda _: "DELETE FROM turns WHERE turn_id = 1", "turn 1, the start of run 1, is"),
+}
+
+
+@pytest.mark.parametrize("what", STARTS)
+def test_a_run_without_its_start_is_not_forked(path: str, what: str) -> None:
+    """A fork of a run whose start cannot be read would have no messages; it is refused."""
+    with eventq.open(path) as thread:
+        run = thread.runs.start("w", "p")
+        ref = grow(run, "a", "b")[0].ref
+        start = run.info().start
+    damage, text = STARTS[what]
+    alter(path, damage(start))
+    with eventq.open(path) as thread:
+        count = len(list(thread.contexts))
+        for at in (None, 1, ref, "turn:2"):
+            with pytest.raises(DamagedError) as caught:
+                thread.runs.get(1).fork(at)
+            assert text in caught.value.what
+        assert len(list(thread.contexts)) == count
 
 
 def test_one_bad_run_breaks_no_list(path: str) -> None:
