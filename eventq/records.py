@@ -61,6 +61,7 @@ __all__ = [
     "SessionForked",
     "SessionImported",
     "SessionInfo",
+    "Setting",
     "Source",
     "Step",
     "Subscription",
@@ -202,6 +203,15 @@ class ThreadInfo(Record):
     db_bytes: int
     wal_bytes: int
     mirror_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Record):
+    """A setting of a thread; `default` is its value until it is changed."""
+
+    name: str
+    value: str
+    default: str
 
 
 @dataclass(frozen=True, slots=True)

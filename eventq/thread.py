@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         ThreadInfo,
     )
     from eventq.sessions.files import Sessions
+    from eventq.settings import Settings
     from eventq.storage.rows import Outcome
     from eventq.workspace.mirror import Mirror
     from eventq.workspace.shared import SharedLayout
@@ -785,6 +786,13 @@ class Thread:
         from eventq.dag.runs import Runs
 
         return Runs(self.contexts)
+
+    @_made_once
+    def settings(self) -> Settings:
+        """The settings of the thread: `get`, `set`, and iteration."""
+        from eventq.settings import Settings
+
+        return Settings(self.database, self.log.check_source)
 
     def gc(self, *, apply: bool = False, grace: float = 3600) -> Collected:
         """Find unreachable turns and blobs; with `apply`, delete them and free their space.

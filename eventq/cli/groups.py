@@ -58,7 +58,8 @@ PARTS = {
         "output": "output",
         "hook": "log",
     },
-    "Care: check, clean, copy, look up": {
+    "Care: set up, check, clean, copy, look up": {
+        "config": "config",
         "check": "admin",
         "prune": "admin",
         "gc": "admin",

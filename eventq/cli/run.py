@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         edge_prompt: str | None
         edge_prompt_file: str | None
         agent: str | None
-        source: str | None
         extracted: str | None
         compact: str | None
         child: str | None
@@ -83,17 +82,17 @@ def step(thread: Thread, *, run: int | str, role: str, body: Body, json: bool) -
     """Record a role's output durably as the next step of a run."""
     one, given = thread.runs.get(run), _given(body)
     if body["instead"] == "attempt":
-        ref = one.attempt(NewStep(role, **given), source=body["source"])
+        ref = one.attempt(NewStep(role, **given))
         show.result({"ref": ref}, ref, json=json)
     elif body["instead"] == "poke":
-        _show_step(one.poke(**given, source=body["source"]), json=json)
+        _show_step(one.poke(**given), json=json)
     else:
         extracted = read_object(body["extracted"], "--extracted")
         new = NewStep(
             role, extracted=extracted, compact=body["compact"], child=body["child"], **given
         )
-        head, key, source = body["expected_head"], body["key"], body["source"]
-        _show_step(one.step(new, expected_head=head, key=key, source=source), json=json)
+        made = one.step(new, expected_head=body["expected_head"], key=body["key"])
+        _show_step(made, json=json)
 
 
 def _given(body: Body) -> dict[str, Any]:
@@ -121,12 +120,11 @@ def compact(
     run: int | str,
     summary: str | None,
     file: str | None,
-    source: str | None,
     json: bool,
 ) -> None:
     """Add a summary that models see in place of earlier steps."""
     one = thread.runs.get(run)
-    _show_step(one.compact(read_text(summary, file) or "", source=source), json=json)
+    _show_step(one.compact(read_text(summary, file) or ""), json=json)
 
 
 def end(
@@ -135,30 +133,29 @@ def end(
     run: int | str,
     return_code: int,
     summary: str,
-    source: str | None,
     json: bool,
 ) -> None:
     """End a run with a return code and a summary."""
-    made = thread.runs.get(run).end(return_code, summary, source=source)
+    made = thread.runs.get(run).end(return_code, summary)
     _show_step(made, json=json)
 
 
-def cancel(thread: Thread, *, run: int | str, summary: str, source: str | None, json: bool) -> None:
+def cancel(thread: Thread, *, run: int | str, summary: str, json: bool) -> None:
     """Cancel a run: end it with return code 130."""
-    _show_step(thread.runs.get(run).cancel(summary, source=source), json=json)
+    _show_step(thread.runs.get(run).cancel(summary), json=json)
 
 
-def suspend(thread: Thread, *, run: int | str, source: str | None, json: bool) -> None:
+def suspend(thread: Thread, *, run: int | str, json: bool) -> None:
     """Suspend a run: it accepts no steps until it is resumed."""
     one = thread.runs.get(run)
-    one.suspend(source=source)
+    one.suspend()
     _show_run("Suspended", one, json=json)
 
 
-def resume(thread: Thread, *, run: int | str, source: str | None, json: bool) -> None:
+def resume(thread: Thread, *, run: int | str, json: bool) -> None:
     """Resume a run that was suspended or has ended."""
     one = thread.runs.get(run)
-    one.resume(source=source)
+    one.resume()
     _show_run("Resumed", one, json=json)
 
 
@@ -169,11 +166,10 @@ def fork(
     at: int | str | None,
     role: str | None,
     label: str | None,
-    source: str | None,
     json: bool,
 ) -> None:
     """Fork a run at one of its steps. By default the fork repeats the last step."""
-    made = thread.runs.get(run).fork(at, role=role, label=label, source=source)
+    made = thread.runs.get(run).fork(at, role=role, label=label)
     _show_run("Forked", made, json=json)
 
 
@@ -252,17 +248,6 @@ _QUESTION = (
         "edge-prompt-file FILE", "Read that question from a file, or from stdin for -.", kinds.path
     ),
 )
-_EMIT = (
-    Option(
-        "emit",
-        "Push an event with it: type record, subtype run.",
-        kinds.Switch("self", None),
-        parameter="source",
-    ),
-    Option("source ADDRESS", "The sender of that event (default: self)."),
-)
-_CHANGE = (*_EMIT, THREAD, JSON)
-_EMITTED = needs("source", "emit")
 _ONE_QUESTION = exclude("edge-prompt", "edge-prompt-file")
 
 COMMANDS = {
@@ -322,12 +307,25 @@ COMMANDS = {
                     default="text",
                 ),
             ),
-            *_CHANGE,
+            Option(
+                "emit",
+                "Push an event for each change of the run and its forks."
+                " See 'eventq config' for a setting that does so for all runs.",
+                kinds.Switch("self", None),
+                parameter="source",
+            ),
+            Option("source ADDRESS", "The sender of these events (default: self)."),
+            THREAD,
+            JSON,
         ],
         "eventq run start --name solve --prompt 'fix the build' --label build --thread ./inbox",
         "eventq run start --name solve --prompt-file task.md --system-file roles.json --thread"
         " ./inbox",
-        rules=[exclude("prompt", "prompt-file"), one_stdin("prompt-file", "system-file"), _EMITTED],
+        rules=[
+            exclude("prompt", "prompt-file"),
+            one_stdin("prompt-file", "system-file"),
+            needs("source", "emit"),
+        ],
     ),
     "run step": Command(
         step,
@@ -365,7 +363,6 @@ COMMANDS = {
                     "key KEY",
                     "Record the step once. Within 24 hours the same key returns the first step.",
                 ),
-                *_EMIT,
             ),
             THREAD,
             JSON,
@@ -382,7 +379,6 @@ COMMANDS = {
             exclude("content", "file"),
             _ONE_QUESTION,
             one_stdin("file", "extracted", "edge-prompt-file"),
-            _EMITTED,
         ],
     ),
     "run end": Command(
@@ -391,22 +387,25 @@ COMMANDS = {
             _RUN,
             Option("return-code N", "The run's result; 0 is success.", kinds.WHOLE, default="0"),
             _SUMMARY,
-            *_CHANGE,
+            THREAD,
+            JSON,
         ],
         "eventq run end build --summary 'the build is green' --thread ./inbox",
-        rules=[_EMITTED],
     ),
     "run cancel": Command(
         cancel,
-        [_RUN, _SUMMARY, *_CHANGE],
+        [_RUN, _SUMMARY, THREAD, JSON],
         "eventq run cancel build --thread ./inbox",
-        rules=[_EMITTED],
     ),
     "run suspend": Command(
-        suspend, [_RUN, *_CHANGE], "eventq run suspend build --thread ./inbox", rules=[_EMITTED]
+        suspend,
+        [_RUN, THREAD, JSON],
+        "eventq run suspend build --thread ./inbox",
     ),
     "run resume": Command(
-        resume, [_RUN, *_CHANGE], "eventq run resume build --thread ./inbox", rules=[_EMITTED]
+        resume,
+        [_RUN, THREAD, JSON],
+        "eventq run resume build --thread ./inbox",
     ),
     "run compact": Command(
         compact,
@@ -414,10 +413,11 @@ COMMANDS = {
             _RUN,
             Option("summary TEXT", _SUMMARY.help, kinds.verbatim),
             Option("file FILE", "Read the summary from a file, or from stdin for -.", kinds.path),
-            *_CHANGE,
+            THREAD,
+            JSON,
         ],
         "eventq run compact build --summary 'two plans failed' --thread ./inbox",
-        rules=[exclude("summary", "file"), one_of("summary", "file"), _EMITTED],
+        rules=[exclude("summary", "file"), one_of("summary", "file")],
     ),
     "run fork": Command(
         fork,
@@ -428,7 +428,8 @@ COMMANDS = {
             ),
             Option("role ROLE", "The first step of this role."),
             _LABEL,
-            *_CHANGE,
+            THREAD,
+            JSON,
         ],
         "eventq run fork build --at 3 --label retry --thread ./inbox",
         "eventq run fork build --at turn:17 --thread ./inbox",
@@ -436,7 +437,6 @@ COMMANDS = {
         " blob:blake3:445a1c83d9b0325dd00bc572c581ab4706e60f6b68a56fab060dfe707a1fdd0d --thread"
         " ./inbox",
         "eventq run fork build --role coder --thread ./inbox",
-        rules=[_EMITTED],
     ),
     "run rm": Command(rm, [_RUN, THREAD, JSON], "eventq run rm build --thread ./inbox"),
     "run ls": Command(

@@ -80,7 +80,6 @@ class _Terms(NamedTuple):
 
     op: str
     to: AppendTo
-    source: str | None
     tried: tuple[_Body, ...] = ()
     becomes: str | None = None
     statuses: tuple[str, ...] = ("active",)
@@ -110,8 +109,9 @@ class Runs:
         """Start a run of a workflow and return it; prompt and system texts are frozen with it.
 
         The run is the name of a workflow with a prompt and `system`, which maps each role to its
-        system text; a `NewRun` has more. `label` names the run's context. With a `source` an event
-        reports the run. Raises InputError, UnknownBlobError, and ConflictError for a label that is
+        system text; a `NewRun` has more. `label` names the run's context. With a `source` each
+        change of the run and of its forks pushes an event from it, whatever the setting
+        `runs.emit` says. Raises InputError, UnknownBlobError, and ConflictError for a label that is
         taken.
         """
         new = _new_run(run, prompt, system)
@@ -187,14 +187,12 @@ class Runs:
         self.roles.add(role)
 
     def check(self, terms: _Terms) -> None:
-        """Check that the store is writable, and the key, head and source of a step."""
+        """Check that the store is writable, and the key and head of a step."""
         self.turns.database.check_writable()
         if terms.to.key is not None:
             check_name(terms.to.key, "key")
         if terms.to.expected_head is not None:
             check_natural(terms.to.expected_head, "expected_head")
-        if terms.source is not None:
-            self.turns.check_source(terms.source)
 
     def remember(self, digest: bytes, node: Node) -> None:
         """Cache a node that the next step will need."""
@@ -285,20 +283,18 @@ class Run:
         *,
         expected_head: int | None = None,
         key: str | None = None,
-        source: str | None = None,
     ) -> Step:
         """Record the output of a role as the next step, durably, and return the step.
 
         The step is a role with `meta`, the structured part (any JSON value), and `content`, the
         text; a `NewStep` has more. Content, node, turn and head are one change. With a `key` that
-        was used in the last 24 hours the first step is returned. With a `source` an event reports
-        it. Raises ConflictError when the run is not active or its head is not `expected_head` (a
-        turn id), UnknownBlobError, InputError.
+        was used in the last 24 hours the first step is returned. Raises ConflictError when the run
+        is not active or its head is not `expected_head` (a turn id), UnknownBlobError, InputError.
         """
         new = _new_step(step, meta, content)
         body = self._body(self._checked(new))
         tried = [self._tried(one) for one in new.attempts] if new.attempts != () else ()
-        terms = _Terms("step", AppendTo(None, expected_head, key), source, tuple(tried))
+        terms = _Terms("step", AppendTo(None, expected_head, key), tuple(tried))
         return self._step(body, terms)
 
     def _checked(self, new: NewStep) -> NewStep:
@@ -367,9 +363,7 @@ class Run:
         node = body.node_after(before, ref, refs, self._turns.database.milliseconds())
         turn = self._runs.new(node, STATE_TYPE, flags=0 if body.compact is None else COMPACTED)
         to = terms.to if terms.to.key is None else terms.to._replace(key_digest=digest_of_key(turn))
-        new = PreparedStep(
-            turn, to, state, blobs, nodes, terms.op, terms.source, terms.becomes, terms.replaces
-        )
+        new = PreparedStep(turn, to, state, blobs, nodes, terms.op, terms.becomes, terms.replaces)
         return new, node
 
     def _tried_nodes(
@@ -444,26 +438,19 @@ class Run:
             turn_id = turn.parent_turn_id
         return self._runs.node(digest), REF + digest.hex()
 
-    def attempt(
-        self,
-        step: NewStep | str,
-        meta: Any = None,
-        content: str = "",
-        *,
-        source: str | None = None,
-    ) -> str:
+    def attempt(self, step: NewStep | str, meta: Any = None, content: str = "") -> str:
         """Store a step that failed, without moving the head, and return its ref.
 
         The arguments are those of `step`. The next step names the attempt.
         """
         body = self._tried(_new_step(step, meta, content))
-        self._runs.check(_Terms("attempt", AppendTo(), source))
+        self._runs.check(_Terms("attempt", AppendTo()))
         while True:
             state = self._engine.state(self.id)
             self._check_takes_steps(state)
             before, ref = self._before(state.digest, state.head)
             (node,), _ = self._tried_nodes((body,), before, ref, self._attempts_after(state))
-            new = PreparedAttempt(state, body.blobs, node, source)
+            new = PreparedAttempt(state, body.blobs, node)
             try:
                 if self._engine.attempt(self.id, new):
                     return REF + node.digest.hex()
@@ -488,14 +475,13 @@ class Run:
         refs: Iterable[Name] = (),
         edge_prompt: str | None = None,
         agent: str | None = None,
-        source: str | None = None,
     ) -> Step:
         """Replace the last step by another of its role, and return the new one.
 
         The old one is kept as an attempt. Edge prompt and agent default to those of the old step;
         its compaction and its child are kept.
         """
-        terms = _Terms("poke", AppendTo(), source, replaces=True)
+        terms = _Terms("poke", AppendTo(), replaces=True)
         self._runs.check(terms)
         while True:
             state = self._engine.state(self.id)
@@ -522,44 +508,42 @@ class Run:
             )
         return found[0]
 
-    def compact(self, summary: str, *, source: str | None = None) -> Step:
+    def compact(self, summary: str) -> Step:
         """Sum up the steps so far in a text; models see it in place of them. None is deleted."""
         body = self._body(NewStep(COMPACT, {}, summary, compact=summary))
-        return self._step(body, _Terms("compact", AppendTo(), source))
+        return self._step(body, _Terms("compact", AppendTo()))
 
     # --- status -----------------------------------------------------------------------------------
 
-    def end(self, return_code: int = 0, summary: str = "", *, source: str | None = None) -> Step:
+    def end(self, return_code: int = 0, summary: str = "") -> Step:
         """Complete the run with an end node, and return it. Raises ConflictError unless active."""
-        return self._end("completed", return_code, summary, source)
+        return self._end("completed", return_code, summary)
 
-    def cancel(self, summary: str = "", *, source: str | None = None) -> Step:
+    def cancel(self, summary: str = "") -> Step:
         """End an active or suspended run with return code 130, and return the end node."""
-        return self._end("cancelled", ABORTED, summary, source)
+        return self._end("cancelled", ABORTED, summary)
 
-    def _end(self, status: str, code: int, summary: str, source: str | None) -> Step:
+    def _end(self, status: str, code: int, summary: str) -> Step:
         if type(code) is not int:
             raise InputError(
                 f"the return code must be a whole number, not {code!r}", "give 0 for success"
             )
         meta = {"returnCode": code, "summary": summary}
         statuses = ("active", "suspended") if status == "cancelled" else ("active",)
-        terms = _Terms("end", AppendTo(), source, becomes=status, statuses=statuses)
+        terms = _Terms("end", AppendTo(), becomes=status, statuses=statuses)
         return self._step(self._body(NewStep(END, meta, summary)), terms)
 
-    def suspend(self, *, source: str | None = None) -> RunInfo:
+    def suspend(self) -> RunInfo:
         """Suspend an active run: it takes no steps until it is resumed. Raises ConflictError."""
-        return self._set("suspended", "suspend", source)
+        return self._set("suspended", "suspend")
 
-    def resume(self, *, source: str | None = None) -> RunInfo:
+    def resume(self) -> RunInfo:
         """Let a suspended, completed or cancelled run take steps again; an end node is kept."""
-        return self._set("active", "resume", source)
+        return self._set("active", "resume")
 
-    def _set(self, status: str, op: str, source: str | None) -> RunInfo:
+    def _set(self, status: str, op: str) -> RunInfo:
         self._turns.database.check_writable()
-        if source is not None:
-            self._turns.check_source(source)
-        return self._engine.set_status(self.id, status, op, source)
+        return self._engine.set_status(self.id, status, op)
 
     def delete(self) -> RunInfo:
         """Delete the run and return what it was.
@@ -580,7 +564,6 @@ class Run:
         *,
         role: str | None = None,
         label: str | None = None,
-        source: str | None = None,
     ) -> Run:
         """Make a run that continues from a step of this one, and return it; copy nothing.
 
@@ -592,13 +575,11 @@ class Run:
         """
         if at is not None and role is not None:
             raise UsageError("a fork takes a step or a role, and not both", "give one of the two")
-        if source is not None:
-            self._turns.check_source(source)
         if label is not None:
             check_context_name(label)
         self.start_node()
         turn_id = self._turn_at(at) if at is not None else self._fork_point(role)
-        made = self._engine.fork(self.id, turn_id, label, source)
+        made = self._engine.fork(self.id, turn_id, label)
         return Run(self._runs, Context(self._turns, made))
 
     def _turn_at(self, at: int | str | bytes) -> int:

@@ -518,7 +518,11 @@ class Contexts(Protocol):
 
 
 class Runs(Protocol):
-    """Workflow runs: contexts with a status, whose turns are steps."""
+    """Workflow runs: contexts with a status, whose turns are steps.
+
+    Each change of a run stores an event in the same transaction, if the run has a source, or the
+    setting `runs.emit` names one.
+    """
 
     def start(self, new: PreparedRun) -> int:
         """Store a run, its context, its texts and its first turn; return its id.
@@ -526,8 +530,8 @@ class Runs(Protocol):
         Raises ConflictError for a label that is taken, UnknownBlobError, GoneError.
         """
 
-    def fork(self, run_id: int, at: int, label: str | None, source: str | None) -> int:
-        """Store a run that goes on from a turn of another; return its id.
+    def fork(self, run_id: int, at: int, label: str | None) -> int:
+        """Store a run that goes on from a turn of another, and has its source; return its id.
 
         Raises ConflictError for a label that is taken, UnknownRunError.
         """
@@ -543,7 +547,7 @@ class Runs(Protocol):
     def attempt(self, run_id: int, new: PreparedAttempt) -> bool:
         """Store a failed step outside the chain; return False where `step` returns None."""
 
-    def set_status(self, run_id: int, status: str, op: str, source: str | None) -> RunInfo:
+    def set_status(self, run_id: int, status: str, op: str) -> RunInfo:
         """Suspend or resume a run, and log it; return its new state.
 
         Raises ConflictError when it is not active, or is already; UnknownRunError.
@@ -575,6 +579,16 @@ class Runs(Protocol):
 
     def started(self, start: int, limit: int) -> list[int]:
         """Return the first runs that start at a turn."""
+
+
+class ThreadSettings(Protocol):
+    """The settings of a thread that were changed."""
+
+    def get(self, name: str) -> str | None:
+        """Return the value of a setting; None for one that was not changed."""
+
+    def put(self, name: str, value: str | None) -> None:
+        """Change a setting; None forgets its value."""
 
 
 class MemoryAreas(Protocol):
@@ -1127,6 +1141,10 @@ class Database(Snapshot, Protocol):
     @property
     def writable(self) -> bool:
         """Whether it was opened for writing."""
+
+    @property
+    def settings(self) -> ThreadSettings:
+        """The settings."""
 
     @property
     def identity(self) -> str:

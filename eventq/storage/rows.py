@@ -131,7 +131,10 @@ class RunState(NamedTuple):
 
 
 class PreparedRun(NamedTuple):
-    """A run that can be started: `texts` are the blobs that its first turn names."""
+    """A run that can be started: `texts` are the blobs that its first turn names.
+
+    Events from `source` report its changes; None leaves that to the setting `runs.emit`.
+    """
 
     name: str
     group: str
@@ -148,15 +151,14 @@ class PreparedAttempt(NamedTuple):
     after: RunState
     blobs: tuple[PreparedBlob, ...]
     node: PreparedBlob
-    source: str | None
 
 
 class PreparedStep(NamedTuple):
     """A step that can be taken if the state of the run is still `after`.
 
     `blobs` are stored ahead of it, `attempts` beside the chain. With `replaces` it replaces the
-    last step, which becomes an attempt. The run's status changes to `becomes`, or stays. An event
-    from `source` reports it as `op`.
+    last step, which becomes an attempt. The run's status changes to `becomes`, or stays. It is
+    reported as `op`.
     """
 
     turn: PreparedTurn
@@ -165,7 +167,6 @@ class PreparedStep(NamedTuple):
     blobs: tuple[PreparedBlob, ...]
     attempts: tuple[PreparedBlob, ...]
     op: str
-    source: str | None
     becomes: str | None = None
     replaces: bool = False
 

@@ -25,6 +25,7 @@ MOST_UNFINISHED = 10_000  # events of a consumer; with so many, a claim examines
 LEASE_ENDED = "its lease ended"  # the error of an attempt
 _MOST_CAUSE = 200  # characters of what was said of an attempt
 KEY_MS = 24 * 3600 * 1000  # for which the idempotency key of an append is honoured
+RUNS_EMIT = "runs.emit"  # the setting that says who reports the changes of runs
 
 
 def link(parent: int, above: Sequence[Any]) -> tuple[int, int | None, int | None]:

@@ -49,6 +49,7 @@ LEVELS = {
     "eventq.sessions.views": 5.37,
     "eventq.sessions.files": 5.4,
     "eventq.output": 5,
+    "eventq.settings": 5,
     "eventq.blobs": 4,
     "eventq.streams": 4,
     "eventq.chunking": 3,

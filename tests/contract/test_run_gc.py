@@ -114,7 +114,7 @@ def test_what_is_to_be_named_waits(thread: Thread, clock: Clock) -> None:
 def test_events_keep_what_they_name(thread: Thread, clock: Clock) -> None:
     """The event of a step keeps its head and start, with all that they name, until it is pruned."""
     run = thread.runs.start("w", "p", source="self")
-    step = run.step("a", content="kept", source="self")
+    step = run.step("a", content="kept")
     run.context.delete()
     clock.move(1000 * DAY)
     assert collect(thread) == (2, 0, ())

@@ -10,6 +10,7 @@ import pytest
 import eventq
 from eventq.errors import (
     ConflictError,
+    DiskError,
     EventqError,
     InputError,
     LogicError,
@@ -228,14 +229,15 @@ def test_days_are_checked(thread: Thread, day: Any) -> None:
 
 def test_completing_is_one_change(thread: Thread, run: Run, stored: Stored) -> None:
     """Completing is one move and one event; neither a reading nor a second end changes anything."""
+    thread.settings.set("runs.emit", "on")
     grow(run, "a")
     version, events = run.context.info().version, thread.last_id()
-    run.end(source="self")
+    run.end()
     assert (run.context.info().version, thread.last_id()) == (version + 1, events + 1)
     before = stored()
     list(thread.runs.history("2026-03-18"))
     with pytest.raises(ConflictError):
-        run.end(source="self")
+        run.end()
     assert stored() == before
     assert ids(thread.runs.active()) == []
 
@@ -400,9 +402,6 @@ def test_a_poke(thread: Thread, run: Run) -> None:
     assert newer.attempts == (steps[1].ref, new.ref)
     assert run.poke(edge_prompt="", agent="").edge_prompt == ""
     assert read(thread, read(thread, steps[1].ref)["payload"]["content"])["payload"] == "old"
-    events = thread.last_id()
-    run.poke(source="self")
-    assert thread.last_id() == events + 1
 
 
 def test_a_poke_keeps_what_hangs_on_the_step(thread: Thread, run: Run) -> None:
@@ -582,7 +581,7 @@ def test_what_is_no_step_to_fork_at(thread: Thread, run: Run, stored: Stored) ->
 
     def refused(at: Any, kind: type[EventqError] = LogicError) -> str:
         with pytest.raises(kind) as caught:
-            run.fork(at, label="new", source="self")
+            run.fork(at, label="new")
         return caught.value.what
 
     for step, what in ((old, "is an attempt at step 2 of run 1, and no step"),
@@ -797,56 +796,116 @@ def test_keys(thread: Thread, run: Run, stored: Stored, clock: Clock) -> None:
     assert again(content="new").number == 4
 
 
-def test_events(thread: Thread, run: Run) -> None:
-    """With a source each change of a run tells of itself in one event."""
-    made = thread.runs.start(NewRun("w", "p", group="g"), source="self")
+@pytest.mark.parametrize("says", ["run", "setting"])
+def test_events(thread: Thread, run: Run, says: str) -> None:
+    """Each change tells of itself in one event: of a run with a source, or as the setting says."""
+    source = "internal:a:b:c"
+    if says == "setting":
+        thread.settings.set("runs.emit", source)
+    new = NewRun("w", "p", group="g")
+    made = thread.runs.start(new, source=source if says == "run" else None)
 
     def told() -> Any:
         (event,) = thread.last(1)
-        assert (event.type, event.subtype) == ("record", "run")
-        return event.source, json.loads(event.content)
+        assert (event.source, event.type, event.subtype) == (source, "record", "run")
+        return json.loads(event.content)
 
+    def event(op: str, of: Run) -> Any:
+        info = of.info()
+        return {
+            "op": op, "run_id": info.run_id, "name": "w", "group": "g", "status": info.status,
+            "step": info.depth, "head": info.head, "start": info.start,
+        }  # fmt: skip
+
+    assert told() == event("start", made)
     calls: dict[str, Call] = {
-        "step": lambda: made.step("a", source="self"),
-        "attempt": lambda: made.attempt("a", source="self"),
-        "poke": lambda: made.poke(source="self"),
-        "compact": lambda: made.compact("sum", source="self"),
-        "suspend": lambda: made.suspend(source="self"),
-        "resume": lambda: made.resume(source="self"),
-        "end": lambda: made.end(source="self"),
+        "step": lambda: made.step("a"),
+        "attempt": lambda: made.attempt("a"),
+        "poke": made.poke,
+        "compact": lambda: made.compact("sum"),
+        "suspend": made.suspend,
+        "resume": made.resume,
+        "end": made.end,
     }
     for op, call in calls.items():
         call()
-        info = made.info()
-        assert told() == ("self", {
-            "op": op, "run_id": 2, "name": "w", "group": "g", "status": info.status,
-            "step": info.depth, "head": info.head, "start": info.start,
-        })  # fmt: skip
-    made.fork(source="internal:a:b:c")
-    source, content = told()
-    assert (source, content["op"], content["run_id"]) == ("internal:a:b:c", "fork", 3)
-    thread.runs.start("w", "p").cancel(source="self")
-    assert (told()[1]["op"], told()[1]["status"]) == ("end", "cancelled")
-    assert thread.last_id() == 10
+        assert told() == event(op, made)
+    fork = made.fork()
+    assert told() == event("fork", fork)
+    fork.step("b")
+    assert told() == event("step", fork)
+    fork.cancel()
+    assert (told(), told()["status"]) == (event("end", fork), "cancelled")
+    assert thread.last_id() == 11
+    run.step("coder")
+    assert thread.last_id() == 11 + (says == "setting")
 
 
-def test_an_event_that_is_refused_undoes_its_step(thread: Thread, run: Run, stored: Stored) -> None:
-    """Step and event are one transaction: a wrong source leaves nothing of the step."""
+def test_nobody_reports_unless_asked(thread: Thread, run: Run) -> None:
+    """Without a source of the run and with the setting off, no change pushes an event."""
+    grow(run, "a", "b")
+    run.fork().cancel()
+    run.end()
+    assert thread.last_id() == 0
+
+
+def test_who_reports_is_decided_with_each_change(thread: Thread, run: Run) -> None:
+    """A setting counts from the next change on; the source that a run has goes before it."""
+    own = thread.runs.start("w", "p", source="own")
+
+    def sources() -> list[str]:
+        before = thread.last_id()
+        run.step("a")
+        own.step("a")
+        return [event.source for event in thread.peek(before)]
+
+    assert sources() == ["own"]
+    thread.settings.set("runs.emit", "on")
+    assert sources() == ["self", "own"]
+    with pytest.raises(KeyError), thread.write():
+        thread.settings.set("runs.emit", "undone")
+        assert sources() == ["undone", "own"]
+        raise KeyError
+    assert sources() == ["self", "own"]
+    thread.settings.set("runs.emit", "off")
+    assert sources() == ["own"]
+
+
+def test_a_source_that_is_refused_leaves_no_run(thread: Thread, run: Run, stored: Stored) -> None:
+    """What can be no source is refused before anything of a run is stored."""
     grow(run, "a")
     before = stored()
+    for source in ("", "\n"):
+        with pytest.raises(InputError):
+            thread.runs.start("new", "new", label="new", source=source)
+        assert stored() == before
+
+
+def test_an_event_that_cannot_be_stored_undoes_its_change(
+    thread: Thread, run: Run, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change and its event are one transaction: without the event nothing of it is there."""
+    thread.settings.set("runs.emit", "on")
+    grow(run, "a")
+    before = stored()
+
+    def refuse(*_: object) -> None:
+        raise DiskError("the disk is full", "free some space")
+
+    monkeypatch.setattr(thread.database.events, "announce", refuse)
     calls: list[Call] = [
-        lambda: run.step("a", content="new", source="\n"),
-        lambda: run.end(source=""),
-        lambda: run.cancel(source="\n"),
-        lambda: run.suspend(source="\n"),
-        lambda: run.attempt("a", content="new", source="\n"),
-        lambda: run.poke(content="new", source="\n"),
-        lambda: run.compact("new", source="\n"),
-        lambda: run.fork(source="\n"),
-        lambda: thread.runs.start("new", "new", label="new", source="\n"),
+        lambda: run.step("a", content="new"),
+        run.end,
+        run.cancel,
+        run.suspend,
+        lambda: run.attempt("a", content="new"),
+        lambda: run.poke(content="new"),
+        lambda: run.compact("new"),
+        run.fork,
+        lambda: thread.runs.start("new", "new", label="new"),
     ]
     for call in calls:
-        with pytest.raises(InputError):
+        with pytest.raises(DiskError):
             call()
         assert stored() == before
 
@@ -918,7 +977,7 @@ def test_changes_that_are_undone(thread: Thread, run: Run, stored: Stored) -> No
         run.step("c", content="undone")
         run.poke(content="undone too")
         run.compact("undone")
-        run.end(source="self")
+        run.end()
         thread.runs.start("undone", "undone", label="x").fork(0).attempt("z")
         raise KeyError
     assert stored() == before

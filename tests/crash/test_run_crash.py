@@ -109,6 +109,7 @@ import eventq
 with eventq.open(sys.argv[1]) as thread:
     runs = thread.runs
     known = [info.run_id for info in runs.active()]
+    thread.settings.set("runs.emit", "on")
     say("go")
     fall(int(sys.argv[2]))
     for n in range(100000):
@@ -118,7 +119,7 @@ with eventq.open(sys.argv[1]) as thread:
         say(f"step {run.id} {step.ref}")
         if n % 3 == 0 and known:
             run = runs.get(known.pop())
-        say(f"end {run.id} {run.end(n, source='self').ref}")
+        say(f"end {run.id} {run.end(n).ref}")
         if n % 4 == 0:
             run.resume()
             say(f"resume {run.id} -")
@@ -126,19 +127,19 @@ with eventq.open(sys.argv[1]) as thread:
 
 
 def whole(thread: Thread) -> None:
-    """Check that each run is in one of the lists, as its head says, and each end has an event."""
-    active, ended = ids(thread.runs.active()), 0
+    """Check that each run is in one of the lists, as its head says, and each move has an event."""
+    active, moves = ids(thread.runs.active()), 0
     for info in list(thread.runs):
         run = thread.runs.get(info.run_id)
         steps = list(run.replay())
         ends = [step for step in steps if step.role == "__end__"]
-        ended += len(ends)
         assert (info.run_id in active) != (info.run_id in history(thread, info.run_id))
         assert len(steps) == info.depth
         assert info.status == "active" or steps[-1].role == "__end__"
+        moves += run.context.info().version
         resumed = "resume" in [move.op for move in run.context.history()]
         assert bool(ends) == (info.status == "completed" or resumed)
-    assert thread.last_id() == ended
+    assert thread.last_id() == moves
 
 
 def test_completing_is_one_moment(thread: Thread) -> None:
@@ -167,8 +168,10 @@ def test_completing_is_one_moment(thread: Thread) -> None:
 ENDS_ONCE = """
 import eventq
 with eventq.open(sys.argv[1]) as thread:
+    thread.settings.set("runs.emit", "off")
     run = thread.runs.start("w", sys.argv[2])
     run.step("a", content="x")
+    thread.settings.set("runs.emit", "on")
     left = [int(sys.argv[2])]
     def count(cursor, sql, bindings):
         left[0] -= 1
@@ -176,7 +179,7 @@ with eventq.open(sys.argv[1]) as thread:
             os.kill(os.getpid(), 9)
         return True
     thread.database.connection.exec_trace = count
-    run.end(source="self")
+    run.end()
     say("done")
 """
 

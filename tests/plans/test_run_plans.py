@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TABLES = {
     "runs", "run_attempts", "turns", "blobs", "blob_bytes", "blob_parts", "blob_refs", "contexts",
-    "context_log", "turn_patches", "turn_keys", "pins", "event_blob_refs", "events",
+    "context_log", "turn_patches", "turn_keys", "pins", "event_blob_refs", "events", "settings",
 }  # fmt: skip
 FINISHED = 30_000
 DAYS = 1_000
@@ -118,6 +118,14 @@ def test_all_runs_are_read_in_pages(traced: Traced) -> None:
 
 
 WHOLE = NewStep("a", 1, "new", edge_prompt="e", agent="x", attempts=[NewStep("a")], compact="sum")
+
+
+def reported(thread: eventq.Thread, run: Run) -> object:
+    """Take a step that an event reports."""
+    thread.settings.set("runs.emit", "on")
+    return run.step("a", 1, "new")
+
+
 CALLS: dict[str, Callable[[eventq.Thread, Run], object]] = {
     "start": lambda thread, _: thread.runs.start(
         "w", "new", system={"a": "new too"}, label="new", source="self"
@@ -127,15 +135,15 @@ CALLS: dict[str, Callable[[eventq.Thread, Run], object]] = {
         replace(WHOLE, refs=[thread.blobs.put(b"thing").ref]),
         expected_head=run.info().head_turn_id,
         key="new",
-        source="self",
     ),
     "step with a known key": lambda _, run: run.step("a", 0, "0", key="k0"),
     "attempt": lambda _, run: run.attempt("a", 1, "failed"),
     "poke": lambda _, run: run.poke(2, "replaced"),
     "compact": lambda _, run: run.compact("sum"),
     "suspend and resume": lambda _, run: [run.suspend(), run.resume()],
-    "end": lambda _, run: run.end(source="self"),
+    "end": lambda _, run: run.end(),
     "cancel": lambda _, run: run.cancel(),
+    "step that is reported": reported,
     "fork": lambda _, run: [run.fork(), run.fork(17)],
     "fork by hash": lambda _, run: [run.fork(hash_of(run, 17)), run.fork(f"turn:{TURN}")],
     "delete": lambda thread, _: thread.runs.delete("main"),
@@ -180,7 +188,14 @@ def test_a_step_scans_nothing(traced: Traced, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("step", 25), ("attempt", 25), ("end", 30), ("fork", 45), ("fork by hash", 45)],
+    [
+        ("step", 25),
+        ("attempt", 25),
+        ("end", 30),
+        ("fork", 45),
+        ("fork by hash", 45),
+        ("step that is reported", 30),
+    ],
 )
 def test_a_step_is_little_work(traced: Traced, name: str, most: int) -> None:
     """A step takes a few statements and little work, however many runs are finished."""

@@ -45,7 +45,6 @@ def take(runs: Runs, run_id: int, turn: PreparedTurn | bytes, **more: Any) -> An
         "blobs": (),
         "attempts": (),
         "op": "step",
-        "source": None,
     }
     turn = new(turn) if isinstance(turn, bytes) else turn
     return runs.step(run_id, PreparedStep(turn=turn, **(told | more)))
@@ -98,11 +97,12 @@ def test_a_start_that_is_refused(
 
 def test_a_step_is_one_change(database: Database, runs: Runs) -> None:
     """Blobs, attempts, turn, status and event of a step are stored together."""
+    database.settings.put("runs.emit", "self")
     before = runs.state(1)
     blobs = (small(b"its text"), small(b"failed"))
     row = take(
         runs, 1, new(b"end", blobs[0].digest), blobs=blobs[:1], attempts=blobs[1:], op="end",
-        source="self", becomes="completed",
+        becomes="completed",
     )  # fmt: skip
     assert (row.turn, row.parent, row.depth) == (4, 3, 2)
     after = runs.state(1)
@@ -122,13 +122,13 @@ def test_a_step_is_one_change(database: Database, runs: Runs) -> None:
 def test_a_step_from_elsewhere(database: Database, runs: Runs) -> None:
     """A step from where the run does not stand any more is not stored, and says so with None."""
     before = runs.state(1)
-    assert runs.attempt(1, PreparedAttempt(before, (), small(b"failed"), None))
+    assert runs.attempt(1, PreparedAttempt(before, (), small(b"failed")))
     assert take(runs, 1, b"late", after=before) is None  # an attempt came between
     before = runs.state(1)
     take(runs, 1, b"next")
     count = database.blobs.count()
     assert take(runs, 1, b"late", after=before) is None
-    assert not runs.attempt(1, PreparedAttempt(before, (), small(b"late"), None))
+    assert not runs.attempt(1, PreparedAttempt(before, (), small(b"late")))
     assert (database.blobs.count(), database.copies.last_ids().turn) == (count, 4)
 
 
@@ -169,57 +169,81 @@ def test_attempts(runs: Runs) -> None:
     digests = []
     for data in (b"first", b"second"):
         before = runs.state(1)
-        assert runs.attempt(1, PreparedAttempt(before, (), small(data), None))
+        assert runs.attempt(1, PreparedAttempt(before, (), small(data)))
         assert runs.state(1).tried > before.tried
         digests.append(blake3(data).digest())
     assert (runs.attempts(3), runs.attempts(1), runs.state(1).head) == (digests, [], 3)
     every = runs.all_attempts(0, 9)
     assert [digest for _, digest in every] == digests
     assert (runs.all_attempts(every[0][0], 9), runs.all_attempts(0, 1)) == (every[1:], every[:1])
-    runs.attempt(1, PreparedAttempt(runs.state(1), (), small(b"first"), None))
-    runs.attempt(2, PreparedAttempt(runs.state(2), (), small(b"first"), None))
+    runs.attempt(1, PreparedAttempt(runs.state(1), (), small(b"first")))
+    runs.attempt(2, PreparedAttempt(runs.state(2), (), small(b"first")))
     assert [sorted(runs.attempted(one, 9)) for one in digests] == [[2, 3], [3]]
     assert (len(runs.attempted(digests[0], 1)), runs.attempted(UNKNOWN, 9)) == (1, [])
 
 
 def test_statuses(database: Database, runs: Runs) -> None:
     """A run is suspended and resumed, each from the other, as a move of its head that is logged."""
-    assert runs.set_status(1, "suspended", "suspend", "self").status == "suspended"
-    assert (runs.state(1).status, last_op(database), database.events.last()) == (
-        "suspended",
-        "suspend",
-        1,
-    )
+    assert runs.set_status(1, "suspended", "suspend").status == "suspended"
+    assert (runs.state(1).status, last_op(database)) == ("suspended", "suspend")
     with pytest.raises(ConflictError):
-        runs.set_status(1, "suspended", "suspend", None)
-    assert runs.set_status(1, "active", "resume", None).status == "active"
+        runs.set_status(1, "suspended", "suspend")
+    assert runs.set_status(1, "active", "resume").status == "active"
     with pytest.raises(ConflictError):
-        runs.set_status(1, "active", "resume", None)
+        runs.set_status(1, "active", "resume")
     with pytest.raises(UnknownRunError):
-        runs.set_status(9, "active", "resume", None)
-    assert database.events.last() == 1
+        runs.set_status(9, "active", "resume")
 
 
 def test_forks(database: Database, runs: Runs) -> None:
     """A fork goes on from a turn of another run; it is that run's but for its head and label."""
-    assert runs.fork(1, 1, "fork", "self") == 3
+    assert runs.fork(1, 1, "fork") == 3
     info, origin = runs.get(3), runs.get(1)
     assert info is not None
     assert origin is not None
     assert (info.name, info.group, info.start) == ("one", "g", origin.start)
     assert (info.fork_of, info.head_turn_id, info.status) == (1, 1, "active")
     assert (runs.started(1, 9), runs.started(1, 1), runs.started(3, 9)) == ([1, 3], [1], [])
-    assert (database.contexts.named("fork"), database.events.last()) == (3, 1)
+    assert database.contexts.named("fork") == 3
     with pytest.raises(ConflictError):
-        runs.fork(1, 1, "fork", None)
+        runs.fork(1, 1, "fork")
     with pytest.raises(UnknownRunError):
-        runs.fork(9, 1, None, None)
+        runs.fork(9, 1, None)
+
+
+def test_who_reports(database: Database, runs: Runs) -> None:
+    """The source of a run, which its forks have too, goes before the setting; neither is silence."""
+
+    def sources() -> list[str]:
+        return [event.source for event in database.events.page("", 0, 99, 99).events]
+
+    def change(run_id: int) -> None:
+        take(runs, run_id, b"a step")
+        runs.attempt(run_id, PreparedAttempt(runs.state(run_id), (), small(b"failed")))
+        runs.set_status(run_id, "suspended", "suspend")
+
+    change(1)
+    assert runs.fork(1, 1, None) == 3
+    assert sources() == []
+    own = runs.start(begin("three", source="own"))
+    fork = runs.fork(own, database.contexts.head(own) or 0, None)
+    change(fork)
+    assert sources() == ["own"] * 5
+    database.settings.put("runs.emit", "all")
+    change(own)
+    assert sources() == ["own"] * 8
+    change(2)
+    assert runs.fork(2, 2, None) == 6
+    assert sources()[8:] == ["all"] * 4
+    database.settings.put("runs.emit", None)
+    change(3)
+    assert len(sources()) == 12
 
 
 def test_lists(runs: Runs) -> None:
     """Runs come by id, of a group or all, by status and by the day of their end."""
     runs.start(begin("three", group="g"))
-    runs.set_status(2, "suspended", "suspend", None)
+    runs.set_status(2, "suspended", "suspend")
     take(runs, 3, b"end", becomes="completed")
 
     active, ended = RunChoice(active=True), RunChoice(day=DAY)
@@ -262,8 +286,8 @@ def test_an_undone_transaction_takes_all_along(
     before = runs.page(0, 9, RunChoice())
     with pytest.raises(ZeroDivisionError), database.write():
         runs.start(begin("three"))
-        runs.fork(1, 1, None, None)
-        runs.set_status(2, "suspended", "suspend", None)
+        runs.fork(1, 1, None)
+        runs.set_status(2, "suspended", "suspend")
         take(runs, 1, b"end", becomes="completed")
         assert [info.status for info in runs.page(0, 9, RunChoice())] == [
             "completed", "suspended", "active", "active",

@@ -56,9 +56,10 @@ _FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of
 
 _STATS = f"""SELECT (SELECT coalesce(sum(pg_column_size(e.*)), 0) FROM eventq.events e
 WHERE {MINE})"""  # noqa: S608
-_OF_MEMORY = frozenset(
-    ["artifacts", "blobs", "contexts", "copies", "open_turns", "outputs", "runs", "scopes", "turns"]
-)
+_OF_MEMORY = frozenset([
+    "artifacts", "blobs", "contexts", "copies", "open_turns", "outputs", "runs", "scopes",
+    "settings", "turns",
+])  # fmt: skip
 _ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"  # noqa: S608
 
 

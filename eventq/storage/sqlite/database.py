@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.runs import Runs
     from eventq.storage.sqlite.scopes import Scopes
     from eventq.storage.sqlite.sessions import Sessions
+    from eventq.storage.sqlite.settings import ThreadSettings
     from eventq.storage.sqlite.streams import Artifacts, OpenTurns
     from eventq.storage.sqlite.turns import Turns
     from eventq.storage.sqlite.watcher import Watcher
@@ -218,6 +219,7 @@ class Database(Commits):
         outputs: Outputs
         scopes: Scopes
         sessions: Sessions
+        settings: ThreadSettings
         copies: Copies
 
     def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
@@ -643,6 +645,12 @@ class Database(Commits):
         if self.version < 9:
             self._look_again()
         return self.version >= 9
+
+    def has_settings(self) -> bool:
+        """Return whether there is a table of settings, as `has_memory` does."""
+        if self.version < 10:
+            self._look_again()
+        return self.version >= 10
 
     def check_queues(self) -> None:
         """Raise StoreError when there are no tables of claims."""
@@ -1110,5 +1118,6 @@ _AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
     "outputs": ("outputs", "Outputs", Database.check_output),
     "scopes": ("scopes", "Scopes", Database.check_output),
     "sessions": ("sessions", "Sessions", Database.check_output),
+    "settings": ("settings", "ThreadSettings", Database.check_open),  # of any age: it has defaults
     "copies": ("copies", "Copies", Database.check_both),
 }

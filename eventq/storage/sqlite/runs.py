@@ -7,7 +7,7 @@ import apsw
 from eventq.errors import UnknownRunError
 from eventq.records import RunInfo
 from eventq.storage.rows import RunState
-from eventq.storage.rules import KEY_MS, event_of_run, status_conflict
+from eventq.storage.rules import KEY_MS, RUNS_EMIT, event_of_run, status_conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,15 +47,23 @@ _DAY = (
 )
 
 
-# A `RunState`, with the digest of the key; then what `Turns.add` asks for.
-_STATE = (
+# Who reports the changes of a run; NULL for nobody.
+_SOURCE = f"coalesce(r.source, (SELECT value FROM settings WHERE name = '{RUNS_EMIT}'))"  # noqa: S608
+_STANDS = (  # the fields of `RunState`
     "SELECT r.status, coalesce(c.head_id, 0), r.start_id, b.hash,"
     " (SELECT coalesce(max(attempt_id), 0) FROM run_attempts WHERE parent_id = c.head_id),"
-    " coalesce(k.turn_id, 0), c.version, p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM runs r"
-    " CROSS JOIN contexts c USING (context_id) LEFT JOIN turns p ON p.turn_id = c.head_id"
-    " LEFT JOIN blobs b ON b.blob_id = p.blob_id LEFT JOIN turns j ON j.turn_id = p.jump_id"
-    " LEFT JOIN turn_keys k"
+    " coalesce(k.turn_id, 0)"
+)
+_OF_RUN = (
+    "FROM runs r CROSS JOIN contexts c USING (context_id)"
+    " LEFT JOIN turns p ON p.turn_id = c.head_id LEFT JOIN blobs b ON b.blob_id = p.blob_id"
+    " LEFT JOIN turns j ON j.turn_id = p.jump_id LEFT JOIN turn_keys k"
     " ON k.context_id = ?1 AND k.key = ?2 AND k.created_at_ms >= ?3 WHERE r.context_id = ?1"
+)
+_STATE = f"{_STANDS} {_OF_RUN}"  # without sources, which a thread of an older version lacks
+# Ahead of a change: a `RunState`, who reports the change, and what `Turns.add` asks for.
+_AHEAD = (
+    f"{_STANDS}, {_SOURCE}, c.version, p.depth, p.jump_depth, j.jump_id, j.jump_depth {_OF_RUN}"
 )
 
 
@@ -81,26 +89,32 @@ class Runs:
                 run_id = self._db.contexts.create(new.label, 0, None)
                 state = (0, 0, False, None, None)
                 start = self._turns.add(run_id, state, new.first, new.to, now)
-                self._add(run_id, new.name, new.group, start.turn)
-                self._tell(run_id, "start", new.source)
+                sql = (
+                    "INSERT INTO runs (context_id, name, grouped, start_id, source)"
+                    " VALUES (?, ?, ?, ?, ?)"
+                )
+                self._run(sql, (run_id, new.name, new.group, start.turn, new.source))
+                self._tell(run_id, "start", self._source(run_id))
                 return run_id
         except apsw.Error as error:
             raise self._turns.explain(error) from error
 
-    def _add(self, run_id: int, name: str, group: str, start: int) -> None:
-        sql = "INSERT INTO runs (context_id, name, grouped, start_id) VALUES (?, ?, ?, ?)"
-        self._run(sql, (run_id, name, group, start))
+    def _source(self, run_id: int) -> str | None:
+        """Return who reports the changes of a run, or None."""
+        return self._one(f"SELECT {_SOURCE} FROM runs r WHERE context_id = ?", (run_id,))  # type: ignore[no-any-return]  # noqa: S608
 
-    def fork(self, run_id: int, at: int, label: str | None, source: str | None) -> int:
+    def fork(self, run_id: int, at: int, label: str | None) -> int:
         """Make a run that goes on from a turn of another; return its id; see `storage.base`."""
         with self._db.write():
-            info = self.get(run_id)
-            if info is None:
+            if not self.has(run_id):
                 raise UnknownRunError(run_id)
             made = self._db.contexts.create(label, at, run_id)
-            start = self._one("SELECT start_id FROM runs WHERE context_id = ?", (run_id,))
-            self._add(made, info.name, info.group, start)
-            self._tell(made, "fork", source)
+            sql = (
+                "INSERT INTO runs (context_id, name, grouped, start_id, source)"
+                " SELECT ?, name, grouped, start_id, source FROM runs WHERE context_id = ?"
+            )
+            self._run(sql, (made, run_id))
+            self._tell(made, "fork", self._source(made))
             return made
 
     def step(self, run_id: int, new: PreparedStep) -> TurnRow | None:
@@ -108,7 +122,7 @@ class Runs:
         try:
             with self._db.write():
                 now = self._db.milliseconds()
-                found = self._state(run_id, new.to.key, now)
+                found = self._ahead(run_id, new.to.key, now)
                 if found[:6] != new.after:
                     return None
                 for blob in new.blobs:
@@ -117,12 +131,11 @@ class Runs:
                     found = self._take_back(run_id, found, now)
                 if new.attempts:
                     self._add_attempts(found[1], new.attempts, now)
-                state = (found[1], found[6], True, None, None, *found[7:])
+                state = (found[1], found[7], True, None, None, *found[8:])
                 made = self._turns.add(run_id, state, new.turn, new.to, now)
                 if new.becomes is not None:
                     self._set_status(run_id, new.becomes, now)
-                if new.source is not None:
-                    self._tell(run_id, new.op, new.source)
+                self._tell(run_id, new.op, found[6])
                 return made
         except apsw.Error as error:
             raise self._turns.explain(error) from error
@@ -141,25 +154,26 @@ class Runs:
         above, blob_id = self._run(sql, (found[1],))[0]
         self._add_attempt(above, blob_id, now)
         self._db.contexts.move(run_id, above, "move", run=True)
-        return self._state(run_id, None, now)
+        return self._ahead(run_id, None, now)
 
     def attempt(self, run_id: int, new: PreparedAttempt) -> bool:
         """Store a failed step outside the chain; False if the run has moved; see `base`."""
         with self._db.write():
             now = self._db.milliseconds()
-            if self._state(run_id, None, now)[:6] != new.after:
+            found = self._ahead(run_id, None, now)
+            if found[:6] != new.after:
                 return False
             for blob in new.blobs:
                 self._db.blobs.keep(blob, now)
             self._add_attempts(new.after.head, (new.node,), now)
-            self._tell(run_id, "attempt", new.source)
+            self._tell(run_id, "attempt", found[6])
             return True
 
-    def set_status(self, run_id: int, status: str, op: str, source: str | None) -> RunInfo:
+    def set_status(self, run_id: int, status: str, op: str) -> RunInfo:
         """Suspend or resume a run and log it; see `storage.base`."""
         with self._db.write():
             now = self._db.milliseconds()
-            was, head, start = self._state(run_id, None, now)[:3]
+            was, head, start, *_, source = self._ahead(run_id, None, now)[:7]
             if (was == "active") == (status == "active"):
                 raise status_conflict(run_id, was, head)
             if status != "active" and not head:
@@ -176,23 +190,27 @@ class Runs:
         self._run(sql, (status, now if status == "completed" else None, run_id))
 
     def _tell(self, run_id: int, op: str, source: str | None) -> None:
-        """Store the event that tells of a change, if one is wanted."""
+        """Store the event that reports a change, if anybody does."""
         if source is not None and (info := self.get(run_id)) is not None:
             self._db.events.announce(source, event_of_run(op, info), "run")
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _state(self, run_id: int, key: str | None, now: int) -> tuple[Any, ...]:
-        rows = self._run(_STATE, (run_id, key, now - KEY_MS))
+    def _ahead(self, run_id: int, key: str | None, now: int) -> tuple[Any, ...]:
+        """Return what `_AHEAD` selects. Raises UnknownRunError."""
+        return self._of_run(_AHEAD, run_id, key, now)
+
+    def _of_run(self, sql: str, run_id: int, key: str | None, now: int) -> tuple[Any, ...]:
+        rows = self._run(sql, (run_id, key, now - KEY_MS))
         if not rows:
             raise UnknownRunError(run_id)
-        state: tuple[Any, ...] = rows[0]
-        return state
+        row: tuple[Any, ...] = rows[0]
+        return row
 
     def state(self, run_id: int, key: str | None = None) -> RunState:
         """Return the state of a run, and what was stored with a key. Raises UnknownRunError."""
         now = 0 if key is None else self._db.milliseconds()
-        return RunState(*self._state(run_id, key, now)[:6])
+        return RunState(*self._of_run(_STATE, run_id, key, now))
 
     def has(self, context_id: int) -> bool:
         """Return whether a context is that of a run."""

@@ -1,0 +1,114 @@
+"""The settings of a thread: what they take, how long they stay, and where there is no table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from eventq.errors import InputError, ReadOnlyError, StoreError, UsageError
+from eventq.records import Setting
+from tests.storage.older import aged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.contract.memory import Stored
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def test_a_setting_has_its_default_until_it_is_changed(thread: eventq.Thread) -> None:
+    """What is set is there for all who open the thread; the default is no value of its own."""
+    assert [*thread.settings] == [Setting("runs.emit", "off", "off")]
+    for given, value in (("on", "self"), ("internal:a:b:c", "internal:a:b:c"), ("off", "off")):
+        thread.settings.set("runs.emit", given)
+        assert thread.settings.get("runs.emit") == value
+        with eventq.open(thread.path, read_only=True) as other:
+            assert [*other.settings] == [Setting("runs.emit", value, "off")]
+    assert thread.database.settings.get("runs.emit") is None
+
+
+@pytest.mark.parametrize("name", ["", "runs", "runs.Emit", "off"])
+def test_unknown_settings(thread: eventq.Thread, stored: Stored, name: str) -> None:
+    """A name that no setting has is refused with those that there are."""
+    before = stored()
+    for call in (thread.settings.get, lambda name: thread.settings.set(name, "on")):
+        with pytest.raises(UsageError) as caught:
+            call(name)
+        assert caught.value.what == f"there is no setting '{name}'"
+        assert caught.value.fix == "use one of these: runs.emit"
+    assert stored() == before
+
+
+@pytest.mark.parametrize("value", ["", "\n", 7, None, True])
+def test_what_can_be_no_source(thread: eventq.Thread, stored: Stored, value: Any) -> None:
+    """What can be no source of events is refused, and nothing changes."""
+    thread.settings.set("runs.emit", "before")
+    before = stored()
+    with pytest.raises(InputError):
+        thread.settings.set("runs.emit", value)
+    assert (stored(), thread.settings.get("runs.emit")) == (before, "before")
+
+
+def test_sources_that_must_be_addresses(path: str) -> None:
+    """A thread that takes only addresses takes no other source here."""
+    with eventq.open(path, strict_source=True) as thread:
+        with pytest.raises(InputError, match="'me' is not a source address"):
+            thread.settings.set("runs.emit", "me")
+        thread.settings.set("runs.emit", "on")
+
+
+def test_a_thread_that_is_only_read(path: str) -> None:
+    """Settings are read there, and not changed."""
+    with eventq.open(path, read_only=True) as reader:
+        with pytest.raises(ReadOnlyError):
+            reader.settings.set("runs.emit", "on")
+        assert reader.settings.get("runs.emit") == "off"
+
+
+@pytest.mark.parametrize("version", [1, 3, 9])
+def test_an_older_thread(path: str, version: int) -> None:
+    """A thread without a table of settings has the defaults; its runs are read, and then go on."""
+    with eventq.open(path) as thread:
+        if version >= 3:
+            thread.runs.start("w", "p", label="main").step("a", content="done")
+    aged(path, version)
+    with eventq.open(path, read_only=True) as reader:
+        assert [*reader.settings] == [Setting("runs.emit", "off", "off")]
+        if version >= 3:
+            assert reader.runs.get("main").prompt() == "p"
+            assert [step.content for step in reader.runs.get("main").replay()] == ["done"]
+        with eventq.open(path) as thread:
+            thread.settings.set("runs.emit", "me")
+            if version >= 3:
+                thread.runs.get("main").step("a")
+                assert [event.source for event in thread.peek()] == ["me"]
+        assert reader.settings.get("runs.emit") == "me"
+
+
+@pytest.mark.parametrize("way", ["copy", "pack"])
+def test_neither_copies_nor_packs_carry_them(path: str, tmp_path: Path, way: str) -> None:
+    """A run that came from elsewhere has no source, and the thread that it came to its settings."""
+    with eventq.open(path) as thread, eventq.open(tmp_path / "other", create=True) as other:
+        thread.settings.set("runs.emit", "theirs")
+        thread.runs.start("w", "p", label="main", source="own")
+        if way == "copy":
+            thread.copy_to(other)
+        else:
+            thread.export_pack(tmp_path / "pack")
+            other.import_pack(tmp_path / "pack")
+        other.runs.get("main").step("a")
+        assert (other.last_id(), other.settings.get("runs.emit")) == (0, "off")
+        other.settings.set("runs.emit", "ours")
+        other.runs.get("main").step("a")
+        assert [event.source for event in other.peek()] == ["ours"]
+
+
+@pytest.mark.engines("postgres")
+def test_a_thread_in_a_database(thread: eventq.Thread) -> None:
+    """A thread in PostgreSQL has no runs, and no settings about them."""
+    for look in (lambda: thread.settings, lambda: thread.runs):
+        with pytest.raises(StoreError, match="it keeps events and consumers only"):
+            look()
