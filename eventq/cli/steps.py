@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eventq.dag.runs import Run
     from eventq.records import RunInfo, Step
 
-META = 200  # characters of the structured part of a step
+SHOWN = 200  # characters of a question, and of the structured part of a step
 
 
 def as_object(info: RunInfo) -> dict[str, Any]:
@@ -61,12 +61,13 @@ def heading(one: Run) -> Iterator[str]:
 
 
 def readable(one: Step) -> Iterator[str]:
-    """Yield a step as lines, with the start of its text."""
+    """Yield a step as lines, with the start of its question, its text and its structured part."""
     yield head(one)
+    if one.edge_prompt:
+        yield _on_one_line("asked", one.edge_prompt)
     yield from _beginning(one.content, "")
     if one.meta not in (None, {}):
-        meta = canonical.dump(one.meta).decode()
-        yield f"  meta: {show.readable(meta[:META])}{'…' if len(meta) > META else ''}"
+        yield _on_one_line("meta", canonical.dump(one.meta).decode())
     yield from (f"  artifact: {ref}" for ref in one.artifacts)
     if one.child:
         yield f"  child: {one.child}"
@@ -82,6 +83,10 @@ def head(one: Step) -> str:
         f"#{one.number} {show.readable(one.role)}{who}  {render.stamp(one.timestamp)}  turn"
         f" {one.turn_id}{marks}"
     )
+
+
+def _on_one_line(name: str, text: str) -> str:
+    return f"  {name}: {show.readable(text[:SHOWN])}{'…' if len(text) > SHOWN else ''}"
 
 
 def _beginning(text: str, ref: str) -> Iterator[str]:

@@ -334,13 +334,16 @@ def test_a_run_is_drawn_for_a_person(box: str) -> None:
         "Task:",
         "  mend it",
         "#1 coder (claude)  turn 2",
+        "  asked: begin",
         "  one",
         "  two",
         '  meta: {"files":2}',
         "#2 critic  turn 3",
+        "  asked: judge",
         "  no",
         '  meta: {"good":false}',
         "#3 coder (claude)  turn 4",
+        "  asked: again",
         "  three",
         '  meta: {"files":3}',
         "#4 __compact__  turn 6 [compaction] [1 attempt]",
@@ -372,6 +375,9 @@ def test_a_run_shows_what_it_was_started_with(box: str) -> None:
     assert f"  … (21 bytes more; eventq blob get {prompt})\n" in shown
     assert "  … (21 bytes more; all with --json)\n" in shown
     assert (shown.count("  t\n"), shown.count("  y\n")) == (20, 20)
+    assert "asked" not in shown
+    ok(*step, "--edge-prompt", "a\nb\x1b" + "q" * 300, given="")
+    assert f"  asked: a\\nb\\x1b{'q' * 196}…\n" in ok("run show inner --thread", box)
 
 
 def test_a_run_as_json_is_itself_and_its_steps(box: str) -> None:
