@@ -810,6 +810,18 @@ class Thread:
             self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
         return found
 
+    def reachable(self, roots: Iterable[str | bytes]) -> list[str]:
+        """Return the refs of all blobs that some roots keep, sorted, as `gc` would mark them.
+
+        A root is a blob (its ref, its hash), which keeps what it refers to and so on, or a turn
+        (`turn:ID`), which keeps the payloads, patches, file trees and attempts of itself and of its
+        ancestors. Blobs that are roots are included. Nothing is written. Raises UnknownBlobError,
+        UnknownTurnError, InputError.
+        """
+        from eventq.dag.collect import reachable
+
+        return reachable(self.database, roots)
+
     # --- outputs ----------------------------------------------------------------------------------
 
     @_made_once

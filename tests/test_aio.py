@@ -35,7 +35,7 @@ def test_every_call_has_its_async_twin() -> None:
         if not n.startswith("_")
     }
     assert sync - twin == {
-        "write", "follow_pages", "reader", "pop_lines", "rebuild_mirror", "gc", "export_pack", "import_pack", "capture",
+        "write", "follow_pages", "reader", "pop_lines", "rebuild_mirror", "gc", "reachable", "export_pack", "import_pack", "capture",
         "copy_to", "externalize", "open_url", "rehydrate", "scope",
     }  # fmt: skip
     assert twin - sync == {"run"}

@@ -6,7 +6,7 @@ import os
 
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON, READ, THREAD, thread_option
-from eventq.cli.rules import exclude, one_of
+from eventq.cli.rules import alone, exclude, one_of
 from eventq.cli.table import Argument, Command, Option
 
 _NO_HANDLER = "(none: it is for pop, claim and consume)"
@@ -222,10 +222,19 @@ def mirror_rebuild(thread: Thread, *, json: bool) -> None:
     show.result({"count": number}, what, json=json)
 
 
-def gc(thread: Thread, *, apply: bool, grace: float, json: bool) -> None:
-    """List unreachable turns and blobs. --apply deletes them and frees their space."""
-    from eventq.cli.render import count, fields
+def gc(
+    thread: Thread, *, apply: bool, grace: float, reachable: list[tuple[str, ...]], json: bool
+) -> None:
+    """List unreachable turns and blobs. --apply deletes them and frees their space.
 
+    With --reachable, print the refs of all blobs that some blobs and turns keep instead.
+    """
+    from eventq.cli.render import count, fields, show_all
+
+    if reachable:
+        roots = [root for some in reachable for root in some]
+        show_all(thread.reachable(roots), lambda ref: {"ref": ref}, str, json=json)
+        return
     found = thread.gc(apply=apply, grace=grace)
     what = f"{count(found.turns, 'turn')} and {count(found.blobs, 'blob')}"
     what += f" ({count(found.stored, 'byte')})"
@@ -297,11 +306,18 @@ COMMANDS = {
                 kinds.duration,
                 default="1h",
             ),
+            Option(
+                "reachable REF,REF…",
+                "Print what these blobs and turns (turn:ID) keep. May be repeated.",
+                kinds.refs,
+            ),
             thread_option(kinds.Opened(reads="apply")),
             JSON,
         ],
         "eventq gc --thread ./inbox",
         "eventq gc --apply --grace 7d --thread ./inbox",
+        "eventq gc --reachable turn:40 --thread ./inbox",
+        rules=[alone("reachable", "apply", "grace")],
     ),
     "guide": Command(
         guide,

@@ -1,15 +1,28 @@
-"""Garbage collection of unreachable turns and blobs. In a damaged store it is refused."""
+"""Garbage collection of unreachable turns and blobs, and what is reachable from given roots.
+
+In a damaged store a collection is refused.
+"""
 
 from __future__ import annotations
 
 from eventq.blobs import PARTS
-from eventq.errors import DamagedError, DiskError, UsageError
+from eventq.dag.turns import blob_or_turn
+from eventq.errors import (
+    DamagedError,
+    DiskError,
+    InputError,
+    UnknownBlobError,
+    UnknownTurnError,
+    UsageError,
+)
+from eventq.event import REF
 from eventq.records import Collected
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from eventq.blobs import Name
     from eventq.storage.base import Database
     from eventq.storage.rows import BlobRow
 
@@ -42,6 +55,39 @@ def collect(
     if found.turns or found.blobs or db.stats().free:
         _release(db, found)
     return found
+
+
+def reachable(db: Database, roots: Iterable[Name]) -> list[str]:
+    """Return the refs of the blobs that some roots keep; see `Thread.reachable`."""
+    turns, digests = _parsed(roots)
+    found = db.blobs.reachable(turns, digests)
+    stored = set(found)
+    for digest in digests:
+        if digest not in stored:
+            raise UnknownBlobError(REF + digest.hex())
+    for turn_id in turns:
+        if db.turns.link(turn_id) is None:
+            raise UnknownTurnError(turn_id)
+    return [REF + digest.hex() for digest in found]
+
+
+def _parsed(roots: Iterable[Name]) -> tuple[list[int], list[bytes]]:
+    """Return the turns and the digests that roots name. Raises InputError."""
+    if isinstance(roots, (str, bytes)) or not hasattr(roots, "__iter__"):
+        raise InputError("roots are several names", "give a list of refs")
+    turns, digests = [], []
+    for root in roots:
+        named = blob_or_turn(root)
+        if named is None:
+            raise InputError(
+                f"{root!r:.200} names no blob and no turn",
+                f"give {REF}<64 lower-case hex digits>, the digits alone, or turn:ID",
+            )
+        if isinstance(named, int):
+            turns.append(named)
+        else:
+            digests.append(named)
+    return turns, digests
 
 
 def _release(db: Database, found: Collected) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from eventq.blobs import parse_ref
-from eventq.dag.turns import parse_turn
+from eventq.dag.turns import blob_or_turn
 from eventq.errors import InputError, LogicError
 from eventq.event import REF, check_natural
 
@@ -32,16 +31,13 @@ class ForkPoints:
         """
         if isinstance(at, int):
             return self._numbered(at)
-        turn_id = parse_turn(at)
-        if turn_id is not None:
-            return self._turn(turn_id)
-        digest = at if isinstance(at, bytes) and len(at) == 32 else parse_ref(at)
-        if digest is None:
+        named = blob_or_turn(at)
+        if named is None:
             raise InputError(
                 f"{at!r:.200} names no step",
                 f"give its number, {REF}<64 lower-case hex digits>, the digits alone, or turn:ID",
             )
-        return self._hashed(digest)
+        return self._turn(named) if isinstance(named, int) else self._hashed(named)
 
     def _numbered(self, number: int) -> int:
         found = self._context.ancestor(check_natural(number, "at"))

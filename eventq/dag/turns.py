@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eventq.blobs import parse_ref
 from eventq.errors import (
     DamagedBlobError,
     DamagedError,
@@ -340,12 +341,16 @@ class View:
         return Diff(shared, *chains)
 
 
-def parse_turn(text: object) -> int | None:
-    """Return the id in `turn:ID`, None for anything else."""
-    if not isinstance(text, str) or not text.startswith(_TURN):
-        return None
-    digits = text[len(_TURN) :]
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+def blob_or_turn(name: object) -> bytes | int | None:
+    """Return the digest of a blob's name (a ref, its digits, 32 bytes), or the id of `turn:ID`.
+
+    None for anything else.
+    """
+    if isinstance(name, str) and name.startswith(_TURN):
+        digits = name[len(_TURN) :]
+        is_id = digits.isascii() and digits.isdigit() and len(digits) < 19
+        return int(digits) if is_id else None
+    return name if isinstance(name, bytes) and len(name) == 32 else parse_ref(name)
 
 
 def new_turn(payload: object) -> NewTurn:

@@ -419,6 +419,12 @@ class Blobs(Protocol):
         What is younger than `grace` milliseconds is spared. With `apply` they are deleted.
         """
 
+    def reachable(self, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:
+        """Return the digests of the blobs that some turns and blobs keep, themselves included.
+
+        Sorted, without parts; what is not stored is left out. `sweep` follows the same links.
+        """
+
 
 class Turns(Protocol):
     """The graph of turns, their patches and roots."""

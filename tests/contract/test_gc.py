@@ -14,10 +14,11 @@ import pytest
 
 import eventq
 from eventq import UsageError
-from eventq.errors import BusyError, DiskError, UnknownTurnError
+from eventq.errors import BusyError, DiskError, InputError, UnknownBlobError, UnknownTurnError
 from eventq.records import NewTurn
 from tests.conftest import ROOT
-from tests.contract.memory import DAY, MIB, hash_of, said
+from tests.contract.memory import DAY, MIB, MISSING, hash_of, ref_of, said
+from tests.contract.runs import content_ref, full
 from tests.contract.support import HOUR, collect
 
 if TYPE_CHECKING:
@@ -234,6 +235,102 @@ def test_a_root_keeps_what_it_names(thread: Thread, clock: Clock, stored: Stored
     clock.move(1)
     collect(thread, 0)
     assert stored()["turn_roots"] == []
+
+
+# --- what given roots keep ------------------------------------------------------------------------
+
+
+def test_what_a_blob_reaches(thread: Thread) -> None:
+    """A blob reaches itself and what it refers to, to the end, round in a circle too; sorted."""
+    leaf, aside = thread.blobs.put(b"leaf"), thread.blobs.put(b"aside")
+    one = thread.blobs.put(b"one", refs=[leaf.ref])
+    two = thread.blobs.put(b"two", refs=[one.ref])
+    thread.blobs.put(b"one", refs=[two.ref])
+    thread.blobs.put(b"above", refs=[two.ref])
+    three = sorted([leaf.ref, one.ref, two.ref])
+    for root in (two.ref, two.hash, bytes.fromhex(two.hash), one.ref):
+        assert thread.reachable([root]) == three
+    assert thread.reachable(iter([leaf.ref, leaf.hash])) == [leaf.ref]
+    assert thread.reachable([aside.ref, two.ref]) == sorted([*three, aside.ref])
+    assert thread.reachable([]) == []
+
+
+def test_parts_are_no_blobs_that_are_reached(thread: Thread) -> None:
+    """A blob in parts reaches no part, unless that was put by itself, too: then it is kept."""
+    big = thread.blobs.put(NOISE)
+    assert thread.reachable([big.ref]) == [big.ref]
+    part = thread.blobs.put(NOISE[:MIB])
+    assert thread.reachable([big.ref]) == sorted([big.ref, part.ref])
+    assert thread.reachable([part.ref]) == [part.ref]
+
+
+def test_what_a_turn_reaches(thread: Thread) -> None:
+    """A turn reaches the payloads of its chain, their patches and file trees, and what these name."""
+    leaf, aside = thread.blobs.put(b"leaf"), thread.blobs.put(b"aside")
+    tree = thread.blobs.put(b"tree", refs=[leaf.ref])
+    main = thread.contexts.create()
+    for data in (b"one", b"two", b"three", b"one"):
+        main.append(data)
+    fork = main.fork(at=2)
+    fork.append(NewTurn(b"of the fork", refs=[aside.ref]))
+    main.patch(1, b"patched")
+    main.patch(1, b"again")
+    main.tombstone(2)
+    thread.contexts.attach(1, tree.ref)
+    thread.contexts.attach(2, bytes(32))  # of no stored blob
+    one, two = hashes(b"one", b"patched", b"again", b"tree", b"leaf"), hashes(b"two")
+
+    def found(*turns: int) -> list[str]:
+        refs = thread.reachable([f"turn:{turn_id}" for turn_id in turns])
+        return [ref.removeprefix("blob:blake3:") for ref in refs]
+
+    assert found(1) == list(one)
+    assert found(2) == sorted(one + two)
+    assert found(3) == found(4) == sorted([*one, *two, *hashes(b"three")])
+    assert found(5) == sorted([*one, *two, *hashes(b"of the fork", b"aside")])
+    assert found(4, 5) == sorted({*found(4), *found(5)})
+
+
+def test_roots_that_are_not_there(thread: Thread) -> None:
+    """Unknown and malformed roots, and mere parts, are errors, whatever else is asked for."""
+    ref = thread.blobs.put(b"here").ref
+    thread.blobs.put(NOISE)
+    part = hash_of(NOISE[:MIB])
+    for root in (MISSING, MISSING[12:], bytes(32), part):
+        with pytest.raises(UnknownBlobError, match="missing blob blob:blake3:"):
+            thread.reachable([ref, root])
+    for root in ("turn:0", "turn:1", "turn:" + "9" * 18):
+        with pytest.raises(UnknownTurnError, match="there is no turn"):
+            thread.reachable([ref, root])
+    wrong: list[Any] = ["", "x", "turn:", "turn:x", "turn:-1", ref[:-1], b"1" * 31, 1, None]
+    for root in wrong:
+        with pytest.raises(InputError, match="names no blob and no turn"):
+            thread.reachable([ref, root])
+    for roots in (ref, b"1" * 32, 5):
+        with pytest.raises(InputError, match="roots are several names"):
+            thread.reachable(roots)  # type: ignore[arg-type]
+
+
+def test_a_collection_keeps_what_is_reachable(thread: Thread, clock: Clock) -> None:
+    """What heads and pins reach is what a collection leaves; asking for it writes nothing."""
+    litter(thread, clock)
+    kept = full(thread)
+    kept.end()
+    clock.move(9 * DAY)
+    thread.prune(keep_last=0, force=True)
+    collect(thread, 0)
+    left = [blob.ref for blob in thread.blobs]
+    heads = [f"turn:{info.head_turn_id}" for info in thread.contexts]
+    before = files(thread.path)
+    roots = [*heads, *(digest for _, digest in thread.blobs.pins())]
+    assert thread.reachable(roots) == sorted(left)
+    with eventq.open(thread.path, read_only=True) as reader:
+        assert reader.reachable(roots) == sorted(left)
+    assert files(thread.path) == before
+    mine = thread.reachable([f"turn:{kept.info().head_turn_id}"])
+    assert {*mine} < {*left}
+    of_attempts = [ref_of(b"full artifact 2"), ref_of(b"full artifact 3")]
+    assert {*of_attempts, content_ref("full failed at the head")} <= {*mine}
 
 
 # --- blobs ----------------------------------------------------------------------------------------

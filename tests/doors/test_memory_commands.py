@@ -691,6 +691,27 @@ def test_a_collection_says_first_what_it_would_delete(box: str) -> None:
     refused(1, "missing blob", run("blob get", ref, "--thread", box))
 
 
+def test_what_is_reachable_is_printed(box: str) -> None:
+    """`gc --reachable` prints a ref a line, as JSON in objects, of all roots together; sorted."""
+    one = ok("blob put --thread", box, given="one").strip()
+    two = ok("blob put --refs", one, "--thread", box, given="two").strip()
+    assert ok("gc --reachable", two, "--thread", box).splitlines() == sorted([one, two])
+    assert objects("gc --reachable", one, "--thread", box) == [{"ref": one}]
+    with eventq.open(box, read_only=True) as thread:
+        both = thread.reachable([one, "turn:4", two])
+    assert {one, two} < {*both}  # the payload of turn 4, too
+    words = [["--reachable", f"{one}, {two},turn:4"], ["--reachable", "turn:4", "--reachable", two]]
+    for more in (*words, [f"--reachable=turn:4,{two}"]):
+        assert ok("gc", *more, "--thread", box).splitlines() == both
+    refused(1, "there is no turn 99", run("gc --reachable turn:99 --thread", box))
+    refused(1, "missing blob " + NOWHERE, run("gc --reachable", NOWHERE, "--thread", box))
+    refused(2, "'x' names no blob and no turn", run("gc --reachable x --thread", box))
+    refused(2, "--reachable is empty", run("gc --reachable", "", "--thread", box))
+    for other in (["--apply"], ["--grace", "1h"]):
+        done = run("gc --reachable", one, *other, "--thread", box)
+        refused(2, f"--reachable and {other[0]} exclude each other", done)
+
+
 def test_a_pack_goes_to_another_thread_and_twice_adds_nothing(box: str, tmp_path: Path) -> None:
     """What was exported is imported with its heads; importing again adds nothing."""
     folder, other = str(tmp_path / "pack"), eventq.init(tmp_path / "other")

@@ -113,6 +113,7 @@ CALLS: dict[str, Callable[[Use], object]] = {
     "unpin": lambda use: use.blobs.unpin(use.leaf, "you"),
     "verify one": lambda use: use.blobs.verify(use.large),
     "blobs by hash": lambda use: next(iter(use.blobs)),
+    "reachable": lambda use: use.thread.reachable(["turn:17", use.large]),
     "push of a ref": lambda use: use.thread.push("self", "note", use.leaf),
     "prune": lambda use: use.thread.prune(before_id=3),
 }  # fmt: skip

@@ -205,6 +205,15 @@ def test_a_step_is_little_work(traced: Traced, name: str, most: int) -> None:
     assert effort(traced, lambda: undone(traced.thread, name)) < 200
 
 
+def test_what_is_reachable_costs_what_it_is(traced: Traced) -> None:
+    """What a step reaches is found by indexes, and takes as much work as there is of it."""
+    thread = traced.thread
+    steps = traced.of(lambda: thread.reachable([f"turn:{TURN}"]))
+    assert [one for one in steps if scans(TABLES, *one)] == []
+    works = [effort(traced, lambda at=at: thread.reachable([f"turn:{at}"])) for at in (18, 180)]  # type: ignore[misc]
+    assert works[0] < works[1] / 5 < 400
+
+
 def test_the_test_can_fail(traced: Traced) -> None:
     """A scan and a sort are recognised, by the table's name and by another."""
     queries = [

@@ -237,6 +237,23 @@ def test_roots(database: Database, turns: Turns) -> None:
     assert list(database.faults("roots")) == []
 
 
+def test_what_is_reachable(database: Database) -> None:
+    """Blobs keep what they name, turns what their chain has; parts and what is not there are out."""
+    blobs = database.blobs
+    leaf, lost = (blobs.put(small(data))[0].digest for data in (b"leaf", b"lost"))
+    node = blobs.put(small(b"node", leaf))[0].digest
+    whole = blobs.put(long([b"1", b"2"]))[0].digest
+    context = database.contexts.create(None, None, None)
+    one = database.turns.append(context, new(b"one", whole), AppendTo())
+    two = database.turns.append(context, new(b"two"), AppendTo())
+    third = database.turns.append(context, new(b"three", lost), AppendTo())
+    payloads = [row.digest or b"" for row in (one, two, third)]
+    assert blobs.reachable([], [node]) == sorted([node, leaf])
+    assert blobs.reachable([2], []) == sorted([*payloads[:2], whole])
+    assert blobs.reachable([3, 1], [leaf, UNKNOWN]) == sorted([*payloads, whole, lost, leaf])
+    assert blobs.reachable([9], [UNKNOWN, blake3(b"1").digest()]) == []
+
+
 def test_ids_go_on(database: Database, turns: Turns) -> None:
     """Ids leave no gap where a `write` failed, and none is given again after a sweep."""
     with pytest.raises(ZeroDivisionError), database.write():

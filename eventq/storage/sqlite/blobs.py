@@ -336,6 +336,12 @@ class Blobs:
 
         return collect.sweep(self._db, grace, apply=apply)
 
+    def reachable(self, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:
+        """Return the digests of what turns and blobs keep; see `storage.base`."""
+        from eventq.storage.sqlite import collect
+
+        return collect.reachable(self._db, turns, digests)
+
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each fault of the rows that reading the blobs does not show."""
         for sql in _FAULTS:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 from eventq.storage.rows import BlobRow
 from eventq.storage.rules import KEY_MS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from eventq.storage.sqlite.database import Database
@@ -23,6 +26,26 @@ _TURNS_OF_SESSIONS = (
     f" AND session_id IN ({_LIVE_SESSIONS})"
 )
 _OF_SESSIONS = f"UNION SELECT blob_id FROM session_lines WHERE session_id IN ({_LIVE_SESSIONS})"  # noqa: S608
+# What turns and blobs keep, whichever they are: the ancestors of turns; the payloads, patches,
+# attempts and file-tree roots of these; and what blobs refer to and consist of. Each goes by an
+# index, whatever SQLite knows of the sizes of tables: a few turns may be marked among millions.
+_ABOVE = (
+    "UNION SELECT parent_id FROM live_turns CROSS JOIN turns ON turn_id = id"
+    " WHERE parent_id IS NOT NULL"
+)
+_OF_ROOTS = (
+    "UNION SELECT blob_id FROM live_turns CROSS JOIN turn_roots ON turn_id = id"
+    " CROSS JOIN blobs ON hash = root"
+)
+_OF_TURNS = f"""
+    UNION SELECT blob_id FROM live_turns CROSS JOIN turns ON turn_id = id
+    UNION SELECT blob_id FROM live_turns CROSS JOIN turn_patches ON turn_id = id
+        WHERE blob_id IS NOT NULL
+    UNION SELECT blob_id FROM live_turns CROSS JOIN run_attempts ON parent_id = id
+    {_OF_ROOTS}"""  # noqa: S608
+_OF_BLOBS = """
+    UNION SELECT ref_id FROM live_blobs CROSS JOIN blob_refs ON blob_id = id
+    UNION SELECT part_id FROM live_blobs CROSS JOIN blob_parts ON blob_id = id"""
 _LIVE_TURNS = f"""
 live_turns (id) AS (
     SELECT head_id FROM contexts WHERE head_id IS NOT NULL
@@ -32,27 +55,32 @@ live_turns (id) AS (
     {_TURNS_OF_SESSIONS}
     UNION SELECT turn_id FROM turn_keys WHERE created_at_ms >= ?2
     UNION SELECT turn_id FROM turns WHERE created_at_ms >= ?1
-    UNION SELECT parent_id FROM live_turns JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
+    {_ABOVE}
 )"""  # noqa: S608
-_OF_ROOTS = (
-    "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN live_turns"
-)
 _OF_FILES = "UNION SELECT blob_id FROM files WHERE blob_id IS NOT NULL"
 _LIVE_BLOBS = f"""
 live_blobs (id) AS (
-    SELECT blob_id FROM turns WHERE turn_id IN live_turns
-    UNION SELECT blob_id FROM turn_patches WHERE blob_id IS NOT NULL AND turn_id IN live_turns
-    UNION SELECT blob_id FROM run_attempts WHERE parent_id IN live_turns
-    {_OF_ROOTS}
-    UNION SELECT blob_id FROM pins
+    SELECT blob_id FROM pins
     UNION SELECT blob_id FROM agent_outputs
     {_OF_FILES}
     {_OF_SESSIONS}
     UNION SELECT blob_id FROM event_blob_refs JOIN blobs USING (hash)
     UNION SELECT blob_id FROM blobs WHERE touched_at_ms >= ?1
-    UNION SELECT ref_id FROM live_blobs JOIN blob_refs ON blob_id = id
-    UNION SELECT part_id FROM live_blobs JOIN blob_parts ON blob_id = id
+    {_OF_TURNS}
+    {_OF_BLOBS}
 )"""  # noqa: S608
+# ?1 is a list of turns, ?2 of the digits of digests.
+_REACHABLE = f"""
+WITH RECURSIVE live_turns (id) AS (
+    SELECT value FROM json_each(?1)
+    {_ABOVE}
+), live_blobs (id) AS (
+    SELECT blob_id FROM json_each(?2) CROSS JOIN blobs ON hash = unhex(value)
+    {_OF_TURNS}
+    {_OF_BLOBS}
+)
+SELECT hash FROM live_blobs CROSS JOIN blobs ON blob_id = id WHERE part = 0 ORDER BY hash
+"""  # noqa: S608
 _DEAD_TURNS = (
     f"WITH RECURSIVE {_LIVE_TURNS} SELECT turn_id FROM turns WHERE turn_id NOT IN live_turns"  # noqa: S608
 )
@@ -75,6 +103,12 @@ def sweep(db: Database, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]
     else:
         turns, rows = _find(db, *times)
     return turns, [BlobRow(*row) for row in rows]
+
+
+def reachable(db: Database, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:
+    """Return the digests of what turns and blobs keep, sorted; parts are left out."""
+    named = json.dumps([*turns]), json.dumps([digest.hex() for digest in digests])
+    return [row[0] for row in db.run(_as_in(db, _REACHABLE), named)]
 
 
 def _find(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:

@@ -294,7 +294,8 @@ def test_an_older_thread_that_is_only_read(
         monkeypatch.undo()
         connection.close()
     with eventq.open(original, read_only=True) as reader:
-        for call in (lambda: reader.blobs, lambda: reader.contexts, reader.gc):
+        reads = (lambda: reader.blobs, lambda: reader.contexts, lambda: reader.reachable([]))
+        for call in (*reads, reader.gc):
             with pytest.raises(StoreError, match="holds no turns or blobs - open it for writing"):
                 call()
         assert [event.content for event in reader.peek()] == ["one", "two", "3"]

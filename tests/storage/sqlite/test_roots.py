@@ -87,6 +87,8 @@ def test_an_older_thread_that_is_only_read(old: str, version: int) -> None:
         assert [reader.contexts.root(1), reader.contexts.root(2)] == [None, None]
         assert [turn.payload for turn in reader.contexts.get("main").replay()] == [b"one"]
         assert reader.blobs.holders(blake3(b"one").digest()) == ["turn 1"]
+        named = [f"blob:blake3:{blake3(data).hexdigest()}" for data in (b"one", b"named")]
+        assert reader.reachable(["turn:1"]) == sorted(named)
         with pytest.raises(UnknownTurnError):
             reader.contexts.root(3)
         with pytest.raises(ReadOnlyError):
