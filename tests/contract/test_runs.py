@@ -650,6 +650,37 @@ def test_compaction(thread: Thread, run: Run) -> None:
         assert (again.chain(), again.messages("b")) == (run.chain(), messages)
 
 
+def test_the_reserved_roles(thread: Thread, run: Run) -> None:
+    """A compaction and an end are steps, with their summary as content; no message comes from them.
+
+    Nobody else may have their roles.
+    """
+    grow(run, "coder")
+    compact, end = run.compact("sum"), run.end(1, "why")
+    assert (compact.role, compact.number, compact.meta, compact.content) == (
+        "__compact__",
+        2,
+        {},
+        "sum",
+    )
+    assert thread.blobs.get(compact.compact or "") == b"sum"
+    assert (end.role, end.number, end.content, end.compact) == ("__end__", 3, "why", None)
+    assert end.meta == {"returnCode": 1, "summary": "why"}
+    assert list(run.replay(2)) == [compact, end]
+    assert [message["content"] for message in run.messages("coder", "go")[1:]] == ["sum\n\ngo"]
+    run.resume()
+    for role in ("__compact__", "__end__"):
+        calls: list[Call] = [
+            lambda role=role: run.step(role), lambda role=role: run.attempt(role),  # type: ignore[misc]
+            lambda role=role: run.messages(role),  # type: ignore[misc]
+            lambda role=role: thread.runs.start("w", "p", system={role: "text"}),  # type: ignore[misc]
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.raises(InputError, match=f"'{role}' is no role"):
+                call()
+    assert run.fork().info().depth == 0
+
+
 def test_an_empty_compaction(run: Run) -> None:
     """A summary without text is one too: what was before it is not shown."""
     grow(run, "a")

@@ -1,0 +1,151 @@
+"""Erase what was stored so that its bytes are gone from every file of the thread.
+
+An erasure is noted first, as unfinished, in the transaction that replaces the bytes. Then they are
+removed from the logs of handlers and from the mirror, and the database is written anew without
+them; only then is the erasure finished. One that was interrupted is finished by the same call.
+Copies, packs, backups and the memory of running processes are not reached.
+"""
+
+from __future__ import annotations
+
+from eventq.errors import BusyError, DiskError, LogicError
+from eventq.event import ERASED, check_name, check_natural
+from eventq.storage.rules import erased, thing
+from eventq.workspace.mirror import erased_line, keep_from, line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eventq.output.artifacts import Artifacts
+    from eventq.records import Erasure
+    from eventq.storage.base import Database
+    from eventq.workspace.layout import Layout
+    from eventq.workspace.mirror import Mirror
+
+_PAGE = 500
+
+
+class Erasures:
+    """What was erased of one thread: `event`, `artifact`, and iteration."""
+
+    def __init__(self, database: Database, layout: Layout, mirror: Callable[[], Mirror]) -> None:
+        """Use the files of a thread; the mirror is made when it is needed."""
+        self._database = database
+        self._layout = layout
+        self._mirror = mirror
+        self._engine = database.erasures
+
+    def __iter__(self) -> Iterator[Erasure]:
+        """Yield what was erased, in the order in which that began."""
+        after = 0
+        while page := self._engine.page(after, _PAGE):
+            yield from [erasure for _, erasure in page]
+            after = page[-1][0]
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each erasure that was interrupted."""
+        for past in self:
+            if past.kind == "prune":
+                what = f"the events below {past.name} are deleted, but their bytes are not gone"
+                yield f"{what}: prune again"
+            elif not past.finished:
+                yield f"{thing(past)} is not erased yet: erase it again"
+
+    def get(self, kind: str, name: str | int) -> Erasure | None:
+        """Return the erasure of a thing by its kind and name, or None."""
+        return self._engine.get(kind, str(name))
+
+    def event(self, number: int, *, reason: str | None = None) -> Erasure:
+        """Erase the content of an event, and return the erasure.
+
+        The event stays, with `[erased]` as its content; consumers that have not had it yet get it
+        so. What its handlers printed of it is removed from their logs, and from dead letters.
+        Raises LogicError for an event that is not stored, ErasedError for one that was erased
+        before, ConflictError while a worker has leased it, and BusyError while a reader still sees
+        it: call it again then.
+        """
+        check_natural(number, "event")
+        self._check("event", str(number), reason)
+        event = self._database.events.get(number)
+        if event is None:
+            raise LogicError(f"there is no event {number}", "list them with 'eventq peek'")
+        self._erase_in_logs(event.content)  # first: after a crash nobody knows the text
+        changed = self._engine.event(number, reason)
+        self._erase_in_logs(event.content)  # what was printed meanwhile
+        self._renew(changed)
+        return self._finish("event", str(number))
+
+    def _erase_in_logs(self, text: str) -> None:
+        from eventq.workspace.traces import erase_in_logs
+
+        if text != ERASED:
+            erase_in_logs(self._layout, text)
+
+    def _renew(self, numbers: list[int]) -> None:
+        """Write the lines of some events anew in the mirror."""
+        events = {number: self._database.events.get(number) for number in numbers}
+
+        def change(number: int, text: bytes) -> bytes:
+            if (event := events.get(number)) is None:
+                return text
+            return erased_line(text, line(event), event.content)
+
+        self._mirror().rewrite(change)
+
+    def artifact(
+        self, artifacts: Artifacts, artifact_id: str | int, *, reason: str | None = None
+    ) -> Erasure:
+        """Erase an artifact of a scope, and return the erasure; its number is never reused.
+
+        Raises UnknownArtifactError, ErasedError for one that was erased before, ConflictError while
+        it is being written, and BusyError as `event` does.
+        """
+        name = f"{artifacts.scope}/{artifact_id}"
+        if self._check("artifact", name, reason) is None:
+            with self._database.write():
+                artifacts.remove(artifact_id)
+                self._engine.begin("artifact", name, reason)
+        return self._finish("artifact", name)
+
+    def prune(self, delete: Callable[[], tuple[int, int]]) -> int:
+        """Delete events, leave nothing of them in any file, and return how many there were.
+
+        `delete` deletes those below an id, and returns their number and the id.
+        """
+        self._database.check_outside()
+        with self._database.write():
+            count, before = delete()
+            if count:
+                self._engine.begin("prune", str(before), None)
+        left = [int(past.name) for past in self if past.kind == "prune"]  # of interrupted ones too
+        if not left:
+            return 0
+        try:
+            self._mirror().rewrite(keep_from(max(left)))
+            self._database.scrub()
+        except (DiskError, BusyError) as error:
+            raise type(error)(
+                f"{count} events were deleted, but their bytes are not gone: {error.what}",
+                f"{error.fix}; then prune again",
+            ) from error
+        self._engine.forget("prune")
+        return count
+
+    def _check(self, kind: str, name: str, reason: str | None) -> Erasure | None:
+        """Check that something can be erased; return the erasure of it that was interrupted."""
+        self._database.check_writable()
+        self._database.check_outside()
+        if reason is not None:
+            check_name(reason, "reason")
+        past = self._engine.get(kind, name)
+        if past is not None and past.finished:
+            raise erased(past)
+        return past
+
+    def _finish(self, kind: str, name: str) -> Erasure:
+        self._database.scrub()
+        self._engine.finish([(kind, name)])
+        found = self._engine.get(kind, name)
+        assert found is not None
+        return found

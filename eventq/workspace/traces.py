@@ -1,0 +1,126 @@
+"""Remove what handlers printed of a text from the logs of a thread.
+
+A log may be open in a handler that goes on writing, so bytes are replaced in place, by as many
+others. Any part of at least 31 bytes is found, also as programs spell it: escaped as JSON or for
+the journal, and in base64. So is a shorter text as a whole, and a shorter line of it, unless it is
+so short that other texts have it too. What a handler said in other words is not found.
+
+A log is looked at in steps of 16 bytes: a part of 31 has 16 of them that begin at a step, and all
+16 bytes that follow each other in the text are known.
+"""
+
+from __future__ import annotations
+
+import os
+from binascii import b2a_base64
+
+from eventq.event import ERASED
+from eventq.workspace.journal import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eventq.workspace.layout import Layout
+
+_GRAM = 16
+_LEAST, _LEAST_LINE = 4, 8  # bytes of a text, and of a line of it, that are sought as a whole
+_BLOCK = 1 << 20  # bytes of a log that are in memory at once
+_MARGIN = 64  # bytes before and after them, to see where a part begins and ends
+_SEGMENT = 1 << 17  # characters of a text that are sought at once: a hundred bytes of memory each
+
+
+def erase_in_logs(layout: Layout, text: str) -> None:
+    """Replace the parts of a text in all logs, rotated ones too. Links are not followed."""
+    segments = range(0, len(text), _SEGMENT)
+    for start in segments:
+        sought = _Sought(text[max(0, start - 2 * _GRAM) : start + _SEGMENT])
+        for folder, _, names in os.walk(layout.logs):
+            for name in sorted(names):
+                path = f"{folder}/{name}"
+                if os.path.isfile(path) and not os.path.islink(path):
+                    _erase(path, sought)
+
+
+class _Sought:
+    """A text in its spellings."""
+
+    def __init__(self, text: str) -> None:
+        self._texts = spellings(text)
+        self._places: dict[bytes, tuple[bytes, int]] = {}  # where 16 bytes are in which spelling
+        for spelled in self._texts:
+            for at in range(len(spelled) - _GRAM + 1):
+                self._places.setdefault(spelled[at : at + _GRAM], (spelled, at))
+        least = 2 * _GRAM - 1
+        short = {one for one in self._texts if _LEAST <= len(one) < least}
+        for line in text.splitlines():
+            found = spellings(line.strip())
+            short |= {one for one in found if _LEAST_LINE <= len(one) < least}
+        self._short = sorted(short, key=len, reverse=True)
+
+    def among(self, block: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where parts of the text are in some bytes: start and end."""
+        for at in range(0, len(block) - _GRAM + 1, _GRAM):
+            known = self._places.get(block[at : at + _GRAM])
+            if known is not None:
+                start, end = _grown(block, at, *known)
+                if end - start >= min(2 * _GRAM - 1, len(known[0])):
+                    yield start, end
+        for one in self._short:
+            found = block.find(one)
+            while found >= 0:
+                yield found, found + len(one)
+                found = block.find(one, found + len(one))
+
+
+def _grown(block: bytes, at: int, spelled: bytes, there: int) -> tuple[int, int]:
+    """Return how far a block and a spelling are the same around a place of 16 bytes."""
+    before = 0
+    while before < min(at, there) and block[at - before - 1] == spelled[there - before - 1]:
+        before += 1
+    after, most = _GRAM, min(len(block) - at, len(spelled) - there)
+    while after < most and block[at + after] == spelled[there + after]:
+        after += 1
+    return at - before, at + after
+
+
+def spellings(text: str) -> set[bytes]:
+    """Return how programs may spell a text.
+
+    Base64 has three spellings, after 0, 1 and 2 other bytes; only the characters that are the
+    text's alone are among those returned.
+    """
+    from json import dumps
+
+    raw = text.encode()
+    found = {raw, dumps(text)[1:-1].encode(), dumps(text, ensure_ascii=False)[1:-1].encode()}
+    found.add(printable(text).encode())
+    for before in range(3):
+        encoded = b2a_base64(b"\0" * before + raw, newline=False)
+        found.add(encoded[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6])
+    return found
+
+
+def _erase(path: str, sought: _Sought) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        changed, base = False, 0
+        while True:
+            start = max(0, base - _MARGIN)
+            block = os.pread(fd, base - start + _BLOCK + _MARGIN, start)
+            for first, end in sought.among(block):
+                os.pwrite(fd, _filler(end - first), start + first)
+                changed = True
+            base += _BLOCK
+            if start + len(block) <= base:
+                break
+        if changed:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _filler(size: int) -> bytes:
+    """Return `[erased]` in as many bytes as are needed, or as many `*`."""
+    mark = ERASED.encode()
+    return mark.ljust(size) if size >= len(mark) else b"*" * size

@@ -1,0 +1,355 @@
+"""What is erased is gone from every file of the thread; what stays says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+
+import eventq
+from eventq import system
+from eventq.errors import (
+    BusyError,
+    ConflictError,
+    ErasedError,
+    InputError,
+    LogicError,
+    ReadOnlyError,
+    UnknownArtifactError,
+    UsageError,
+)
+from eventq.event import ERASED
+from eventq.jsontext import quote
+from eventq.records import Erasure
+from eventq.storage.sqlite import database
+from eventq.workspace import mirror
+from tests.conftest import write_as_original
+from tests.erasing import remains, secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eventq import Thread
+    from tests.conftest import Clock
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture
+def thread(path: str) -> Iterator[Thread]:
+    """Return a fresh thread, which is a directory: others do not erase."""
+    with eventq.open(path) as opened:
+        yield opened
+    with eventq.open(path) as again:
+        assert again.check() == []
+
+
+def contents(thread: Thread) -> list[str]:
+    """Return the content of each event."""
+    return [event.content for event in thread.peek(limit=None)]
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def test_an_event_is_erased(thread: Thread, clock: Clock) -> None:
+    """The event stays, with another content; nothing of the old one is in any file."""
+    texts = [secret(number, size) for number, size in enumerate((40, 400, 9_000, 400))]
+    for text in texts:
+        thread.push("self", "note", text, "private", key=f"k{text[:9]!r}")
+    assert all(remains(thread.path, text) for text in texts)
+    made = thread.erasures.event(3, reason="a password")
+    assert made == Erasure("event", "3", "a password", 1773829800123, finished=True)
+    assert remains(thread.path, texts[2]) == []
+    assert contents(thread) == [*texts[:2], ERASED, texts[3]]
+    event = [*thread.peek()][2]
+    assert (event.source, event.type, event.subtype) == ("self", "note", "private")
+    assert [*thread.erasures] == [thread.erasures.get("event", 3)] == [made]
+    with open(thread.layout.mirror, encoding="utf-8") as file:
+        assert [line for line in file if ERASED in line] == [mirror.line(event) + "\n"]
+    thread.push("self", "note", "later")
+    assert thread.check() == []
+
+
+def test_a_rotated_mirror_is_erased(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any file of the mirror may hold the line; the last one and the first are no exception."""
+    monkeypatch.setattr(mirror, "ROTATE_LINES", 3)
+    texts = [secret(number) for number in range(10)]
+    for text in texts:
+        thread.push("self", "note", text)
+    for number in (1, 5, 10):
+        thread.erasures.event(number)
+        assert remains(thread.path, texts[number - 1]) == []
+        assert thread.check() == []
+    thread.push("self", "note", "later")
+    assert contents(thread).count(ERASED) == 3
+
+
+def test_a_mirror_of_the_original_is_erased(thread: Thread) -> None:
+    """The files that are kept of the original hold no line of it either."""
+    texts = [secret(number) for number in range(4)]
+    for text in texts:
+        thread.push("self", "note", text)
+    os.unlink(thread.layout.mirror)
+    write_as_original(thread.path, "events.jsonl", 1, 4)
+    with eventq.open(thread.path) as again:
+        again.push("self", "note", "of another")
+        assert os.path.isdir(f"{thread.path}/original-mirror")
+        again.erasures.event(2)
+        assert remains(thread.path, texts[1]) == []
+        assert remains(thread.path, texts[2]) != []
+
+
+def test_a_rebuild_under_way_does_not_bring_it_back(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebuild that has read the event before it was erased ends before the mirror is cleaned."""
+    text = secret(1)
+    thread.push("self", "note", text)
+    thread.push("self", "note", "another")
+    code = (
+        "import sys, eventq; from eventq.workspace import mirror\n"
+        "copy = mirror._copy\n"
+        "def slow(fd, blocks):\n"
+        "    lines = copy(fd, blocks)\n"
+        "    print('read', flush=True) if lines else None\n"
+        "    sys.stdin.readline() if lines else None\n"
+        "    return lines\n"
+        "mirror._copy = slow\n"
+        "eventq.open(sys.argv[1]).rebuild_mirror()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, thread.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"read\n"
+        scrub = thread._mirror._fresh
+
+        def going_on(path: str) -> int:
+            assert other.stdin is not None
+            other.stdin.write(b"\n")
+            other.stdin.flush()
+            return scrub(path)
+
+        monkeypatch.setattr(thread._mirror, "_fresh", going_on)
+        thread.erasures.event(1)
+        assert other.wait(60) == 0
+    assert remains(thread.path, text) == []
+
+
+def test_dead_letters_and_logs_are_erased(thread: Thread) -> None:
+    """What was said of attempts at an event goes, and what handlers printed of it."""
+    text = secret(7)
+    thread.subscribe("w", "true", each=True, on_failure="dead", max_attempts=1, emit_dead=True)
+    thread.push("internal:a:b:c", "note", text)
+    thread.push("internal:a:b:c", "note", "another")
+    for _ in range(2):
+        (claim,) = thread.claim("w", limit=1)
+        thread.settle(dead=[claim], error=f"cannot do {claim.event.content}")
+    log = thread.layout.handler_log("w")
+    rotated = log.replace(".log", "-20260101-000000.log")
+    lines = [f"got {text}", *text.splitlines(), quote(text), "harmless"]
+    for path in (log, rotated):
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    size = os.path.getsize(log)
+    thread.erasures.event(1)
+    assert remains(thread.path, text) == []
+    assert [letter.error for letter in thread.dead_letters()] == [ERASED, "cannot do another"]
+    assert os.path.getsize(log) == size
+    with open(log, encoding="utf-8") as file:
+        assert file.read().endswith("\nharmless\n")
+    assert thread.check() == []
+
+
+def test_a_leased_event_is_not_erased(thread: Thread) -> None:
+    """A worker that has it may print it yet; nothing is changed, and later it can be erased."""
+    thread.subscribe("w", None)
+    thread.push("self", "note", "hello there")
+    (claim,) = thread.claim("w", limit=1)
+    with pytest.raises(ConflictError, match="event 1 is leased by a worker of consumer 'w'"):
+        thread.erasures.event(1)
+    assert (contents(thread), [*thread.erasures]) == (["hello there"], [])
+    thread.settle(done=[claim])
+    thread.erasures.event(1)
+    assert contents(thread) == [ERASED]
+
+
+def test_what_cannot_be_erased(thread: Thread) -> None:
+    """An unknown event, one that was erased, a bad reason, a reader: an error, nothing else."""
+    thread.push("self", "note", "hello there")
+    thread.push("self", "note", "hello")
+    thread.erasures.event(2, reason="why")
+    bad: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
+        "there is no event 3": (lambda: thread.erasures.event(3), LogicError),
+        r"event 2 was erased on \S+Z \(why\)": (lambda: thread.erasures.event(2), ErasedError),
+        "event must be a whole number": (lambda: thread.erasures.event(-1), UsageError),
+        "reason is empty": (lambda: thread.erasures.event(1, reason=""), InputError),
+        "reason holds a control": (lambda: thread.erasures.event(1, reason="\n"), InputError),
+    }
+    for what, (call, kind) in bad.items():
+        with pytest.raises(kind, match=what):
+            call()
+    with pytest.raises(LogicError, match="what is erased in a transaction"), thread.write():
+        thread.erasures.event(1)
+    with eventq.open(thread.path, read_only=True) as reader, pytest.raises(ReadOnlyError):
+        reader.erasures.event(1)
+    assert contents(thread) == ["hello there", ERASED]
+    assert len([*thread.erasures]) == 1
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for readers."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_reader_that_pins_the_wal_is_named(thread: Thread) -> None:
+    """While it reads nothing is called erased; then the same call finishes what was begun."""
+    text = secret(3)
+    thread.push("self", "note", text)
+    code = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1])\n"
+        "db.execute('BEGIN'); db.execute('SELECT count(*) FROM events').fetchall()\n"
+        "print('reads', flush=True); sys.stdin.readline()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, thread.layout.database],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"reads\n"
+        for _ in range(2):
+            with pytest.raises(BusyError, match=f"process {other.pid} .* still reads") as caught:
+                thread.erasures.event(1, reason="first")
+        assert caught.value.fix.startswith("end that, or wait for it")
+        assert [erasure.finished for erasure in thread.erasures] == [False]
+        assert any("event 1 is not erased yet" in what for what in thread.check())
+        other.communicate(b"\n")
+    made = thread.erasures.event(1, reason="again")
+    assert (made.finished, made.reason) == (True, "again")
+    assert remains(thread.path, text) == []
+    with pytest.raises(ErasedError):
+        thread.erasures.event(1)
+
+
+def test_a_reader_that_ends_is_waited_for(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The erasure goes on as soon as nobody sees what was erased."""
+    text = secret(3)
+    thread.push("self", "note", text)
+    reader = apsw.Connection(thread.layout.database)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM events").fetchall()
+    looks: list[float] = []
+
+    def pause(seconds: float) -> None:
+        looks.append(seconds)
+        reader.close()
+
+    monkeypatch.setattr(system, "pause", pause)
+    thread.erasures.event(1)
+    assert len(looks) == 1
+    assert remains(thread.path, text) == []
+
+
+# --- artifacts ------------------------------------------------------------------------------------
+
+
+def test_an_artifact_is_erased(thread: Thread) -> None:
+    """Its number is not used again, and says what became of it; others stay."""
+    texts = [secret(number, 90_000) for number in range(2)]
+    for text in texts:
+        thread.artifacts.put(text.encode())
+    artifacts = thread.artifacts
+    made = thread.erasures.artifact(artifacts, "0", reason="a key")
+    assert (made.kind, made.name, made.finished) == ("artifact", "0/0", True)
+    assert remains(thread.path, texts[0]) == []
+    assert artifacts.open(1).read() == texts[1].encode()
+    for call in (
+        lambda: artifacts.get(0),
+        lambda: thread.read("artifact://0"),
+        lambda: thread.erasures.artifact(artifacts, 0),
+    ):
+        with pytest.raises(ErasedError, match=r"artifact 0 was erased on \S+ \(a key\)"):
+            call()
+    assert artifacts.put(b"new").artifact_id == "2"
+    with pytest.raises(UnknownArtifactError):
+        thread.erasures.artifact(artifacts, 9)
+    with artifacts.allocate("make") as writer:
+        writer.write(b"being written")
+        with pytest.raises(ConflictError, match="still being written"):
+            thread.erasures.artifact(artifacts, 3)
+        writer.seal()
+    assert [erasure.name for erasure in thread.erasures] == ["0/0"]
+
+
+def test_artifacts_of_sessions_are_told_apart(thread: Thread) -> None:
+    """Two sessions have an artifact 0; one is erased."""
+    for name in ("one", "two"):
+        thread.contexts.create(name)
+        thread.scope(name).artifacts.put(f"artifact of {name}".encode())
+    thread.erasures.artifact(thread.scope("one").artifacts, 0)
+    with pytest.raises(ErasedError):
+        thread.scope("one").artifacts.get(0)
+    assert thread.scope("two").artifacts.get(0).size == 15
+
+
+# --- pruning --------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_of_what_is_pruned(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the database nor any file of the mirror holds a part of it."""
+    monkeypatch.setattr(mirror, "ROTATE_LINES", 5)
+    texts = [secret(number, (30, 300, 3_000, 9_000)[number % 4]) for number in range(60)]
+    gone = 0
+    for count in (7, 30, 60):
+        for text in texts[gone if count == 7 else thread.last_id() : count]:
+            thread.push("self", "note", text)
+        assert thread.prune(before_id=count - 3, force=True) == count - 4 - gone
+        gone = count - 4
+        assert [remains(thread.path, text) for text in texts[:gone]] == [[]] * gone
+        assert all(remains(thread.path, text) for text in texts[gone:count])
+        assert thread.check() == []
+    assert contents(thread) == texts[gone:]
+    thread.prune(keep_last=0, force=True)
+    assert not any(remains(thread.path, text) for text in texts)
+    assert thread.push("self", "note", "later").id == 61
+    assert thread.check() == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_prune_that_a_reader_kept_from_ending_is_finished_later(thread: Thread) -> None:
+    """Events are deleted, yet the error says what is left; the next prune removes it."""
+    text = secret(1)
+    thread.push("self", "note", text)
+    thread.push("self", "note", "another")
+    reader = apsw.Connection(thread.layout.database)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM events").fetchall()
+    with pytest.raises(BusyError, match="1 events were deleted, but their bytes are not gone"):
+        thread.prune(before_id=2, force=True)
+    assert any("prune again" in what for what in thread.check())
+    reader.close()
+    assert thread.prune(before_id=1, force=True) == 0
+    assert remains(thread.path, text) == []
+    assert thread.check() == []
+
+
+def test_a_prune_inside_a_transaction_is_refused(thread: Thread) -> None:
+    """It would be there until the transaction ends; nothing is deleted."""
+    thread.push("self", "note", "hello")
+    with pytest.raises(LogicError, match="outside of write"), thread.write():
+        thread.prune(keep_last=0, force=True)
+    assert contents(thread) == ["hello"]

@@ -1,0 +1,135 @@
+"""An erasure that is killed, or that a disk refuses, at any step: done again, nothing is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from eventq.event import ERASED
+from eventq.workspace import mirror
+from tests.crash.support import REFUSALS, FaultyVFS, copy
+from tests.crash.test_every_step import fell
+from tests.erasing import remains, secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from eventq import Thread
+
+TEXTS = [secret(number, 700) for number in range(3)]
+
+
+def event(thread: Thread) -> None:
+    """Erase the event that has the second text."""
+    thread.erasures.event(2)
+
+
+def artifact(thread: Thread) -> None:
+    """Erase the artifact that has the second text."""
+    thread.erasures.artifact(thread.artifacts, 1)
+
+
+def prune(thread: Thread) -> None:
+    """Delete the events that have the first two texts."""
+    thread.prune(before_id=3, force=True)
+
+
+WORK: dict[str, Callable[[Thread], None]] = {"event": event, "artifact": artifact, "prune": prune}
+
+
+@pytest.fixture
+def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a thread that has the texts in several files, for copying."""
+    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
+    monkeypatch.setattr(mirror, "ROTATE_LINES", 2)
+    path = eventq.init(tmp_path / "template")
+    with eventq.open(path) as thread:
+        log = thread.layout.handler_log("w")
+        for text in TEXTS:
+            thread.push("self", "note", text)
+        thread.push("self", "note", "more")
+    with open(log, "w", encoding="utf-8") as file:
+        file.writelines(f"got {text}\n" for text in TEXTS)
+    return path
+
+
+def prepared(template: str, path: str, work: str) -> str:
+    """Return a copy of the thread that holds the texts where a piece of work is to erase them."""
+    copy(template, path)
+    if work == "artifact":
+        with eventq.open(path) as thread:
+            thread.prune(keep_last=0, force=True)
+            for text in TEXTS:
+                thread.artifacts.put(text.encode())
+        with open(thread.layout.handler_log("w"), "w"):
+            pass
+    return path
+
+
+def finished(path: str, work: str) -> None:
+    """Do the work again, unless it was done; check that nothing is left, and that all else is."""
+    with eventq.open(path) as thread:
+        done = work != "prune" and any(erasure.finished for erasure in thread.erasures)
+        faults = thread.check()
+        if faults:
+            assert not done
+            assert all("again" in what or "mirror rebuild" in what for what in faults)
+        if not done:
+            WORK[work](thread)
+        assert thread.check() == []
+        if work != "artifact":
+            contents = [one.content for one in thread.peek()]
+            assert contents[-2:] == [TEXTS[2], "more"]
+            assert contents[:-2] == ([TEXTS[0], ERASED] if work == "event" else [])
+        assert remains(path, TEXTS[2]) != []
+    if work == "prune":  # what handlers said is theirs
+        with open(thread.layout.handler_log("w"), "w"):
+            pass
+    assert remains(path, TEXTS[1]) == []
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_killed_at_every_step(template: str, tmp_path: Path, work: str) -> None:
+    """A process that dies anywhere has erased it, or can be asked to do it again."""
+    number = 0
+    while True:
+        number += 1
+        path = prepared(template, str(tmp_path / f"{number}"), work)
+
+        def erase(path: str = path) -> None:
+            with eventq.open(path) as thread:
+                WORK[work](thread)
+
+        if not fell(number, erase):
+            break
+        finished(path, work)
+    assert number > 20
+
+
+@pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("error", "lasting"), REFUSALS)
+@pytest.mark.parametrize("work", WORK)
+def test_refused_at_a_step(
+    template: str, tmp_path: Path, work: str, error: type[Exception], lasting: bool, stride: int
+) -> None:
+    """A disk that refuses is an error, and nothing is called erased that is not.
+
+    Most steps are pages of the database that is written anew: some of them stand for all.
+    """
+    vfs = FaultyVFS("erasure")
+    number = 1
+    while True:
+        path = prepared(template, str(tmp_path / f"{number}"), work)
+        with vfs.opened(path, number, error, lasting=lasting) as thread:
+            WORK[work](thread)
+        if not vfs.failed:
+            break
+        with eventq.open(path) as thread:
+            done = [erasure for erasure in thread.erasures if erasure.finished]
+        assert work == "prune" or vfs.refused is not bool(done)
+        finished(path, work)
+        number += 1 if number < 12 else stride
+    assert number > 20
