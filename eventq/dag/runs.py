@@ -23,7 +23,6 @@ from eventq.dag.nodes import (
     ancestors_after,
     decode,
 )
-from eventq.dag.points import ForkPoints
 from eventq.dag.turns import digest_of_key
 from eventq.errors import (
     ConflictError,
@@ -583,6 +582,8 @@ class Run:
         return Run(self._runs, Context(self._turns, made))
 
     def _turn_at(self, at: int | str | bytes) -> int:
+        from eventq.dag.points import ForkPoints  # a step needs none
+
         turn = self._turns.turn(ForkPoints(self.context).find(at), as_of=0)
         node = _node(turn)
         if isinstance(node, StateNode) and node.role == END:
