@@ -301,6 +301,12 @@ class UnknownBlobError(LogicError):
         super().__init__(f"missing blob {ref}", "put its bytes first")
 
 
+class ErasedError(LogicError):
+    """What was erased can neither be read nor be erased again."""
+
+    wire_code = 410
+
+
 class UnknownTurnError(LogicError):
     """No turn has this id."""
 

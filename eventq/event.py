@@ -15,6 +15,7 @@ else:
     from eventq.named import NamedTuple
 
 REF = "blob:blake3:"  # 64 lower-case hex digits follow
+ERASED = "[erased]"  # what is read in place of a text that was erased
 MAX_NAME = 1 << 16  # characters of a source, type, subtype, key or consumer id
 
 

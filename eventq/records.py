@@ -45,6 +45,7 @@ __all__ = [
     "ContextInfo",
     "DeadLetter",
     "EntryInfo",
+    "Erasure",
     "Event",
     "Imported",
     "Move",
@@ -203,6 +204,21 @@ class ThreadInfo(Record):
     db_bytes: int
     wal_bytes: int
     mirror_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure(Record):
+    """What was erased: a `turn`, `event`, `artifact` or `blob`, by name, and when and why.
+
+    It is not `finished` while its bytes may be left in some file of the thread, after an erasure
+    that was interrupted: it must be erased again.
+    """
+
+    kind: str
+    name: str
+    reason: str | None
+    at_ms: int
+    finished: bool
 
 
 @dataclass(frozen=True, slots=True)

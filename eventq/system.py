@@ -453,6 +453,39 @@ def birth(pid: int) -> str | None:
     return _ps("-o", "lstart=", "-p", str(pid)).strip() or None
 
 
+def lockers(path: str, first: int, last: int) -> list[int]:
+    """Return the processes that hold POSIX locks on some bytes of a file, where Linux tells.
+
+    The file is not opened: to close it would release the locks of this process.
+    """
+    try:
+        inode = str(os.stat(path).st_ino)
+        with open("/proc/locks", encoding="ascii") as file:
+            rows = [line.split() for line in file]
+    except OSError:
+        return []
+    found = set()
+    for row in rows:  # 1: POSIX ADVISORY READ 4711 00:1a:815 123 123
+        if row[1] == "POSIX" and row[5].rpartition(":")[2] == inode:
+            end = last if row[7] == "EOF" else int(row[7])
+            if int(row[6]) <= last and end >= first and int(row[4]) > 0:
+                found.add(int(row[4]))
+    return sorted(found)
+
+
+def described(pid: int) -> str:
+    """Return what tells people which process a pid is."""
+    if pid == os.getpid():
+        return "this process itself"
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        words = ""
+    short = words if len(words) <= 80 else f"{words[:80]}…"
+    return f"process {pid} ({short})" if short.isprintable() and short else f"process {pid}"
+
+
 def _stat(pid: int) -> list[bytes]:
     """Return what Linux says of a process, from its state on; nothing if it is gone."""
     try:

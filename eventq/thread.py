@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eventq.blobs import Blobs
     from eventq.dag.contexts import Contexts
     from eventq.dag.runs import Runs
+    from eventq.erasure import Erasures
     from eventq.log.claims import Claim, Claims
     from eventq.log.events import EventInput
     from eventq.log.letters import DeadLetters
@@ -788,6 +789,13 @@ class Thread:
         return Runs(self.contexts)
 
     @_made_once
+    def erasures(self) -> Erasures:
+        """What was erased: `event`, `artifact`, and iteration."""
+        from eventq.erasure import Erasures
+
+        return Erasures(self.database, self.layout, lambda: self._mirror)
+
+    @_made_once
     def settings(self) -> Settings:
         """The settings of the thread: `get`, `set`, and iteration."""
         from eventq.settings import Settings
@@ -1009,6 +1017,8 @@ class Thread:
             faults += memory_faults(self.runs)
         if self.database.has_output():
             faults += self.produced.faults()
+        if not self.is_shared:
+            faults += self.erasures.faults()
         return faults
 
     def prune(
@@ -1016,14 +1026,17 @@ class Thread:
     ) -> int:
         """Delete old events that every consumer has acked, and return how many.
 
-        With `force`, delete them even if not acked. The space is returned to the system; ids are
-        never reused.
+        With `force`, delete them even if not acked. Nothing of them is left in the thread's files:
+        their lines are removed from the mirror, and the database is written anew, for which it
+        needs the space of what remains; writers wait meanwhile. Ids are never reused.
         """
         self.database.check_writable()
         for name, value in (("keep_last", keep_last), ("before_id", before_id)):
             if value is not None:
                 check_natural(value, name)
-        return self.log.prune(keep_last, before_id, force=force)
+        if self.is_shared:
+            return self.log.prune(keep_last, before_id, force=force)[0]
+        return self.erasures.prune(lambda: self.log.prune(keep_last, before_id, force=force))
 
     def rebuild_mirror(self) -> int:
         """Rewrite `events.jsonl` from the database, delete the rotated files, return the lines."""

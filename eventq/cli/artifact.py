@@ -6,7 +6,7 @@ import os
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import Input
-from eventq.cli.options import IN_CONTEXT, JSON, READ, THREAD
+from eventq.cli.options import IN_CONTEXT, JSON, READ, REASON, THREAD
 from eventq.cli.output import PART, show_url
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import LogicError
@@ -44,6 +44,20 @@ def rm(thread: Thread, *, id: str, context: int | str | None, json: bool) -> Non
     info = artifacts.get(name)
     artifacts.remove(name)
     show.result({"artifact_id": name}, f"Deleted {info.url}", json=json)
+
+
+def erase(
+    thread: Thread, *, id: str, context: int | str | None, reason: str | None, json: bool
+) -> None:
+    """Erase an artifact from all files of the thread. Its number is never used again.
+
+    Copies of the thread, packs and backups are not reached.
+    """
+    from eventq.cli.erase import show_erasure
+    from eventq.output.urls import artifacts_at
+
+    artifacts, name = artifacts_at(id.removeprefix("artifact://"), thread.scope(context))
+    show_erasure(thread.erasures.artifact(artifacts, name, reason=reason), json=json)
 
 
 def export(thread: Thread, *, folder: str, context: int | str | None, json: bool) -> None:
@@ -112,6 +126,11 @@ COMMANDS = {
     ),
     "artifact rm": Command(
         rm, [_ID, IN_CONTEXT, THREAD, JSON], "eventq artifact rm 3 --thread ./inbox"
+    ),
+    "artifact erase": Command(
+        erase,
+        [_ID, IN_CONTEXT, REASON, THREAD, JSON],
+        "eventq artifact erase 3 --reason 'a password' --thread ./inbox",
     ),
     "artifact export": Command(
         export, [_FOLDER, IN_CONTEXT, READ, JSON], "eventq artifact export ./files --thread ./inbox"

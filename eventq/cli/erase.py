@@ -24,9 +24,8 @@ def event(thread: Thread, *, id: int, reason: str | None, json: bool) -> None:
 
 def show_erasure(made: Erasure, *, json: bool) -> None:
     """Print what was erased, and what no erasure reaches."""
-    show.result(render.fields(made), f"Erased {thing(made)}", json=json)
-    if not json:
-        show.note("Copies of the thread, packs and backups made before still have it.")
+    text = f"Erased {thing(made)}; copies, packs and backups made before still have it"
+    show.result(render.fields(made), text, json=json)
 
 
 def ls(thread: Thread, *, json: bool) -> None:

@@ -62,6 +62,8 @@ PARTS = {
         "config": "config",
         "check": "admin",
         "prune": "admin",
+        "event": "erase",
+        "erased": "erase",
         "gc": "admin",
         "mirror": "admin",
         "pack": "pack",

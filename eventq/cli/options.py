@@ -48,6 +48,7 @@ IN_CONTEXT = Option(
     "Number artifacts and outputs as in this context (default: in the thread).",
     kinds.branch,
 )
+REASON = Option("reason TEXT", "Why it is erased; kept for everybody to read.", kinds.verbatim)
 EXPECTED_HEAD = Option(
     "expected-head TURN",
     "Fail unless this is the newest turn; 0 for none. The error names the newest.",

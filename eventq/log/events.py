@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from eventq import system
 from eventq.errors import (
-    DiskError,
     InputError,
     KeyConflictError,
     LogicError,
@@ -328,8 +327,13 @@ class EventLog:
 
     # --- maintenance ------------------------------------------------------------------------------
 
-    def prune(self, keep_last: int | None, before_id: int | None, *, force: bool) -> int:
-        """Delete old events that every consumer acked, or any with `force`; return the count."""
+    def prune(
+        self, keep_last: int | None, before_id: int | None, *, force: bool
+    ) -> tuple[int, int]:
+        """Delete old events that every consumer acked, or any with `force`.
+
+        Returns how many there were, and the id below which there are none.
+        """
         if (keep_last is None) == (before_id is None):
             raise UsageError(
                 "prune needs either --keep-last or --before-id", "give exactly one of the two"
@@ -342,16 +346,7 @@ class EventLog:
                 self._check_acked(before)
             count = db.events.prune(before)
             db.on_commit(lambda: self._journal.info(f"prune: count={count} before_id={before}"))
-        if not count and not db.stats().free:  # an earlier prune may have deleted and then failed
-            return 0
-        try:
-            db.compact()
-        except DiskError as error:
-            raise DiskError(
-                f"{count} events were deleted, but their space could not be freed: {error.what}",
-                "free some space, then prune again",
-            ) from error
-        return count
+        return count, before
 
     def _keep(self, count: int) -> int:
         events = self._db.events

@@ -28,6 +28,7 @@ from eventq.event import check_positive
 from eventq.records import ArtifactInfo
 from eventq.storage import engines
 from eventq.storage.rows import Ending, Growth, StreamPiece
+from eventq.storage.rules import erased
 from eventq.streams import after_lines, pieces_from
 
 TYPE_CHECKING = False
@@ -309,6 +310,7 @@ class Artifacts:
     def __init__(self, db: Snapshot, scope: int = 0, session: str | None = None) -> None:
         """Use a scope of a database, and its name. Raises StoreError if that is too old."""
         self._db = db
+        self.scope = scope
         self.session = session
         self._streams: Streams = db.artifacts.of(scope)
 
@@ -369,6 +371,8 @@ class Artifacts:
         number = _number(artifact_id)
         row = None if number is None else self._streams.get(number)
         if row is None:
+            if past := self._db.erasures.get("artifact", f"{self.scope}/{number}"):
+                raise erased(past)
             raise UnknownArtifactError(str(artifact_id), self.available())
         return self._info(row)
 

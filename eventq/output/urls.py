@@ -8,7 +8,13 @@ from __future__ import annotations
 import json
 
 from eventq.blobs import parse_ref
-from eventq.errors import InputError, LogicError, UnknownBlobError, UsageError
+from eventq.errors import (
+    InputError,
+    LogicError,
+    UnknownArtifactError,
+    UnknownBlobError,
+    UsageError,
+)
 from eventq.output import query
 from eventq.output.artifacts import check_lines
 from eventq.records import Content
@@ -145,8 +151,11 @@ def _artifact(
     if produced is None:
         raise LogicError("No session - artifacts unavailable", "read it from a thread")
     produced = _in_session(produced, options)
-    produced.check_any()
-    artifact = produced.artifacts.open(name)
+    try:
+        artifact = produced.artifacts.open(name)
+    except UnknownArtifactError:
+        produced.check_any()
+        raise
     info = artifact.info
     reason = f" ({info.error})" if info.error else ""
     why = None if info.status == "sealed" else f"{info.url} is {info.status}{reason}"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         Settings,
         Stats,
     )
-    from eventq.records import ContextInfo, Move, OpenInfo, OutputInfo, RunInfo
+    from eventq.records import ContextInfo, Erasure, Move, OpenInfo, OutputInfo, RunInfo
     from eventq.storage.copied import (
         AliasCopy,
         AttemptCopy,
@@ -587,6 +587,32 @@ class Runs(Protocol):
         """Return the first runs that start at a turn."""
 
 
+class Erasures(Protocol):
+    """What was erased, when and why."""
+
+    def get(self, kind: str, name: str) -> Erasure | None:
+        """Return an erasure, or None."""
+
+    def page(self, after: int, limit: int) -> list[tuple[int, Erasure]]:
+        """Return the next erasures and their numbers, in the order in which they began."""
+
+    def begin(self, kind: str, name: str, reason: str | None) -> None:
+        """Note that something is being erased, inside `write`."""
+
+    def finish(self, names: list[tuple[str, str]]) -> None:
+        """Note that nothing is left of what was erased, by kind and name."""
+
+    def forget(self, kind: str) -> None:
+        """Forget the erasures of a kind."""
+
+    def event(self, number: int, reason: str | None) -> list[int]:
+        """Erase the content of an event; return the events whose content has changed.
+
+        What was said of attempts at it goes too, also in the events that report its death. Raises
+        ConflictError while a worker has leased it.
+        """
+
+
 class ThreadSettings(Protocol):
     """The settings of a thread that were changed."""
 
@@ -1040,6 +1066,10 @@ class Snapshot(Log, MemoryAreas, Protocol):
     def scopes(self) -> Scopes:
         """What artifacts and outputs are numbered in."""
 
+    @property
+    def erasures(self) -> Erasures:
+        """What was erased."""
+
 
 class Watcher(Protocol):
     """Waits for the log to grow: a hint, which may come late, twice, or for nothing.
@@ -1151,6 +1181,16 @@ class Database(Snapshot, Protocol):
     @property
     def settings(self) -> ThreadSettings:
         """The settings."""
+
+    def scrub(self) -> None:
+        """Leave nothing in the files of this engine of what was deleted; outside of `write`.
+
+        Readers that still see it are waited for. Raises BusyError with the name of one that goes
+        on.
+        """
+
+    def check_outside(self) -> None:
+        """Raise LogicError inside `write`, which keeps what was deleted until it ends."""
 
     @property
     def identity(self) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 
-from eventq.errors import ConflictError, LogicError
+from eventq.errors import ConflictError, ErasedError, LogicError
 from eventq.jsontext import writer
+from eventq.system import stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.event import Event
-    from eventq.records import RunInfo
+    from eventq.records import Erasure, RunInfo
     from eventq.storage.rows import TurnRow
 
 U32 = (1 << 32) - 1
@@ -134,6 +135,22 @@ def event_of_death(consumer: str, event: Event, attempts: int, error: str | None
         "error": error,
     }
     return writer()(content)
+
+
+def erased(erasure: Erasure) -> ErasedError:
+    """Return the error for what was erased."""
+    why = f" ({erasure.reason})" if erasure.reason else ""
+    when = stamp((erasure.at_ms + 0.5) / 1000)
+    what = f"{thing(erasure)} was erased on {when}{why}"
+    return ErasedError(what, "nothing of it is left to read")
+
+
+def thing(erasure: Erasure) -> str:
+    """Return what was erased, as people call it."""
+    if erasure.kind == "blob":
+        return f"blob:blake3:{erasure.name}"
+    scope, _, number = erasure.name.rpartition("/")
+    return f"{erasure.kind} {number}" + (f" of scope {scope}" if scope not in ("", "0") else "")
 
 
 def head_conflict(context_id: int, head: int, expected: int) -> ConflictError:

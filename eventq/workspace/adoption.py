@@ -41,6 +41,14 @@ def is_original(head: bytes) -> bool:
     return text.startswith(start) and text[len(start) : max(text.find(end), 0)].isdigit()
 
 
+def kept_files(layout: Layout) -> list[str]:
+    """Return the paths of what is kept of originals."""
+    folders = [name for name in os.listdir(layout.directory) if name.startswith(KEPT)]
+    return [
+        entry.path for name in sorted(folders) for entry in os.scandir(f"{layout.directory}/{name}")
+    ]
+
+
 class Staged:
     """The new files of one adoption, until they are in place."""
 

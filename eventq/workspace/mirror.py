@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from itertools import count, repeat
 
+from eventq import system
 from eventq.errors import NotAThreadError
 from eventq.jsontext import quote
 from eventq.locks import FolderLock, lock_whole
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from eventq.event import Commit, NewEvent
     from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
+
+    Change = Callable[[int, bytes], bytes]
 
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _HEAD = b'{"id":'
@@ -91,6 +94,13 @@ def _heads(rows: Sequence[NewEvent], created_at: str) -> Iterable[str]:
     if len(heads) == 1:
         return repeat(*heads.values())
     return [heads[row[0], row[1], row[3]] for row in rows]
+
+
+def _changed(file: Iterable[bytes], change: Change) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each line of a file, and what becomes of it."""
+    for text in file:
+        number = _number(text)
+        yield text, change(number, text) if number else text
 
 
 class _OriginalError(Exception):
@@ -319,6 +329,38 @@ class Mirror:
             os.close(fd)
         return lines
 
+    def rewrite(self, change: Change) -> None:
+        """Replace lines in all files that hold any, also in those that are kept of the original.
+
+        `change` gets the id of an event and its line, and returns the line to keep, or nothing.
+        Pushes wait meanwhile. What was replaced does not come back, not even after a power cut.
+        """
+        self._adopt_first()
+        fresh = self._layout.mirror + ".new"
+        fd = self._fresh(fresh)  # a rebuild that began before puts its file in place first
+        try:
+            with self._db.exclusive, self._lock:  # in this order, as `append` has them
+                self._db.alive()
+                before = os.stat(self._layout.directory).st_mtime_ns
+                self._forget()
+                for path in self._every_file():
+                    with open(path, "rb") as file:
+                        if any(changed != text for text, changed in _changed(file, change)):
+                            file.seek(0)
+                            lines = (new for _, new in _changed(file, change))
+                            system.save(path, lines, mode=self._layout.file_mode())
+                touch_folder(self._layout.directory, before)
+        finally:
+            os.unlink(fresh)
+            os.close(fd)
+
+    def _every_file(self) -> list[str]:
+        """Return the files with lines of events, those of an original mirror too."""
+        from eventq.workspace.adoption import kept_files
+
+        found = [*rotated(self._layout.mirror), self._layout.mirror, *kept_files(self._layout)]
+        return [path for path in found if os.path.isfile(path) and not os.path.islink(path)]
+
     def _adopt_first(self) -> None:
         """Keep what the original wrote from being removed by a rebuild."""
         if self._are_originals():
@@ -440,6 +482,27 @@ class Mirror:
         with self._lock.turn:
             self._forget()
             self._lock.close()
+
+
+def erased_line(text: bytes, ours: str, content: str) -> bytes:
+    """Return the line of an event whose content was erased, in place of one that is in a file.
+
+    It is `ours`, or for a line of the original the same with another content.
+    """
+    if _KEY in text[:_HEAD_BYTES]:
+        return ours.encode() + b"\n"
+    from json import dumps, loads
+
+    try:
+        fields = loads(text)
+    except ValueError:
+        fields = {"id": _number(text)}  # it is damaged
+    return dumps({**fields, "content": content}, ensure_ascii=False).encode() + b"\n"
+
+
+def keep_from(number: int) -> Change:
+    """Return a change for `Mirror.rewrite` that drops the events below an id."""
+    return lambda here, text: text if here >= number else b""
 
 
 def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:

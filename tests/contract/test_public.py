@@ -40,6 +40,7 @@ LEVELS = {
     "eventq.wire": 6,
     "eventq.log": 5,
     "eventq.workspace": 4,
+    "eventq.erasure": 5.6,
     "eventq.dag": 5,
     "eventq.transfer": 5.5,
     "eventq.sessions": 5.2,

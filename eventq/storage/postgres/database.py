@@ -58,7 +58,7 @@ _STATS = f"""SELECT (SELECT coalesce(sum(pg_column_size(e.*)), 0) FROM eventq.ev
 WHERE {MINE})"""  # noqa: S608
 _OF_MEMORY = frozenset([
     "artifacts", "blobs", "contexts", "copies", "open_turns", "outputs", "runs", "scopes",
-    "settings", "turns",
+    "erasures", "settings", "turns",
 ])  # fmt: skip
 _ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"  # noqa: S608
 

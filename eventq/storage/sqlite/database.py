@@ -13,6 +13,7 @@ import apsw
 
 from eventq import system
 from eventq.errors import (
+    BusyError,
     ClosedError,
     DamagedError,
     DiskError,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.claims import Claims
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.copies import Copies
+    from eventq.storage.sqlite.erasures import Erasures
     from eventq.storage.sqlite.outputs import Outputs
     from eventq.storage.sqlite.readers import Reader
     from eventq.storage.sqlite.readonly import Stamp
@@ -62,6 +64,11 @@ if TYPE_CHECKING:
 BUSY_SECONDS = 30.0
 LONG_WAL = 800_000  # bytes: a longer one is cut at close, as whoever opens it next reads all of it
 _VACUUM_PAGES = 1_000
+_NEXT_TRY = 0.01  # seconds between two tries to empty the WAL
+_READ_LOCKS = (
+    123,
+    127,
+)  # the bytes of the shared memory that readers lock: sqlite.org/walformat.html
 _TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
 _LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
 _TRY_SECONDS = 0.001
@@ -220,6 +227,7 @@ class Database(Commits):
         scopes: Scopes
         sessions: Sessions
         settings: ThreadSettings
+        erasures: Erasures
         copies: Copies
 
     def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
@@ -652,6 +660,12 @@ class Database(Commits):
             self._look_again()
         return self.version >= 10
 
+    def has_erasures(self) -> bool:
+        """Return whether there is a table of erasures, as `has_memory` does."""
+        if self.version < 11:
+            self._look_again()
+        return self.version >= 11
+
     def check_queues(self) -> None:
         """Raise StoreError when there are no tables of claims."""
         self._check_tables(self.has_queues, "claims")
@@ -1060,6 +1074,58 @@ class Database(Commits):
             self.change(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
         self.change("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def scrub(self) -> None:
+        """Leave nothing in the files of what was deleted; see `storage.base`.
+
+        What SQLite deletes stays in free pages, and in gaps of others: `secure_delete` misses
+        those of rows that were moved. So the whole database is written anew.
+        """
+        if self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL:
+            self.change(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
+        self.change("VACUUM")
+        self._empty_wal()
+
+    def check_outside(self) -> None:
+        """Raise LogicError inside `write`, which keeps what was deleted until it ends."""
+        if self.in_write():
+            what = "what is erased in a transaction is there until the transaction ends"
+            raise LogicError(what, "erase or prune outside of write()")
+
+    def _empty_wal(self) -> None:
+        """Cut the WAL to nothing, once no reader needs it; raise BusyError if one goes on.
+
+        Each try ends at once: SQLite would keep writers waiting until the readers are gone.
+        """
+        deadline = system.monotonic() + BUSY_SECONDS
+        while not self._cut_now():
+            if system.monotonic() > deadline:
+                raise self._held()
+            system.pause(_NEXT_TRY)
+
+    def _cut_now(self) -> bool:
+        with self.lock:
+            connection = self.prepare_write()
+            connection.set_busy_handler(None)
+            try:
+                ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                return not busy
+            except apsw.BusyError:
+                return False
+            except apsw.Error as error:
+                raise self.explain(error) from error
+            finally:
+                connection.set_busy_handler(Busy())
+
+    def _held(self) -> BusyError:
+        """Return the error for a WAL that others still read, with their names."""
+        pids = system.lockers(self.path + "-shm", *_READ_LOCKS)
+        found = [system.described(pid) for pid in pids]
+        who = ", ".join(found) or "another process"
+        return BusyError(
+            f"{who} still reads what was deleted, so it is still in '{self.path}-wal'",
+            "end that, or wait for it, then do this again",
+        )
+
     def stats(self) -> Stats:
         """Return the sizes of the database, of its WAL, and of the space that deleted rows left."""
         return Stats(_size(self.path), _size(self.path + "-wal"), self.free_bytes())
@@ -1118,6 +1184,7 @@ _AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
     "outputs": ("outputs", "Outputs", Database.check_output),
     "scopes": ("scopes", "Scopes", Database.check_output),
     "sessions": ("sessions", "Sessions", Database.check_output),
+    "erasures": ("erasures", "Erasures", Database.check_open),
     "settings": ("settings", "ThreadSettings", Database.check_open),  # of any age: it has defaults
     "copies": ("copies", "Copies", Database.check_both),
 }

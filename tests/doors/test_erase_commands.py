@@ -1,0 +1,71 @@
+"""`event erase`, `artifact erase` and `erased`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eventq
+from tests.doors.support import ok, refused, run
+from tests.erasing import remains, secret
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LEFT = "; copies, packs and backups made before still have it\n"
+TEXT = secret(5)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> str:
+    """A thread with three events and an artifact in two scopes."""
+    path = eventq.init(tmp_path / "box")
+    with eventq.open(path) as thread:
+        for text in ("first", TEXT, "third"):
+            thread.push("self", "note", text)
+        thread.contexts.create("main")
+        for context in (None, "main"):
+            thread.scope(context).artifacts.put(TEXT.encode())
+    return path
+
+
+def test_an_event_is_erased(box: str) -> None:
+    """The command says what it did, and what it does not reach; the list says when and why."""
+    words = ("event", "erase", "2", "--reason", "a password", "--thread", box)
+    assert ok(*words) == f"Erased event 2{LEFT}"
+    (line,) = ok("erased --thread", box).splitlines()
+    assert line.endswith("Z  event 2  a password")
+    told = json.loads(ok("erased --json --thread", box))
+    assert list(told) == ["kind", "name", "reason", "at_ms", "finished"]
+    assert (told["kind"], told["name"], told["finished"]) == ("event", "2", True)
+    refused(1, "event 2 was erased on", run("event", "erase", "2", "--thread", box))
+    refused(1, "there is no event 9", run("event", "erase", "9", "--thread", box))
+    refused(2, "ID must be a whole number", run("event", "erase", "x", "--thread", box))
+    json.loads(ok("event erase 1 --json --thread", box))
+
+
+def test_an_artifact_is_erased(box: str) -> None:
+    """By its number, as an address, or in the scope of a context."""
+    assert ok("artifact erase artifact://0 --thread", box) == f"Erased artifact 0{LEFT}"
+    words = ("artifact", "erase", "0", "--context", "main", "--thread", box)
+    assert ok(*words, "--reason", "a key") == f"Erased artifact 0 of scope 1{LEFT}"
+    ok("event erase 2 --thread", box)
+    assert remains(box, TEXT) == []
+    refused(1, "artifact 0 was erased on", run("artifact", "cat", "0", "--thread", box))
+    refused(1, "(a key)", run(*words))
+    refused(1, "Artifact 7 not found", run("artifact", "erase", "7", "--thread", box))
+
+
+def test_an_unfinished_erasure_is_listed(box: str) -> None:
+    """Until it was done again, the list and `check` say so."""
+    with eventq.open(box) as thread:
+        thread.database.erasures.event(2, None)
+    assert "Z  event 2  unfinished: do it again" in ok("erased --thread", box)
+    found = run("check", "--thread", box)
+    assert (found.code, "event 2 is not erased yet: erase it again\n" in found.out) == (1, True)
+    ok("event erase 2 --thread", box)
+    assert ok("check --thread", box) == "ok\n"
+    assert os.path.isdir(box)
