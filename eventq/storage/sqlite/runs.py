@@ -48,7 +48,7 @@ _DAY = (
 
 
 # Who reports the changes of a run; NULL for nobody.
-_SOURCE = f"coalesce(r.source, (SELECT value FROM settings WHERE name = '{RUNS_EMIT}'))"  # noqa: S608
+_SOURCE = f"coalesce(source, (SELECT value FROM settings WHERE name = '{RUNS_EMIT}'))"  # noqa: S608
 _STANDS = (  # the fields of `RunState`
     "SELECT r.status, coalesce(c.head_id, 0), r.start_id, b.hash,"
     " (SELECT coalesce(max(attempt_id), 0) FROM run_attempts WHERE parent_id = c.head_id),"
@@ -90,18 +90,14 @@ class Runs:
                 state = (0, 0, False, None, None)
                 start = self._turns.add(run_id, state, new.first, new.to, now)
                 sql = (
-                    "INSERT INTO runs (context_id, name, grouped, start_id, source)"
-                    " VALUES (?, ?, ?, ?, ?)"
+                    "INSERT INTO runs (context_id, name, grouped, start_id, source)"  # noqa: S608
+                    f" VALUES (?, ?, ?, ?, ?) RETURNING {_SOURCE}"
                 )
-                self._run(sql, (run_id, new.name, new.group, start.turn, new.source))
-                self._tell(run_id, "start", self._source(run_id))
+                values = (run_id, new.name, new.group, start.turn, new.source)
+                self._tell(run_id, "start", self._one(sql, values))
                 return run_id
         except apsw.Error as error:
             raise self._turns.explain(error) from error
-
-    def _source(self, run_id: int) -> str | None:
-        """Return who reports the changes of a run, or None."""
-        return self._one(f"SELECT {_SOURCE} FROM runs r WHERE context_id = ?", (run_id,))  # type: ignore[no-any-return]  # noqa: S608
 
     def fork(self, run_id: int, at: int, label: str | None) -> int:
         """Make a run that goes on from a turn of another; return its id; see `storage.base`."""
@@ -110,11 +106,11 @@ class Runs:
                 raise UnknownRunError(run_id)
             made = self._db.contexts.create(label, at, run_id)
             sql = (
-                "INSERT INTO runs (context_id, name, grouped, start_id, source)"
+                "INSERT INTO runs (context_id, name, grouped, start_id, source)"  # noqa: S608
                 " SELECT ?, name, grouped, start_id, source FROM runs WHERE context_id = ?"
+                f" RETURNING {_SOURCE}"
             )
-            self._run(sql, (made, run_id))
-            self._tell(made, "fork", self._source(made))
+            self._tell(made, "fork", self._one(sql, (made, run_id)))
             return made
 
     def step(self, run_id: int, new: PreparedStep) -> TurnRow | None:
