@@ -17,7 +17,7 @@ from eventq.thread import Thread, open_thread
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Unpack
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ClaimInfo,
         Content,
         DeadLetter,
+        RunChange,
         Subscription,
         Terms,
         ThreadInfo,
@@ -332,7 +333,21 @@ class AsyncThread:
         finally:
             await follower.aclose()
 
-    async def _follow(self, after: int | None, filter: str | None) -> Any:
+    async def watch_runs(self, group: str | None = None) -> AsyncIterator[RunChange]:
+        """Yield what runs are under way, then each that has changed; see `Runs.watch`."""
+        watcher = self._pages(lambda tick: self._thread.runs.watch_pages(group, tick=tick))
+        try:
+            async for page in watcher:
+                for change in page:
+                    yield change
+        finally:
+            await watcher.aclose()
+
+    def _follow(self, after: int | None, filter: str | None) -> Any:
+        """Yield the pages of `Thread.follow_pages`."""
+        return self._pages(lambda tick: self._thread.follow_pages(after, filter, tick=tick))
+
+    async def _pages(self, begin: Callable[[Callable[[], None]], Iterator[Sequence[Any]]]) -> Any:
         """Yield pages from a separate OS thread, which ends within a second of the last reader."""
         left = False
 
@@ -342,7 +357,7 @@ class AsyncThread:
 
         loop = asyncio.get_running_loop()
         executor = ThreadPoolExecutor(1, "eventq-follow")
-        pages = await self._call(self._thread.follow_pages, after, filter, tick=tick)
+        pages = await self._call(begin, tick)
         try:
             while True:
                 yield await loop.run_in_executor(executor, next, pages)

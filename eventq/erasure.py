@@ -8,7 +8,7 @@ Copies, packs, backups and the memory of running processes are not reached.
 
 from __future__ import annotations
 
-from eventq.errors import BusyError, DiskError, LogicError
+from eventq.errors import BusyError, DiskError, LogicError, StoreError
 from eventq.event import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing
 from eventq.workspace.mirror import erased_line, keep_from, line
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from eventq.output.artifacts import Artifacts
     from eventq.records import Erasure
     from eventq.storage.base import Database
+    from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
     from eventq.workspace.mirror import Mirror
 
@@ -29,10 +30,13 @@ _PAGE = 500
 class Erasures:
     """What was erased of one thread: `event`, `artifact`, and iteration."""
 
-    def __init__(self, database: Database, layout: Layout, mirror: Callable[[], Mirror]) -> None:
+    def __init__(
+        self, database: Database, layout: Layout, journal: Journal, mirror: Callable[[], Mirror]
+    ) -> None:
         """Use the files of a thread; the mirror is made when it is needed."""
         self._database = database
         self._layout = layout
+        self._journal = journal
         self._mirror = mirror
         self._engine = database.erasures
 
@@ -113,29 +117,43 @@ class Erasures:
 
         `delete` deletes those below an id, and returns their number and the id.
         """
-        self._database.check_outside()
         with self._database.write():
             count, before = delete()
             if count:
                 self._engine.begin("prune", str(before), None)
-        left = [int(past.name) for past in self if past.kind == "prune"]  # of interrupted ones too
-        if not left:
-            return 0
+        if self._database.in_write():
+            self._database.on_commit(self._clean_later)
+            return count
         try:
-            self._mirror().rewrite(keep_from(max(left)))
-            self._database.scrub()
+            self._clean()
         except (DiskError, BusyError) as error:
             raise type(error)(
                 f"{count} events were deleted, but their bytes are not gone: {error.what}",
                 f"{error.fix}; then prune again",
             ) from error
-        self._engine.forget("prune")
         return count
+
+    def _clean(self) -> None:
+        """Remove what prunes have left, also those that were interrupted."""
+        left = [int(past.name) for past in self if past.kind == "prune"]
+        if left:
+            self._mirror().rewrite(keep_from(max(left)))
+            self._database.scrub()
+            self._engine.forget("prune")
+
+    def _clean_later(self) -> None:
+        """Clean after the transaction that pruned; the next prune goes on with what fails."""
+        try:
+            self._clean()
+        except StoreError as error:
+            self._journal.warn(f"prune: {error.what}; prune again")
 
     def _check(self, kind: str, name: str, reason: str | None) -> Erasure | None:
         """Check that something can be erased; return the erasure of it that was interrupted."""
         self._database.check_writable()
-        self._database.check_outside()
+        if self._database.in_write():
+            what = "what is erased in a transaction is there until the transaction ends"
+            raise LogicError(what, "erase outside of write()")
         if reason is not None:
             check_name(reason, "reason")
         past = self._engine.get(kind, name)

@@ -17,6 +17,7 @@
         ├── AlreadyAckedError   1  409   a pop that would go back, without asking for a replay
         ├── UnknownBlobError    1  404
         ├── UnknownTurnError    1  404
+        ├── ErasedError         1  410   its bytes are gone for good
         ├── UnknownContextError 1  404
         ├── UnknownRunError     1  404
         ├── UnknownArtifactError 1 404

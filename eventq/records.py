@@ -55,6 +55,7 @@ __all__ = [
     "OpenInfo",
     "OutputInfo",
     "Page",
+    "RunChange",
     "RunInfo",
     "RunText",
     "SessionBranch",
@@ -467,6 +468,19 @@ class RunInfo(Record):
     updated_at_ms: int
     completed_at_ms: int | None
     label: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunChange(Record):
+    """The last change of a run, and the run as it is now; None for one that was removed.
+
+    `op` is `start`, `step`, `attempt`, `poke`, `compact`, `suspend`, `resume`, `end`, `fork`,
+    `import`, or `remove`; it is `active` for a run that was under way when somebody began to watch.
+    """
+
+    op: str
+    run_id: int
+    run: RunInfo | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ _CLEAN: dict[str, Any] = {
     "setsigdef": (signals.SIGCHLD, signals.SIGPIPE, signals.SIGXFSZ),
 }
 _LOOKS = 20  # for a process of a group that has one, before it counts as too short-lived to be seen
+SLOW_LOOK = 1.0  # seconds between two looks when no watcher says that anything has changed
 UNKNOWN = 255  # stands in for a child's exit code that was lost
 _MOST_FILES = 65_536
 _file_limits: list[tuple[int, int]] = []  # before they were raised

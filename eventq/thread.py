@@ -16,8 +16,9 @@ from eventq.errors import (
 )
 from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.locks import FolderLock
-from eventq.log.events import SLOW_LOOK, EventLog, refuse_conflict
+from eventq.log.events import EventLog, refuse_conflict
 from eventq.storage.engines import check_path, create, open_database, open_shared
+from eventq.system import SLOW_LOOK
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import LINK, Layout, is_shared, is_url, resolve
 
@@ -783,7 +784,7 @@ class Thread:
 
     @_made_once
     def runs(self) -> Runs:
-        """Workflow runs on contexts: `start`, `get`, `active`, `history`, `list`, `delete`."""
+        """Workflow runs: `start`, `get`, `active`, `history`, `list`, `watch`, `delete`."""
         from eventq.dag.runs import Runs
 
         return Runs(self.contexts)
@@ -793,7 +794,7 @@ class Thread:
         """What was erased: `event`, `artifact`, and iteration."""
         from eventq.erasure import Erasures
 
-        return Erasures(self.database, self.layout, lambda: self._mirror)
+        return Erasures(self.database, self.layout, self.journal, lambda: self._mirror)
 
     @_made_once
     def settings(self) -> Settings:

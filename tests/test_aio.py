@@ -38,7 +38,7 @@ def test_every_call_has_its_async_twin() -> None:
         "write", "follow_pages", "reader", "pop_lines", "rebuild_mirror", "gc", "reachable", "export_pack", "import_pack", "capture",
         "copy_to", "externalize", "open_url", "rehydrate", "scope",
     }  # fmt: skip
-    assert twin - sync == {"run"}
+    assert twin - sync == {"run", "watch_runs"}
 
 
 def test_everything_else_is_run_in_the_threads_place(tmp_path: Path) -> None:
@@ -109,6 +109,35 @@ def test_waiting_does_not_keep_other_calls_from_running(tmp_path: Path) -> None:
             event = await thread.push("self", "x", "2")
             assert await popped == [event]
             assert await followed == event
+
+    run(work())
+
+
+def test_runs_are_watched(tmp_path: Path) -> None:
+    """What is under way comes, then each change, while other calls go on; of one group or all."""
+
+    async def work() -> None:
+        async with await eventq.AsyncThread.open(tmp_path / "t", create=True) as thread:
+            await thread.run(lambda t: t.runs.start("w", "p"))
+            new = eventq.NewRun("w", "p", group="g")
+            await thread.run(lambda t: t.runs.start(new))
+            everything: Any = thread.watch_runs()
+            group: Any = thread.watch_runs("g")
+            try:
+                assert [(await anext(everything)).run_id for _ in "12"] == [1, 2]
+                assert (await anext(group)).run_id == 2
+                awaited = asyncio.create_task(anext(everything))
+                await thread.run(lambda t: t.runs.get(1).step("a"))
+                assert ((await awaited).op, (await awaited).run_id) == ("step", 1)
+                await thread.run(lambda t: t.runs.get(2).end())
+                for watcher in (everything, group):
+                    change = await anext(watcher)
+                    assert change == eventq.records.RunChange(
+                        "end", 2, await thread.run(lambda t: t.runs.get(2).info())
+                    )
+            finally:
+                await everything.aclose()
+                await group.aclose()
 
     run(work())
 

@@ -45,5 +45,5 @@ COMMANDS = {
         [Argument("ID", kinds.WHOLE), REASON, THREAD, JSON],
         "eventq event erase 42 --reason 'a password' --thread ./inbox",
     ),
-    "erased": Command(ls, [READ, JSON], "eventq erased --thread ./inbox"),
+    "erasures": Command(ls, [READ, JSON], "eventq erasures --thread ./inbox"),
 }

@@ -63,7 +63,7 @@ PARTS = {
         "check": "admin",
         "prune": "admin",
         "event": "erase",
-        "erased": "erase",
+        "erasures": "erase",
         "gc": "admin",
         "mirror": "admin",
         "pack": "pack",

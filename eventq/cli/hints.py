@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 # The words of other queues, logs and stores, by the command that does it here.
 _COMMANDS = {
     "init": "create new setup",
-    "push": "send publish pub emit add put enqueue produce post write message event xadd lpush"
-    " rpush",
+    "push": "send publish pub emit add put enqueue produce post write message xadd lpush rpush",
     "peek": "list ls get read show events history messages query search head",
     "tail": "log logs",
     "tail --follow": "watch follow monitor stream",

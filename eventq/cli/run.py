@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from eventq.cli.table import Raw
     from eventq.dag.runs import Run
-    from eventq.records import Step
+    from eventq.records import RunChange, Step
     from eventq.thread import Thread
 
     class Texts(TypedDict):
@@ -185,6 +185,34 @@ def ls(thread: Thread, *, group: str | None, all: bool, json: bool) -> None:
     """List the active runs, including suspended ones."""
     found = thread.runs.list(group) if all else thread.runs.active(group)
     render.show_all(found, steps.as_object, steps.run, json=json)
+
+
+def watch(thread: Thread, *, group: str | None, json: bool) -> None:
+    """Follow the changes of runs, until interrupted.
+
+    First come the runs that are under way, as `active`, then each run when it has changed, with the
+    last change and its newest state.
+    """
+    try:
+        for page in thread.runs.watch_pages(group, tick=show.check_stdout):
+            if json:
+                render.dump_all(map(_changed, page))
+            else:
+                render.say_all(map(_change_line, page))
+    except KeyboardInterrupt:
+        pass
+
+
+def _changed(change: RunChange) -> dict[str, Any]:
+    """Return a change as an object: a run as in the lists, unless it was removed."""
+    if change.run is None:
+        return {"op": change.op, "run_id": change.run_id}
+    return {"op": change.op, **steps.as_object(change.run)}
+
+
+def _change_line(change: RunChange) -> str:
+    run = change.run_id if change.run is None else steps.run(change.run)
+    return f"{change.op}  {run}"
 
 
 def history(thread: Thread, *, date: str, group: str | None, json: bool) -> None:
@@ -443,6 +471,12 @@ COMMANDS = {
         ls,
         [_GROUP, Option("all", "List all runs, not only active ones."), READ, JSON],
         "eventq run ls --thread ./inbox",
+    ),
+    "run watch": Command(
+        watch,
+        [_GROUP, READ, JSON],
+        "eventq run watch --thread ./inbox",
+        "eventq run watch --group nightly --json --thread ./inbox",
     ),
     "run history": Command(
         history,

@@ -36,7 +36,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF, check_name, check_natural, check_positive, check_whole
-from eventq.records import NewRun, NewStep, RunInfo, RunText, Step
+from eventq.records import NewRun, NewStep, RunChange, RunInfo, RunText, Step
 from eventq.storage.rows import (
     AppendTo,
     GoneError,
@@ -49,10 +49,11 @@ from eventq.storage.rows import (
     RunState,
 )
 from eventq.storage.rules import status_conflict
+from eventq.system import SLOW_LOOK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from dataclasses import replace
     from typing import Any, NamedTuple
 
@@ -234,10 +235,47 @@ class Runs:
         """Yield all runs, by id, whatever their status."""
         return self._all(RunChoice(group))
 
+    def watch(self, group: str | None = None) -> Iterator[RunChange]:
+        """Yield the active and suspended runs, then each run when it has changed, forever.
+
+        They are those of all groups or of one, and a change by any process is seen within a
+        millisecond. A run that changed more than once between two looks comes once, in its newest
+        state; one that was removed comes without a state. A change that is made while the first
+        runs are read comes after them, too. Close the iterator to stop. Raises StoreError for a
+        thread of an older version that is only read.
+        """
+        return (change for page in self.watch_pages(group) for change in page)
+
+    def watch_pages(
+        self, group: str | None = None, *, tick: Callable[[], object] | None = None
+    ) -> Iterator[Sequence[RunChange]]:
+        """Yield the changes of `watch` as pages, and call `tick` at least once a second."""
+        return self._watch(self.engine.last_change(), group, tick)
+
+    def _watch(
+        self, after: int, group: str | None, tick: Callable[[], object] | None
+    ) -> Iterator[Sequence[RunChange]]:
+        """Yield the runs that are under way, then the changes after one that came before them."""
+        with self.turns.database.watch() as watcher:
+            for infos in self._pages(RunChoice(group, active=True)):
+                yield [RunChange("active", info.run_id, info) for info in infos]
+            while True:
+                upto = self.engine.last_change()
+                while found := self.engine.changes(after, upto, _PAGE, group):
+                    after = found[-1][0]
+                    yield [change for _, change in found]
+                after = upto  # also past those of other groups
+                watcher.wait(SLOW_LOOK)
+                if tick is not None:
+                    tick()
+
     def _all(self, choice: RunChoice) -> Iterator[RunInfo]:
+        return (info for infos in self._pages(choice) for info in infos)
+
+    def _pages(self, choice: RunChoice) -> Iterator[Sequence[RunInfo]]:
         after = 0
         while infos := self.engine.page(after, _PAGE, choice):
-            yield from infos
+            yield infos
             after = infos[-1].run_id
 
     def __iter__(self) -> Iterator[RunInfo]:

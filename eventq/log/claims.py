@@ -11,8 +11,8 @@ import os
 from eventq import system
 from eventq.errors import InputError, LeaseLostError, UsageError
 from eventq.event import check_name, check_positive
-from eventq.log.events import SLOW_LOOK
 from eventq.storage.rows import Verdict, Worker
+from eventq.system import SLOW_LOOK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF, Batch, Event, NewEvent, check_name, check_whole, refs_in
+from eventq.system import SLOW_LOOK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     OnConflict = Callable[[KeyConflictError], object]
 
 MAX_EVENT_BYTES = 64 << 20
-SLOW_LOOK = 1.0  # seconds between two looks when no watcher says that anything has changed
 _FIELDS = ("source", "type", "content", "subtype", "key")
 _CHUNK_ROWS = 250  # keeps a chunk's strings below the size for which malloc calls mmap
 _CHUNK_CHARACTERS = 4 << 20

@@ -11,7 +11,7 @@ import os
 
 from eventq import system
 from eventq.errors import ConsumerInUseError, EventqError, FencedError, LeaseLostError
-from eventq.log.events import SLOW_LOOK
+from eventq.system import SLOW_LOOK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -32,7 +32,15 @@ if TYPE_CHECKING:
         Settings,
         Stats,
     )
-    from eventq.records import ContextInfo, Erasure, Move, OpenInfo, OutputInfo, RunInfo
+    from eventq.records import (
+        ContextInfo,
+        Erasure,
+        Move,
+        OpenInfo,
+        OutputInfo,
+        RunChange,
+        RunInfo,
+    )
     from eventq.storage.copied import (
         AliasCopy,
         AttemptCopy,
@@ -526,8 +534,9 @@ class Contexts(Protocol):
 class Runs(Protocol):
     """Workflow runs: contexts with a status, whose turns are steps.
 
-    Each change of a run stores an event in the same transaction, if the run has a source, or the
-    setting `runs.emit` names one.
+    Each change of a run is noted under a number of its own, which is higher than all before it. It
+    stores an event in the same transaction, if the run has a source, or the setting `runs.emit`
+    names one.
     """
 
     def start(self, new: PreparedRun) -> int:
@@ -570,6 +579,20 @@ class Runs(Protocol):
 
     def page(self, after: int, limit: int, choice: RunChoice) -> list[RunInfo]:
         """Return the next runs of a choice by id."""
+
+    def last_change(self) -> int:
+        """Return the number of the newest change of a run, 0 for none.
+
+        Raises StoreError for a thread of an older version, which is only read.
+        """
+
+    def changes(
+        self, after: int, upto: int, limit: int, group: str | None
+    ) -> list[tuple[int, RunChange]]:
+        """Return number and run of the next changes after one and up to another, of a group or all.
+
+        Each run is there at most once: with its last change, and as it is at this moment.
+        """
 
     def attempts(self, parent: int) -> list[bytes]:
         """Return the digests of the attempts after a turn, oldest first."""
@@ -660,6 +683,9 @@ class MemoryAreas(Protocol):
 
     def write(self) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""
+
+    def watch(self) -> Watcher:
+        """Return a watcher for one waiter; what is committed from now on wakes it."""
 
 
 class Streams(Protocol[Row_co]):
@@ -1189,8 +1215,8 @@ class Database(Snapshot, Protocol):
         on.
         """
 
-    def check_outside(self) -> None:
-        """Raise LogicError inside `write`, which keeps what was deleted until it ends."""
+    def in_write(self) -> bool:
+        """Return whether this OS thread is inside `write`."""
 
     @property
     def identity(self) -> str:
@@ -1231,9 +1257,6 @@ class Database(Snapshot, Protocol):
         What is read through it is of that one moment, whatever is committed meanwhile; of a
         transaction under way it shows nothing. Nothing is stored through it.
         """
-
-    def watch(self) -> Watcher:
-        """Return a watcher for one waiter; what is committed from now on wakes it."""
 
     def lease(self, consumer: str) -> Lease | None:
         """Take the lease of a consumer; return None while somebody else holds it."""

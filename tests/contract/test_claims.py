@@ -11,8 +11,8 @@ import eventq
 from eventq import system
 from eventq.errors import InputError, LeaseLostError, UsageError
 from eventq.log.claims import MOST_ERROR
-from eventq.log.events import SLOW_LOOK
 from eventq.storage.sqlite.database import Database
+from eventq.system import SLOW_LOOK
 
 if TYPE_CHECKING:
     from collections.abc import Callable

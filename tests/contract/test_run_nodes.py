@@ -124,7 +124,7 @@ def test_equal_starts_share_a_blob(thread: Thread, stored: Stored) -> None:
     second = thread.runs.start("w", "p", label="two")
     more = {name: len(rows) - len(before[name]) for name, rows in stored().items()}
     assert {name: count for name, count in more.items() if count} == {
-        "turns": 1, "contexts": 1, "runs": 1, "context_log": 1,
+        "turns": 1, "contexts": 1, "runs": 1, "context_log": 1, "run_changes": 1,
     }  # fmt: skip
     assert first.info().start == second.info().start
     assert first.info().head_turn_id != second.info().head_turn_id

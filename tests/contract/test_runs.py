@@ -445,13 +445,14 @@ def test_patches_do_not_show(run: Run) -> None:
 
 
 def test_a_fork_is_a_row(run: Run, stored: Stored) -> None:
-    """A fork at any step is a row of contexts and one of runs: no blob, no turn, no byte."""
+    """A fork at any step is one row of contexts, of runs and of changes: no blob, no turn."""
     steps = grow(run, *"abcab")
     expected = {name: len(rows) for name, rows in stored().items() if name != "sqlite_sequence"}
     for at in range(6):
         fork = run.fork(at)
         expected["contexts"] += 1
         expected["runs"] += 1
+        expected["run_changes"] += 1
         found = stored()
         assert {name: len(found[name]) for name in expected} == expected
         info = fork.info()

@@ -1,4 +1,4 @@
-"""`event erase`, `artifact erase` and `erased`."""
+"""`event erase`, `artifact erase` and `erasures`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_an_event_is_erased(box: str) -> None:
     """The command says what it did, and what it does not reach; the list says when and why."""
     words = ("event", "erase", "2", "--reason", "a password", "--thread", box)
     assert ok(*words) == f"Erased event 2{LEFT}"
-    (line,) = ok("erased --thread", box).splitlines()
+    (line,) = ok("erasures --thread", box).splitlines()
     assert line.endswith("Z  event 2  a password")
-    told = json.loads(ok("erased --json --thread", box))
+    told = json.loads(ok("erasures --json --thread", box))
     assert list(told) == ["kind", "name", "reason", "at_ms", "finished"]
     assert (told["kind"], told["name"], told["finished"]) == ("event", "2", True)
     refused(1, "event 2 was erased on", run("event", "erase", "2", "--thread", box))
@@ -63,7 +63,7 @@ def test_an_unfinished_erasure_is_listed(box: str) -> None:
     """Until it was done again, the list and `check` say so."""
     with eventq.open(box) as thread:
         thread.database.erasures.event(2, None)
-    assert "Z  event 2  unfinished: do it again" in ok("erased --thread", box)
+    assert "Z  event 2  unfinished: do it again" in ok("erasures --thread", box)
     found = run("check", "--thread", box)
     assert (found.code, "event 2 is not erased yet: erase it again\n" in found.out) == (1, True)
     ok("event erase 2 --thread", box)

@@ -899,7 +899,7 @@ def test_a_copy_that_would_make_another_artifact_is_a_conflict(box: str, tmp_pat
 # --- all of them ----------------------------------------------------------------------------------
 
 WORDS = {
-    "artifact put": [], "artifact cat": ["0"], "artifact ls": [], "artifact rm": ["0"], "artifact export": ["folder"],
+    "artifact put": [], "artifact cat": ["0"], "artifact ls": [], "artifact rm": ["0"], "artifact erase": ["0"], "artifact export": ["folder"],
     "artifact import": ["."], "output put": ["x"], "output ls": [], "cat": ["artifact://0"], "capture": ["--", "true"],
     "session import": ["s"], "session export": ["main"], "session fork": ["main", "--out", "x"],
     "session ls": [], "session show": ["s"], "session cat": ["main"], "session diff": ["a", "b"],

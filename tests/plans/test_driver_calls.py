@@ -66,7 +66,7 @@ def calls(path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     ("name", "most"),
     [
         ("append", 8), ("append with key and event", 12), ("append of what is there", 9), ("put", 5), ("put again", 6),
-        ("text of 1 MB", 10), ("text of 1 MB again", 10), ("step", 12), ("fork", 6), ("move", 8), ("last", 3),
+        ("text of 1 MB", 10), ("text of 1 MB again", 10), ("step", 13), ("fork", 6), ("move", 8), ("last", 3),
         ("start", 19), ("APPEND_TURN", 8), ("APPEND_TURN with a root", 10),
     ],
 )  # fmt: skip

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TABLES = {
     "runs", "run_attempts", "turns", "blobs", "blob_bytes", "blob_parts", "blob_refs", "contexts",
     "context_log", "turn_patches", "turn_keys", "pins", "event_blob_refs", "events", "settings",
+    "run_changes",
 }  # fmt: skip
 FINISHED = 30_000
 DAYS = 1_000
@@ -40,6 +41,10 @@ FROM n
 """
 
 
+CHANGED = (
+    "INSERT INTO run_changes (run_id, op) SELECT context_id, 'end' FROM runs WHERE true"
+    " ON CONFLICT DO NOTHING"
+)
 ATTEMPT = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (?, 1, 0)"
 
 
@@ -67,6 +72,7 @@ def traced(
                     thread.database.run(ATTEMPT, (turn.turn_id,))
             thread.database.run(FILL, (FINISHED, head.head_turn_id))
             thread.database.run(RUNS, (FINISHED, root, DAY_MS, DAYS))
+            thread.database.run(CHANGED)
             for number in range(3):
                 thread.runs.start(NewRun("w", f"{number}", group="g2")).suspend()
         made = opened(path, analysed=request.param == "analysed")
@@ -108,6 +114,18 @@ def test_lists_use_their_indexes(traced: Traced, name: str) -> None:
         assert f"INDEX {index} (" in way
     assert ways
     assert effort(traced, lambda: look(traced.thread)) <= 10 + 2 * count
+
+
+@pytest.mark.parametrize(("group", "count"), [(None, 5), ("g2", 4)])
+def test_changes_are_found_by_number(traced: Traced, group: str | None, count: int) -> None:
+    """A look at what has changed costs what has, of all groups or of one."""
+    engine = traced.thread.runs.engine
+    upto = engine.last_change()
+    found: list[object] = []
+    steps = traced.of(lambda: found.extend(engine.changes(upto - 8, upto, 9, group)))
+    assert len(found) == count
+    assert [one for one in steps if bad(*one)] == []
+    assert effort(traced, lambda: engine.changes(upto - 8, engine.last_change(), 9, group)) <= 20
 
 
 def test_all_runs_are_read_in_pages(traced: Traced) -> None:

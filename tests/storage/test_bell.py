@@ -11,8 +11,12 @@ import pytest
 import eventq
 from eventq.event import NewEvent
 from eventq.storage.engines import bells
+from eventq.storage.rows import PreparedAttempt
 from tests.claiming import push, settle, subscribe, take
 from tests.servers import delete
+from tests.storage.test_blobs import small
+from tests.storage.test_runs import begin
+from tests.storage.test_runs import take as take_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,6 +105,16 @@ def together(db: Database) -> None:
         push(db)
 
 
+def begun(db: Database) -> None:
+    """Start a run."""
+    db.runs.start(begin("one"))
+
+
+def try_step(db: Database) -> None:
+    """Let a step of the run fail."""
+    db.runs.attempt(1, PreparedAttempt(db.runs.state(1), (), small(b"failed")))
+
+
 RINGS: dict[str, Step] = {
     "an event": (nothing, lambda db: db.events.add(NewEvent("self", "note", "x"))),
     "events": (nothing, together),
@@ -114,12 +128,18 @@ RINGS: dict[str, Step] = {
     "a group goes on": (groups, lambda db: settle(db, taken[0], "done", [1])),
     "a replay": (acked, lambda db: db.consumers.pop("w", 0, 0, replay=True)),
     "an ack that ends a stall": (stop, lambda db: db.consumers.pop("w", 1, 0)),
+    "a run": (nothing, lambda db: db.runs.start(begin("one"))),
+    "a step of a run": (begun, lambda db: take_step(db.runs, 1, b"a step")),
+    "an attempt of a run": (begun, try_step),
+    "the status of a run": (begun, lambda db: db.runs.set_status(1, "suspended", "suspend")),
+    "a fork of a run": (begun, lambda db: db.runs.fork(1, 1, None)),
+    "the end of a run's context": (begun, lambda db: db.contexts.delete(1)),
 }
 taken: list[Taken] = []
 
 
 @pytest.mark.parametrize("what", RINGS)
-def test_what_can_make_somebody_due_rings(what: str, bare: Database, ears: Watcher) -> None:
+def test_what_somebody_waits_for_rings(what: str, bare: Database, ears: Watcher) -> None:
     """Also where nobody writes a mirror."""
     before, change = RINGS[what]
     before(bare)
@@ -136,6 +156,7 @@ QUIET: dict[str, Step] = {
     "an extension": (waiting, lambda db: settle(db, taken[0], "extend", [1], span=1000)),
     "an ack": (waiting, lambda db: db.consumers.pop("w", 1, 0)),
     "a page": (waiting, lambda db: db.consumers.pop("w", None, 9)),
+    "a look at runs": (begun, lambda db: db.runs.changes(0, db.runs.last_change(), 9, None)),
 }
 
 
@@ -148,6 +169,20 @@ def test_what_makes_nobody_due_does_not(what: str, bare: Database, ears: Watcher
     quiet(ears)
     change(bare)
     assert not ears.wait(0)
+
+
+def test_a_change_of_a_run_leaves_the_time_of_the_bell(opened: eventq.Thread) -> None:
+    """A step would wait for the disk to store it; but what makes somebody due changes it as ever."""
+    bell = os.path.join(opened.path, "run", "bell")
+    run = opened.runs.start("w", "p")
+    os.utime(bell, ns=(1, 1))
+    run.step("a")
+    opened.contexts.delete(run.id)
+    assert os.stat(bell).st_mtime_ns == 1
+    with opened.database.write():
+        subscribe(opened.database)
+        opened.runs.start("w", "p")
+    assert os.stat(bell).st_mtime_ns > 1
 
 
 def test_a_transaction_that_is_undone_does_not_ring(bare: Database, ears: Watcher) -> None:

@@ -240,6 +240,39 @@ def test_who_reports(database: Database, runs: Runs) -> None:
     assert len(sources()) == 12
 
 
+def test_changes(database: Database, runs: Runs) -> None:
+    """Each change has a number above all others; the last one of each run is found by it."""
+
+    def changes(after: int, upto: int, limit: int = 9, group: str | None = None) -> list[Any]:
+        found = runs.changes(after, upto, limit, group)
+        assert all(one.run == runs.get(one.run_id) for _, one in found)
+        return [(number, one.op, one.run_id) for number, one in found]
+
+    assert (runs.last_change(), changes(0, 9)) == (3, [(2, "start", 2), (3, "step", 1)])
+    take(runs, 1, b"another step")
+    assert (runs.last_change(), changes(0, 9)) == (4, [(2, "start", 2), (4, "step", 1)])
+    assert (changes(2, 9), changes(0, 3), changes(0, 9, 1)) == (
+        [(4, "step", 1)],
+        [(2, "start", 2)],
+        [(2, "start", 2)],
+    )
+    assert (changes(0, 9, group="g"), changes(0, 9, group="x")) == ([(4, "step", 1)], [])
+    database.contexts.delete(1)
+    assert (runs.last_change(), changes(0, 9)) == (5, [(2, "start", 2), (5, "remove", 1)])
+    assert (changes(0, 9, group="g"), changes(0, 9, group="")) == (
+        [(5, "remove", 1)],
+        [(2, "start", 2)],
+    )
+    with pytest.raises(ZeroDivisionError), database.write():
+        runs.set_status(2, "suspended", "suspend")
+        assert runs.last_change() == 6
+        raise ZeroDivisionError
+    assert runs.last_change() == 5
+    database.contexts.create("plain", 0, None)
+    database.contexts.delete(database.contexts.named("plain") or 0)
+    assert runs.last_change() == 5
+
+
 def test_lists(runs: Runs) -> None:
     """Runs come by id, of a group or all, by status and by the day of their end."""
     runs.start(begin("three", group="g"))

@@ -149,3 +149,4 @@ class Contexts:
             end = Move(info.version + 1, "delete", info.head_turn_id, 0, self._db.milliseconds())
             self._log(context_id, end)
             self._run("DELETE FROM contexts WHERE context_id = ?", (context_id,))
+            self._db.wake_on_commit()  # for a run's, which a trigger has noted

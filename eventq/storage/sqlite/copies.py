@@ -128,6 +128,7 @@ class Copies:
                 self._run(_ADD_ATTEMPT, (record.parent, blob_id, record.at))
             case RunCopy():
                 self._run(_SET_RUN, record)
+                self._db.runs.note(record.context, "import")
 
     def _add_turn(self, new: TurnCopy) -> None:
         above = self._db.turns.spot(new.parent) if new.parent else ()

@@ -66,6 +66,8 @@ class MemoryDatabase(Database):
     def ring(self) -> None:
         """Do nothing: nobody else can wait for it."""
 
+    wake = ring
+
     def read(self) -> MemoryRead:
         """Return a context manager that keeps other threads out."""
         return MemoryRead(self)

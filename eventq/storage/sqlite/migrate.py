@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Objects = dict[tuple[str, str], tuple[str, set[str]]]
 
-SCHEMA = 11  # the number of the newest migration: a test compares it with the files
+SCHEMA = 12  # the number of the newest migration: a test compares it with the files
 INCREMENTAL = 2  # auto_vacuum of a database; costs a push 4 % at NORMAL, nothing at FULL
 APPLICATION_ID = 0x65767471  # "evtq", in the header of the database
 

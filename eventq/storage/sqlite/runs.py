@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 
 from eventq.errors import UnknownRunError
-from eventq.records import RunInfo
+from eventq.records import RunChange, RunInfo
 from eventq.storage.rows import RunState
 from eventq.storage.rules import KEY_MS, RUNS_EMIT, event_of_run, status_conflict
 
@@ -23,14 +23,23 @@ if TYPE_CHECKING:
     )
     from eventq.storage.sqlite.database import Database
 
-_RUN = (  # the fields of `RunInfo`
-    "SELECT r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth,"
-    " 0), coalesce('blob:blake3:' || lower(hex(hb.hash)), ''),"
+_FIELDS = (  # of `RunInfo`
+    "r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth, 0),"
+    " coalesce('blob:blake3:' || lower(hex(hb.hash)), ''),"
     " 'blob:blake3:' || lower(hex(sb.hash)),"
     " c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name"
-    " FROM runs r CROSS JOIN contexts c USING (context_id)"
+)
+_BESIDE = (
+    " CROSS JOIN contexts c USING (context_id)"
     " LEFT JOIN turns h ON h.turn_id = c.head_id LEFT JOIN blobs hb ON hb.blob_id = h.blob_id"
     " CROSS JOIN turns s ON s.turn_id = r.start_id CROSS JOIN blobs sb ON sb.blob_id = s.blob_id"
+)
+_RUN = f"SELECT {_FIELDS} FROM runs r {_BESIDE}"  # noqa: S608
+_CHANGES = (  # number and op of changes, with the run as it is; without fields if it is gone
+    f"SELECT n.change_id, n.op, n.run_id, {_FIELDS} FROM run_changes n"  # noqa: S608
+    f" LEFT JOIN runs r ON r.context_id = n.run_id {_BESIDE.replace('CROSS', 'LEFT')}"
+    " WHERE n.change_id > ?1 AND n.change_id <= ?2"
+    " AND (?3 IS NULL OR coalesce(r.grouped, n.grouped) = ?3) ORDER BY n.change_id LIMIT ?4"
 )
 _ALL = (
     " WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) AND ?4 IS NULL"
@@ -186,9 +195,16 @@ class Runs:
         self._run(sql, (status, now if status == "completed" else None, run_id))
 
     def _tell(self, run_id: int, op: str, source: str | None) -> None:
-        """Store the event that reports a change, if anybody does."""
+        """Note a change, and store the event that reports it, if anybody does."""
+        self.note(run_id, op)
         if source is not None and (info := self.get(run_id)) is not None:
             self._db.events.announce(source, event_of_run(op, info), "run")
+
+    def note(self, run_id: int, op: str) -> None:
+        """Note a change inside `write`; who follows runs is woken after the commit."""
+        sql = "INSERT OR REPLACE INTO run_changes (run_id, op) VALUES (?, ?)"
+        self._run(sql, (run_id, op))
+        self._db.wake_on_commit()
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -221,6 +237,18 @@ class Runs:
         """Return the next runs of a choice by id."""
         bindings = (after, choice.group, limit, choice.day)
         return [RunInfo(*row) for row in self._run(_RUN + _where(choice), bindings)]
+
+    def last_change(self) -> int:
+        """Return the number of the newest change of a run, 0 for none."""
+        self._db.check_run_changes()
+        return self._one("SELECT coalesce(max(change_id), 0) FROM run_changes")  # type: ignore[no-any-return]
+
+    def changes(
+        self, after: int, upto: int, limit: int, group: str | None
+    ) -> list[tuple[int, RunChange]]:
+        """Return number and run of the next changes after one and up to another."""
+        rows = self._run(_CHANGES, (after, upto, group, limit))
+        return [(row[0], _change(row[1], row[2], row[3:])) for row in rows]
 
     def attempts(self, parent: int) -> list[bytes]:
         """Return the digests of the attempts after a turn, oldest first."""
@@ -260,6 +288,10 @@ class Runs:
     def faults(self) -> list[str]:
         """Return a sentence for each fault of the rows of runs, at most 20 of a kind."""
         return [row[0] for sql in _FAULTS for row in self._run(sql)]
+
+
+def _change(op: str, run_id: int, info: tuple[Any, ...]) -> RunChange:
+    return RunChange(op, run_id, None if info[0] is None else RunInfo(*info))
 
 
 def _where(choice: RunChoice) -> str:

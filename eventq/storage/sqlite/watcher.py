@@ -1,9 +1,9 @@
 """Wait for something to do, by watching two files of a thread.
 
-`run/bell` is touched after each commit that can make anybody due; `events.jsonl` changes after each
-push, also by programs that know of no bell. A waiter then reads the database. Watching the WAL
-would wake it before the commit is visible. A slow poll of the database is the safety net, and the
-only way to wait on systems without inotify.
+`run/bell` is touched after each commit that can make anybody due, and opened and closed after each
+change of a run; `events.jsonl` changes after each push, also by programs that know of no bell. A
+waiter then reads the database. Watching the WAL would wake it before the commit is visible. A slow
+poll of the database is the safety net, and the only way to wait on systems without inotify.
 
 A process has one inotify instance for all waiters, as a user may have only 128. One waiter reads it
 and wakes the others; when it leaves, another takes over. A separate OS thread for that lost: a
@@ -115,7 +115,7 @@ class _Watch:
     def _add(self, name: str) -> int:
         """Watch a file; return -1 if that fails: the watch of the folder and slow looks remain."""
         path = os.path.join(self._directory, name)
-        flags = self._notify.file_flags
+        flags = self._notify.bell_flags if name == BELL else self._notify.file_flags
         try:
             return self._notify.add(self, path, flags)
         except FileNotFoundError:
@@ -297,6 +297,7 @@ class _Notify:
 
         self.folder_flags = flags.CREATE | flags.MOVED_TO | flags.ONLYDIR
         self.file_flags = flags.MODIFY | flags.ATTRIB
+        self.bell_flags = self.file_flags | flags.CLOSE_WRITE  # a ring may leave its time alone
         self._make = INotify
         self._instance: INotify | None = None
         self._watches: dict[int, list[_Watch | _Folder]] = {}  # by the number of what they watch
