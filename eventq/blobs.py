@@ -20,6 +20,7 @@ from eventq.event import REF as PREFIX
 from eventq.event import check_name
 from eventq.records import Blob
 from eventq.storage.rows import GoneError, Piece, PreparedBlob
+from eventq.storage.rules import erased_blob as erased
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,11 +57,11 @@ LARGEST = (1 << 32) - 1  # bytes of a blob: the interchange format has no room f
 CUT_BYTES = 64 << 10  # from this size on, compressible bytes are cut by their content
 PART_BYTES = 1 << 20  # the largest part, and the most that is compressed ahead of a transaction
 CACHE_BYTES = 8 << 20
-NONE, ZSTD, PARTS = 0, 1, 2  # codecs
+NONE, ZSTD, PARTS, ERASED = range(4)  # codecs; what was erased has other bytes, or none
 _SCAN_BYTES = 4 << 20  # of pieces that are in memory at once while all are verified
 _PAGE = 500
 _LEVEL = 1  # of zstd: 3 saves 3 % more and takes a quarter longer
-_CODECS = ("none", "zstd", "parts")
+_CODECS = ("none", "zstd", "parts", "erased")
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -167,7 +168,10 @@ class Cache:
         self._lock = allocate_lock()
 
     def take(self, rows: Iterable[Stored]) -> tuple[dict[bytes, bytes], dict[bytes, Stored]]:
-        """Return the cached bytes, and the rows of the other blobs, both by digest."""
+        """Return the cached bytes, and the rows of the other blobs, both by digest.
+
+        What was erased is neither.
+        """
         found: dict[bytes, bytes] = {}
         missing: dict[bytes, Stored] = {}
         held = self._found
@@ -175,6 +179,9 @@ class Cache:
             for row in rows:
                 digest = row.digest
                 if digest is None:
+                    continue
+                if row.codec == ERASED:  # by any process
+                    self._size -= len(held.pop(digest, b""))
                     continue
                 data = held.get(digest)
                 if data is None:
@@ -331,7 +338,7 @@ class Blobs:
     def _is_whole(self, digest: bytes, view: bytes | memoryview) -> bool:
         """Return whether these bytes are stored intact; the stored bytes are compared."""
         row = self._engine.find([digest]).get(digest)
-        if row is None or row.part or row.size != len(view):
+        if row is None or row.part or row.size != len(view) or row.codec == ERASED:
             return False
         at = 0
         try:
@@ -350,22 +357,43 @@ class Blobs:
     # --- getting ----------------------------------------------------------------------------------
 
     def get(self, name: Name) -> bytes | None:
-        """Return the bytes of a blob, or None. Raises DamagedBlobError."""
+        """Return the bytes of a blob, or None. Raises DamagedBlobError, ErasedError."""
         digest = digest_of(name)
         row = self._engine.row(digest)
-        return None if row is None else self.load([row])[digest]
+        if row is None:
+            return None
+        self._check_there(row)
+        return self.load([row])[digest]
 
-    def get_many(self, digests: list[bytes]) -> dict[bytes, bytes]:
-        """Return the bytes of the given blobs that are stored, by digest."""
+    def _check_there(self, row: BlobRow) -> None:
+        """Raise ErasedError for a blob that was erased."""
+        if row.codec == ERASED:
+            raise erased(row.digest, self._db.erasures.of_blob(row.digest))
+
+    def shown(self, name: Name) -> bytes | None:
+        """Return the bytes of a blob, what is shown in place of erased ones, or None."""
+        digest = digest_of(name)
+        return self.shown_many([digest]).get(digest)
+
+    def shown_many(self, digests: list[bytes]) -> dict[bytes, bytes]:
+        """Return the bytes of the given blobs that are stored, by digest.
+
+        Of those that were erased, return what is shown in their place.
+        """
         rows = self._engine.find(digests) if digests else {}
-        return self.load([row for row in rows.values() if not row.part])
+        there = [row for row in rows.values() if not row.part]
+        found = self.load(there)
+        gone = [row.digest for row in there if row.codec == ERASED]
+        pieces = self._engine.read(gone) if gone else {}
+        return {**found, **{digest: bytes(piece.stored or b"") for digest, piece in pieces.items()}}
 
     def stream(self, name: Name) -> Iterator[bytes]:
         """Yield the bytes of a blob in pieces of at most a MiB, all verified before the first.
 
-        Raises UnknownBlobError, DamagedBlobError.
+        Raises UnknownBlobError, DamagedBlobError, ErasedError.
         """
         row = self._known(digest_of(name))
+        self._check_there(row)
         if row.codec != PARTS:
             return iter([self.load([row])[row.digest]])
         parts = self._engine.parts(row.digest)  # for both reads: it may be healed meanwhile
@@ -373,7 +401,7 @@ class Blobs:
         return self._parts(parts, row)
 
     def load(self, rows: Iterable[Stored]) -> dict[bytes, bytes]:
-        """Return the bytes of blobs by digest; each is verified once, and cached."""
+        """Return the bytes of blobs by digest, verified and cached; erased ones are left out."""
         found, missing = self._cache.take(rows)
         if missing:
             wanted = [digest for digest, row in missing.items() if row.codec != PARTS]
@@ -481,11 +509,12 @@ class Blobs:
     def holders(self, name: Name, limit: int = 100) -> list[str]:
         """Return what keeps a blob from collection: `turn 5`, `patch 1`, `blob <hash>`, `pin NAME`.
 
-        Also `event 3`, `output <id>`, or `root 5` for that of turn 5; at most `limit` of a kind. A
-        blob without any is collected after the grace period, and so is a turn that is not reachable
-        from a context. Raises UnknownBlobError.
+        Also `event 3`, `output <id>`, `root 5` for that of turn 5, `attempt after turn 5`, or
+        `line <session>:7`; at most `limit` of a kind. A blob without any is collected after the
+        grace period, and so is a turn that is not reachable from a context. Raises
+        UnknownBlobError.
         """
-        return [f"{kind} {what}" for kind, what in self._engine.holders(digest_of(name), limit)]
+        return [f"{one.kind} {one.name}" for one in self._engine.holders(digest_of(name), limit)]
 
     def pin(self, name: Name, owner: str) -> None:
         """Keep a blob until it is unpinned by the same owner. Raises UnknownBlobError."""
@@ -517,6 +546,8 @@ class Blobs:
                 return
 
     def _faults_of(self, row: BlobRow, stored: bytes | None) -> Iterator[str]:
+        if row.codec == ERASED:
+            return
         if row.codec == PARTS:
             faults = list(self._damage(row))
             kept = row.stored if faults else self._kept_in_parts(row)
@@ -541,6 +572,8 @@ class Blobs:
             yield error.what
 
     def _damage(self, row: BlobRow) -> Iterator[str]:
+        if row.codec == ERASED:
+            return
         try:
             _check_pieces(self._pieces(row), row)
         except DamagedBlobError as error:

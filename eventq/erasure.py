@@ -8,6 +8,7 @@ Copies, packs, backups and the memory of running processes are not reached.
 
 from __future__ import annotations
 
+from eventq.blobs import digest_of
 from eventq.errors import BusyError, DiskError, LogicError, StoreError
 from eventq.event import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing
@@ -15,11 +16,14 @@ from eventq.workspace.mirror import erased_line, keep_from, line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from eventq.blobs import Name
+    from eventq.dag.turns import Turns
     from eventq.output.artifacts import Artifacts
     from eventq.records import Erasure
     from eventq.storage.base import Database
+    from eventq.targets import Targets
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
     from eventq.workspace.mirror import Mirror
@@ -28,13 +32,19 @@ _PAGE = 500
 
 
 class Erasures:
-    """What was erased of one thread: `event`, `artifact`, and iteration."""
+    """What was erased of one thread: `event`, `turn`, `artifact`, `blob`, and iteration."""
 
     def __init__(
-        self, database: Database, layout: Layout, journal: Journal, mirror: Callable[[], Mirror]
+        self,
+        database: Database,
+        turns: Callable[[], Turns],
+        layout: Layout,
+        journal: Journal,
+        mirror: Callable[[], Mirror],
     ) -> None:
-        """Use the files of a thread; the mirror is made when it is needed."""
+        """Use the files of a thread; turns and mirror are made when they are needed."""
         self._database = database
+        self._turns = turns
         self._layout = layout
         self._journal = journal
         self._mirror = mirror
@@ -111,6 +121,72 @@ class Erasures:
                 artifacts.remove(artifact_id)
                 self._engine.begin("artifact", name, reason)
         return self._finish("artifact", name)
+
+    def turn(self, turn_id: int, *, reason: str | None = None, everywhere: bool = False) -> Erasure:
+        """Erase what a turn says, and return the erasure.
+
+        The turn keeps its id, hash and depth, and is a tombstone. Its patches are erased with it,
+        and the blobs that only it refers to. Of a step of a run the text, `meta`, the question and
+        the attempts before it are erased, and messages say `[erased]`; of the start of a run the
+        task and the system texts. Where others have the same bytes, LogicError lists them, unless
+        they are to be erased `everywhere`. Raises UnknownTurnError, ErasedError for one that was
+        erased before, LogicError for what is pinned, and BusyError as `event` does.
+        """
+        check_natural(turn_id, "turn")
+
+        def find(targets: Targets) -> None:
+            targets.add_turn(turn_id)
+
+        return self._erase("turn", str(turn_id), reason, find, everywhere=everywhere)
+
+    def blob(self, name: Name, *, reason: str | None = None, everywhere: bool = False) -> Erasure:
+        """Erase the bytes of a blob, and return the erasure; its hash and size stay.
+
+        What refers to it must be erased `everywhere`, or LogicError lists it. Raises
+        UnknownBlobError and others as `turn` does.
+        """
+        digest = digest_of(name)
+
+        def find(targets: Targets) -> None:
+            targets.add_blob(digest)
+
+        return self._erase("blob", digest.hex(), reason, find, everywhere=everywhere)
+
+    def _erase(
+        self,
+        kind: str,
+        name: str,
+        reason: str | None,
+        find: Callable[[Targets], None],
+        *,
+        everywhere: bool,
+    ) -> Erasure:
+        """Erase the blobs that are found for a thing."""
+        from eventq.targets import Targets
+
+        past = self._check(kind, name, reason)
+
+        def look() -> Targets:
+            targets = Targets(self._turns(), self._database)
+            find(targets)
+            targets.check(everywhere=everywhere)
+            return targets
+
+        found = look()
+        if not found.shown and past is None:
+            raise found.nothing_left()
+        texts = found.texts()
+        self._erase_all_in_logs(texts)
+        with self._database.write():
+            found = look()  # somebody may refer to it by now
+            number = self._engine.begin(kind, name, reason)
+            self._engine.blobs(number, [*found.shown.items()])
+        self._erase_all_in_logs(texts)
+        return self._finish(kind, name)
+
+    def _erase_all_in_logs(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._erase_in_logs(text)
 
     def prune(self, delete: Callable[[], tuple[int, int]]) -> int:
         """Delete events, leave nothing of them in any file, and return how many there were.

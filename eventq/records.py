@@ -308,7 +308,8 @@ class Turn(Record):
 
     `turn_id` counts 1, 2, 3 …; `parent_turn_id` is 0 for a root, whose `depth` is 0. `type_id`,
     `type_version`, `encoding` and `flags` are application-defined. `hash` and `size` are those of
-    the payload as it is read; `payload` is None if it was not requested, and for a tombstone.
+    the payload as it is read; `payload` is None if it was not requested, and for a tombstone. One
+    with a hash was erased: its bytes are gone for good.
     `patch` is the `seq` of the patch that was applied, 0 for none. `canonical` names the rule that
     made the payload's bytes, or is None.
     """

@@ -791,10 +791,16 @@ class Thread:
 
     @_made_once
     def erasures(self) -> Erasures:
-        """What was erased: `event`, `artifact`, and iteration."""
+        """What was erased: `event`, `turn`, `artifact`, `blob`, and iteration."""
         from eventq.erasure import Erasures
 
-        return Erasures(self.database, self.layout, self.journal, lambda: self._mirror)
+        return Erasures(
+            self.database,
+            lambda: self.contexts.turns,
+            self.layout,
+            self.journal,
+            lambda: self._mirror,
+        )
 
     @_made_once
     def settings(self) -> Settings:

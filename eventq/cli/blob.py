@@ -6,7 +6,17 @@ import os
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import Input
-from eventq.cli.options import EXPECT_HASH, JSON, MEMORY, MEMORY_READ, OUTPUT, REFS
+from eventq.cli.options import (
+    EVERYWHERE,
+    EXPECT_HASH,
+    JSON,
+    MEMORY,
+    MEMORY_READ,
+    OUTPUT,
+    REASON,
+    REFS,
+    THREAD,
+)
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import LogicError
 
@@ -15,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from eventq.memory import Memory
+    from eventq.thread import Thread
 
 
 def put(
@@ -112,6 +123,18 @@ def unpin(thread: Memory, *, ref: str, owner: str, json: bool) -> None:
     show.result(unpinned, f"{done} {_ref(ref)} for '{owner}'", json=json)
 
 
+def erase(thread: Thread, *, ref: str, reason: str | None, everywhere: bool, json: bool) -> None:
+    """Erase the bytes of a blob from all files of the thread. Its hash and size stay.
+
+    What refers to it is listed first, and --everywhere is needed. Copies of the thread, packs and
+    backups are not reached.
+    """
+    from eventq.cli.erase import show_erasure
+
+    made = thread.erasures.blob(ref, reason=reason, everywhere=everywhere)
+    show_erasure(made, json=json)
+
+
 _EXAMPLE = "blob:blake3:9eff4037940429b2564d5a150b86cde302d60985a31c9af827f8055bfa842cb2"
 _REF = Argument("REF")
 _OWNER = Option("owner NAME", "The owner of the pin.", required=True)
@@ -137,6 +160,11 @@ COMMANDS = {
     ),
     "blob verify": Command(
         verify, [Argument("[REF]"), MEMORY_READ, JSON], "eventq blob verify --thread ./inbox"
+    ),
+    "blob erase": Command(
+        erase,
+        [_REF, REASON, EVERYWHERE, THREAD, JSON],
+        f"eventq blob erase {_EXAMPLE} --reason 'a key' --thread ./inbox",
     ),
     "blob pin": Command(
         pin,

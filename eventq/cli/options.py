@@ -48,6 +48,7 @@ IN_CONTEXT = Option(
     "Number artifacts and outputs as in this context (default: in the thread).",
     kinds.branch,
 )
+EVERYWHERE = Option("everywhere", "Erase it also where others have the same bytes.")
 REASON = Option("reason TEXT", "Why it is erased; kept for everybody to read.", kinds.verbatim)
 EXPECTED_HEAD = Option(
     "expected-head TURN",

@@ -135,7 +135,8 @@ def duration(seconds: float) -> str:
 
 def head(one: Turn) -> str:
     """Return the line that describes a turn."""
-    marks = " [tombstone]" if one.tombstone else " [patched]" if one.patch else ""
+    gone = " [erased]" if one.hash else " [tombstone]"  # a tombstone alone hides the hash, too
+    marks = gone if one.tombstone else " [patched]" if one.patch else ""
     kind = show.readable(one.type_id) or "(no type)"
     return (
         f"#{one.turn_id} depth {one.depth} {kind} v{one.type_version} {count(one.size, 'byte')}"

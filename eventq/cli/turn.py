@@ -7,10 +7,21 @@ from _signal import SIGTERM, default_int_handler, signal  # type: ignore[import-
 
 from eventq.cli import kinds, render, show
 from eventq.cli.inputs import open_payload, read_payload
-from eventq.cli.options import CONTEXT, EXPECT_HASH, EXPECTED_HEAD, JSON, MEMORY, MEMORY_READ, REFS
+from eventq.cli.options import (
+    CONTEXT,
+    EVERYWHERE,
+    EXPECT_HASH,
+    EXPECTED_HEAD,
+    JSON,
+    MEMORY,
+    MEMORY_READ,
+    REASON,
+    REFS,
+    THREAD,
+)
 from eventq.cli.rules import alone, exclude, needs
 from eventq.cli.table import Argument, Command, Option, together
-from eventq.errors import EventqError, UsageError
+from eventq.errors import ErasedError, EventqError, UsageError
 from eventq.records import NewTurn
 
 TYPE_CHECKING = False
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
     from eventq.cli.table import Raw
     from eventq.memory import Memory, MemoryOpenTurn
     from eventq.records import Turn
+    from eventq.thread import Thread
 
     class Kind(TypedDict):
         """The type of a turn."""
@@ -179,7 +191,27 @@ def _show(turns: Iterable[Turn], reading: Reading, *, json: bool) -> None:
 
 def show_one(thread: Memory, *, turn: int, reading: Reading, json: bool) -> None:
     """Show one turn."""
-    _show([thread.contexts.turn(turn, **reading)], reading, json=json)
+    found = thread.contexts.turn(turn, **reading)
+    _show([found], reading, json=json)
+    if found.tombstone and found.hash and not json:
+        try:
+            thread.blobs.get(found.hash)
+        except ErasedError as error:
+            show.say(f"  {error.what}")
+
+
+def erase(thread: Thread, *, turn: int, reason: str | None, everywhere: bool, json: bool) -> None:
+    """Erase what a turn says from all files of the thread.
+
+    The turn keeps its hash and depth. Its patches go too, and the blobs that only it refers to; of
+    a step of a run its text, its meta and the question, and of a start the task and the system
+    texts. Where others have the same bytes, they are listed first, and --everywhere is needed.
+    Copies of the thread, packs and backups are not reached.
+    """
+    from eventq.cli.erase import show_erasure
+
+    made = thread.erasures.turn(turn, reason=reason, everywhere=everywhere)
+    show_erasure(made, json=json)
 
 
 def diff(
@@ -360,6 +392,11 @@ COMMANDS = {
             exclude("content", "allow-empty"),
             alone("tombstone", "canonical", "refs", "allow-empty"),
         ],
+    ),
+    "turn erase": Command(
+        erase,
+        [_TURN, REASON, EVERYWHERE, THREAD, JSON],
+        "eventq turn erase 12 --reason 'a password' --thread ./inbox",
     ),
     "turn diff": Command(
         diff,

@@ -119,14 +119,14 @@ class _Nodes:
         """Yield where the refs of a node, of its bytes and of its rows differ."""
         if missing := sorted(set(node.refs()) - named):
             yield f"{what} names {missing[0]}, and its row of refs does not"
-        if set(listed_refs(self._runs.turns.blobs.get(digest) or b"")) != set(node.refs()):
+        if set(listed_refs(self._turns.blobs.shown(digest) or b"")) != set(node.refs()):
             yield f"{what} lists other refs than it names"
         if not isinstance(node, StateNode):
             return
         digest = digest_of(node.content)
         content = self._refs_of([digest])[digest]
         try:
-            found = decode(self._turns.blobs.get(node.content) or b"", node.content)
+            found = decode(self._turns.blobs.shown(node.content) or b"", node.content)
         except StoreError as error:
             yield f"{what}: {error.what}"
             return
@@ -152,7 +152,7 @@ class _Nodes:
 
     def _node(self, turn_id: int) -> Node:
         turn = self._turns.turn(turn_id, as_of=0)
-        return decode(turn.payload or b"", turn.ref)
+        return self._runs.of_turn(turn) or decode(b"", turn.ref)
 
     def _beside(
         self, turn_id: int, node: StateNode, parent: int, above: Node | None

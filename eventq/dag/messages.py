@@ -10,6 +10,7 @@ from __future__ import annotations
 from eventq.dag import canonical
 from eventq.dag.nodes import NO_ROLES
 from eventq.errors import StoreError
+from eventq.event import ERASED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,11 +93,15 @@ def output(step: Step, form: Form) -> str:
 
 
 def _text(step: Step) -> str:
-    return step.content if step.content.strip() else canonical.dump(step.meta).decode()
+    return step.content if step.content.strip() else _structured(step)
 
 
 def _meta(step: Step) -> str:
-    return _text(step) if step.meta is None else canonical.dump(step.meta).decode()
+    return _text(step) if step.meta is None else _structured(step)
+
+
+def _structured(step: Step) -> str:
+    return ERASED if step.meta == ERASED else canonical.dump(step.meta).decode()
 
 
 def _json(step: Step) -> str:

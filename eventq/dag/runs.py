@@ -172,12 +172,21 @@ class Runs:
         found = self.node_cache.get(digest)
         if found is None:
             ref = REF + digest.hex()
-            data = self.turns.blobs.get(digest)
+            data = self.turns.blobs.shown(digest)
             if data is None:
                 raise DamagedError(f"missing blob {ref}", "restore a backup")
             found = decode(data, ref)
             self.remember(digest, found)
         return found
+
+    def of_turn(self, turn: Turn) -> Node | None:
+        """Return the node of a turn, None for a turn of another type."""
+        if turn.type_id not in (START_TYPE, STATE_TYPE):
+            return None
+        payload = turn.payload
+        if payload is None and turn.tombstone and turn.hash:  # it was erased
+            payload = self.turns.blobs.shown(turn.hash)
+        return None if payload is None else decode(payload, turn.ref)
 
     def check_role(self, role: str) -> None:
         """Raise InputError for what cannot be a role; remember what can."""
@@ -623,7 +632,7 @@ class Run:
         from eventq.dag.points import ForkPoints  # a step needs none
 
         turn = self._turns.turn(ForkPoints(self.context).find(at), as_of=0)
-        node = _node(turn)
+        node = self._runs.of_turn(turn)
         if isinstance(node, StateNode) and node.role == END:
             raise LogicError(
                 f"step {turn.depth} of run {self.id} is its end", "fork at a step before it"
@@ -671,7 +680,7 @@ class Run:
                 f"turn {start}, the start of run {self.id}, is missing",
                 "run 'eventq check', or restore a backup",
             ) from error
-        node = _node(turn)
+        node = self._runs.of_turn(turn)
         if not isinstance(node, StartNode):
             raise DamagedError(
                 f"{turn.ref} is not the start of a run", "run 'eventq check' on the thread"
@@ -683,7 +692,7 @@ class Run:
         return self._text(self.start_node().prompt)
 
     def _text(self, ref: str) -> str:
-        data = self._turns.blobs.get(ref)
+        data = self._turns.blobs.shown(ref)
         if data is None:
             raise DamagedError(f"missing blob {ref}", "restore a backup")
         return data.decode()
@@ -706,10 +715,10 @@ class Run:
 
     def _read(self, turns: Sequence[Turn]) -> list[Step]:
         """Return the steps of turns, without the start; their contents are fetched together."""
-        pairs = [(turn, _node(turn)) for turn in turns if turn.type_id != START_TYPE]
+        pairs = [(turn, self._runs.of_turn(turn)) for turn in turns if turn.type_id != START_TYPE]
         wanted = [digest_of(node.content) for _, node in pairs if isinstance(node, StateNode)]
         try:
-            found = self._turns.blobs.get_many(wanted)
+            found = self._turns.blobs.shown_many(wanted)
         except DamagedBlobError as error:
             at = next(
                 (
@@ -749,7 +758,7 @@ class Run:
         if at is None:
             return "", self._steps(view.replay(start_depth=1, as_of=0))
         turn_id, depth = at
-        node = _node(self._turns.turn(turn_id, as_of=0))
+        node = self._runs.of_turn(self._turns.turn(turn_id, as_of=0))
         ref = node.compact if isinstance(node, StateNode) else None
         return self._text(ref) if ref else "", self._steps(view.replay(start_depth=depth, as_of=0))
 
@@ -885,13 +894,6 @@ class _Body:
                 self.compact, self._child,
             ]
         )  # fmt: skip
-
-
-def _node(turn: Turn) -> Node | None:
-    """Return the node of a turn, None for a turn of another type."""
-    if turn.type_id not in (START_TYPE, STATE_TYPE) or turn.payload is None:
-        return None
-    return decode(turn.payload, turn.ref)
 
 
 def _step(turn_id: int, number: int, ref: str, node: StateNode, content: ContentNode) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventq.blobs import parse_ref
+from eventq.blobs import ERASED, parse_ref
 from eventq.errors import (
     DamagedBlobError,
     DamagedError,
@@ -388,7 +388,7 @@ def _turn(row: TurnRow, found: dict[bytes, bytes]) -> Turn:
     """Return the turn of a row."""
     (
         turn_id, parent, depth, type_id, version, encoding, flags, created, canonical, patch,
-        digest, size, _,
+        digest, size, codec,
     ) = row  # fmt: skip
     if digest is None and not patch:
         raise DamagedError(
@@ -397,7 +397,8 @@ def _turn(row: TurnRow, found: dict[bytes, bytes]) -> Turn:
         )
     values = (
         turn_id, parent, depth, type_id, version, encoding, digest.hex() if digest else "", size,
-        flags, created, canonical, patch, digest is None, found.get(digest) if digest else None,
+        flags, created, canonical, patch, digest is None or codec == ERASED,
+        found.get(digest) if digest else None,
     )  # fmt: skip
     turn = object.__new__(Turn)
     for set_field, value in zip(_SETTERS, values, strict=False):

@@ -197,7 +197,7 @@ class Sessions:
         after = -1
         while page := self._store.lines(row.session, after, _PAGE):
             for line in page:
-                payload = self._produced.blobs.get(line.digest) or b""
+                payload = self._produced.blobs.shown(line.digest) or b""
                 if line.form != lines.RAW and SHA256.encode() in payload:
                     refs = entries.foreign_refs(lines.entry_of(payload) or {})
                     found = sorted(filter(None, map(fetch, refs)))

@@ -183,7 +183,7 @@ class Forks:
     def _entry_of(self, line: StoredLine) -> Entry | None:
         if line.form == lines.RAW:
             return None
-        payload = self._produced.blobs.get(line.digest) or b"{}"
+        payload = self._produced.blobs.shown(line.digest) or b"{}"
         return _parsed(lines.unpack(line.form, payload, self._produced.get, self._warn))
 
 

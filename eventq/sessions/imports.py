@@ -330,7 +330,7 @@ class Import:
 
     def _entry(self, position: int) -> dict[str, Any]:
         (line,) = self._store.lines(self._row.session, position - 1, 1)
-        payload = self._produced.blobs.get(line.digest) or b""
+        payload = self._produced.blobs.shown(line.digest) or b""
         return lines.entry_of(payload) or {}  # a pack may hold anything
 
     # --- tips -------------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def bytes_of(
 ) -> Iterator[bytes]:
     """Yield the bytes that lines were read from; the payloads of short ones are read together."""
     for group in _grouped(page):
-        payloads = produced.blobs.get_many([line.digest for line in group])
+        payloads = produced.blobs.shown_many([line.digest for line in group])
         for line in group:
             text = lines.unpack(line.form, payloads.get(line.digest, b""), produced.get, warn)
             yield line.before + text + line.after

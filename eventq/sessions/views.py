@@ -75,7 +75,7 @@ class Views:
         after = -1
         while page := self._store.lines(row.session, after, _PAGE, without=MESSAGE):
             for line in page:
-                payload = self._produced.blobs.get(line.digest) or b"{}"
+                payload = self._produced.blobs.shown(line.digest) or b"{}"
                 entry = (line.form != lines.RAW and lines.entry_of(payload)) or {}
                 one = reader_named(row.tool).title(entry)
                 if one is not None and (found is None or one.rank >= found.rank):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         AliasCopy,
         AttemptCopy,
         ContextCopy,
+        ErasedCopy,
         FileCopy,
         LastIds,
         LineCopy,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         Ending,
         FileRow,
         Growth,
+        Holder,
         LineLink,
         Link,
         NewLine,
@@ -99,6 +101,7 @@ Beside = TypeVar("Beside", "PatchCopy", "AttemptCopy")
 Copied = TypeVar(
     "Copied",
     "ContextCopy",
+    "ErasedCopy",
     "PatchCopy",
     "RootCopy",
     "RefCopy",
@@ -412,8 +415,11 @@ class Blobs(Protocol):
     def refs(self, digests: Sequence[bytes]) -> dict[bytes, list[bytes]]:
         """Return the digests that each of some blobs names, sorted; [] for what is not stored."""
 
-    def holders(self, digest: bytes, limit: int) -> list[tuple[str, str]]:
-        """Return kind and name of what keeps a blob, at most `limit` of a kind."""
+    def holders(self, digest: bytes, limit: int) -> list[Holder]:
+        """Return what keeps a blob, at most `limit` of a kind."""
+
+    def wholes(self, digest: bytes, limit: int) -> list[bytes]:
+        """Return the digests of blobs that consist of a part, among others."""
 
     def pin(self, owner: str, digest: bytes, *, keep: bool) -> bool:
         """Pin or unpin a blob; return whether that changed anything. Raises UnknownBlobError."""
@@ -619,8 +625,23 @@ class Erasures(Protocol):
     def page(self, after: int, limit: int) -> list[tuple[int, Erasure]]:
         """Return the next erasures and their numbers, in the order in which they began."""
 
-    def begin(self, kind: str, name: str, reason: str | None) -> None:
-        """Note that something is being erased, inside `write`."""
+    def begin(self, kind: str, name: str, reason: str | None) -> int:
+        """Note that something is being erased, inside `write`; return the erasure's number."""
+
+    def of_blob(self, digest: bytes) -> Erasure | None:
+        """Return the erasure that took the bytes of a blob, or None."""
+
+    def blobs(self, number: int, gone: Sequence[tuple[bytes, bytes]]) -> None:
+        """Erase the bytes of blobs with an erasure, inside `write`.
+
+        Each is a digest and what is shown in its place. Parts that no other blob has go too.
+        """
+
+    def patches(self, turn: int) -> list[bytes]:
+        """Return the digests of the patches on a turn that are no tombstones."""
+
+    def keep(self, blob: ErasedCopy) -> bool:
+        """Store a blob that was erased elsewhere; return False if its hash is here already."""
 
     def finish(self, names: list[tuple[str, str]]) -> None:
         """Note that nothing is left of what was erased, by kind and name."""
@@ -668,6 +689,10 @@ class MemoryAreas(Protocol):
     @property
     def runs(self) -> Runs:
         """The runs."""
+
+    @property
+    def erasures(self) -> Erasures:
+        """What was erased."""
 
     def check_writable(self) -> None:
         """Raise ReadOnlyError when the database was opened to read."""
@@ -1091,10 +1116,6 @@ class Snapshot(Log, MemoryAreas, Protocol):
     @property
     def scopes(self) -> Scopes:
         """What artifacts and outputs are numbered in."""
-
-    @property
-    def erasures(self) -> Erasures:
-        """What was erased."""
 
 
 class Watcher(Protocol):

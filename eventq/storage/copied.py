@@ -48,6 +48,16 @@ class ContextCopy(NamedTuple):
     scope: int = 0
 
 
+class ErasedCopy(NamedTuple):
+    """A blob that was erased: its size, what is shown in its place, why, and when."""
+
+    digest: bytes
+    size: int
+    shown: bytes
+    reason: str | None
+    at: int
+
+
 class OutputCopy(NamedTuple):
     """A version of an agent's output."""
 

@@ -50,6 +50,17 @@ class PreparedBlob(NamedTuple):
     refs: tuple[bytes, ...]
 
 
+class Holder(NamedTuple):
+    """What keeps a blob: a kind, a name, and the turn that it has to do with, 0 for none.
+
+    The turn of an attempt is the one that it came after.
+    """
+
+    kind: str
+    name: str
+    turn: int
+
+
 class TurnRow(NamedTuple):
     """A turn as it is read; `digest`, `size` and `codec` are None, 0 and 0 for a tombstone."""
 

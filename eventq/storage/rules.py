@@ -145,6 +145,16 @@ def erased(erasure: Erasure) -> ErasedError:
     return ErasedError(what, "nothing of it is left to read")
 
 
+def erased_blob(digest: bytes, erasure: Erasure | None) -> ErasedError:
+    """Return the error for a blob whose bytes were erased, perhaps with something that has them."""
+    ref = f"blob:blake3:{digest.hex()}"
+    if erasure is None or erasure.kind == "blob":
+        found = erased(erasure) if erasure else ErasedError(f"{ref} was erased", "")
+        return ErasedError(found.what, "nothing of it is left to read")
+    said = erased(erasure)
+    return ErasedError(f"{ref} is gone: {said.what}", said.fix)
+
+
 def thing(erasure: Erasure) -> str:
     """Return what was erased, as people call it."""
     if erasure.kind == "blob":

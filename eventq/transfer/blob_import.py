@@ -1,9 +1,14 @@
-"""Import blobs: each is verified before it is stored."""
+"""Import blobs: each is verified before it is stored. What was erased, there or here, stays so."""
 
 from __future__ import annotations
 
+from eventq.blobs import ERASED as ERASED_CODEC
+from eventq.blobs import LARGEST, digest_of
 from eventq.dag import packfile
-from eventq.errors import BusyError, DamagedError
+from eventq.errors import BusyError, DamagedError, EventqError
+from eventq.event import check_name
+from eventq.storage.copied import ErasedCopy
+from eventq.transfer.job import fits, is_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,12 +16,28 @@ if TYPE_CHECKING:
 
     from eventq.dag.packfile import BlobRecord, FoundBlob
     from eventq.transfer.job import Job
+    from eventq.transfer.sources import Line
 
 _GROUP_BYTES = 4 << 20  # of blobs in one transaction; a longer one is never in memory whole
 # A blob this many times as long as its stored bytes costs the reader more than the writer.
 _FOLDED = 100
 # Bytes of such blobs that may prove wrong before others are left out unread: they could take hours.
 _SPARE = 1 << 30
+
+
+# What a line about a blob that was erased is recognised by.
+ERASED = {"erased": str, "size": int, "shown": str, "erased_at_ms": int}
+
+
+def _erased_copy(line: Line) -> ErasedCopy:
+    """Return the blob that a line says was erased; raise ValueError, InputError for none."""
+    reason = line.get("reason")
+    if reason is not None:
+        check_name(reason, "reason")
+    if not 0 <= line["size"] <= LARGEST or not is_time(line["erased_at_ms"]):
+        raise ValueError(line["size"])
+    shown = bytes.fromhex(line["shown"])
+    return ErasedCopy(digest_of(line["erased"]), line["size"], shown, reason, line["erased_at_ms"])
 
 
 class BlobImport:
@@ -31,6 +52,7 @@ class BlobImport:
         self._bad: set[bytes] = set()  # left out
         self._long: set[bytes] = set()  # long ones that came
         self._spare = _SPARE
+        self._erased_here = 0
         self._came: set[bytes] | None = None  # all of the source, once one is missed
 
     def run(self) -> int:
@@ -38,6 +60,8 @@ class BlobImport:
         count = size = 0
         group: list[bytes] = []
         for offset, blob in self._source.blobs():
+            if self._is_erased(blob.hash):
+                continue
             data = self._proven(offset, blob)
             if data is None:
                 continue
@@ -49,11 +73,33 @@ class BlobImport:
             if size >= _GROUP_BYTES:
                 count += self._put(group)
                 group, size = [], 0
-        return count + self._put(group)
+        count += self._put(group)
+        self._keep_erased()
+        if self._erased_here:
+            verbs = ("was", "stays") if self._erased_here == 1 else ("were", "stay")
+            what = f"blob{'s' * (self._erased_here > 1)} {verbs[0]} erased here, and {verbs[1]} so"
+            self._notes.remark(f"{self._erased_here} {what}")
+        return count
 
     def _put(self, group: list[bytes]) -> int:
         with self._database.write():
             return sum(self._blobs.put(data).new for data in group)
+
+    def _is_erased(self, digest: bytes) -> bool:
+        row = self._database.blobs.row(digest)
+        if row is None or row.codec != ERASED_CODEC:
+            return False
+        self._erased_here += 1
+        return True
+
+    def _keep_erased(self) -> None:
+        """Store what was erased in the source as erased, unless its bytes are here."""
+        for line in self._source.lines():
+            if line is not None and fits(line, ERASED):
+                try:
+                    self._database.erasures.keep(_erased_copy(line))
+                except (EventqError, ValueError):
+                    self._notes.fault(f"{packfile.BESIDE}: what it says was erased is no blob")
 
     def _put_long(self, blob: FoundBlob | BlobRecord, file: packfile.Unfolded) -> bool:
         data: BinaryIO = file  # type: ignore[assignment]  # it is read once, and nothing else

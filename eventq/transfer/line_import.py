@@ -11,6 +11,7 @@ from eventq.event import check_name
 from eventq.storage.copied import AttemptCopy, ContextLabel, PatchCopy, RunCopy
 from eventq.storage.rows import FileRow
 from eventq.transfer.artifact_import import ARTIFACT
+from eventq.transfer.blob_import import ERASED
 from eventq.transfer.job import fits, is_time, scope_in
 from eventq.transfer.known import KnownRows
 from eventq.transfer.scope_import import FILE, SCOPE
@@ -78,6 +79,7 @@ class LineImport:
             ({"output": str, "version": int, "blob": str, "created_at_ms": int}, self._output),
             (ARTIFACT, lambda _: True),  # artifacts came before
             (SCOPE, lambda _: True),  # so did scopes
+            (ERASED, lambda _: True),  # and what was erased
         ]
 
     def run(self) -> None:

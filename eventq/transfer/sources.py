@@ -26,6 +26,7 @@ from eventq.storage.copied import (
     AliasCopy,
     AttemptCopy,
     ContextCopy,
+    ErasedCopy,
     FileCopy,
     LineCopy,
     OutputCopy,
@@ -315,6 +316,11 @@ class ThreadSource:
     def _lines_of_blobs(self) -> Iterator[Line]:
         for ref in self._chosen.records(RefCopy):
             yield {"ref": ref.named.hex(), "blob": ref.digest.hex()}
+        for gone in self._chosen.records(ErasedCopy):
+            yield {
+                "erased": gone.digest.hex(), "size": gone.size, "shown": gone.shown.hex(),
+                "reason": gone.reason, "erased_at_ms": gone.at,
+            }  # fmt: skip
         for pin in self._chosen.records(PinCopy):
             yield {"pin": pin.owner, "blob": pin.digest.hex()}
         for alias in self._chosen.records(AliasCopy):

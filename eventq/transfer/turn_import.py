@@ -60,7 +60,7 @@ class Nodes:
             self._blobs.add_refs(digest, found.refs())
 
     def _read(self, digest: bytes) -> Node:
-        return decode(self._blobs.get(digest) or b"", REF + digest.hex())
+        return decode(self._blobs.shown(digest) or b"", REF + digest.hex())
 
     def _node(self, digest: bytes) -> Node | None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zstandard
 from blake3 import blake3
 
+from eventq.blobs import ERASED
 from eventq.errors import (
     DamagedError,
     EventqError,
@@ -289,7 +290,9 @@ def _rows(turns: TurnStore, end: int, count: int, *, payloads: bool) -> tuple[li
         if not rows:
             what = f"turn {end} is not there"
             raise DamagedError(what, "run 'eventq check', or restore a backup")
-        size += sum(frames.turn_size(row.type_id, row.size if payloads else None) for row in rows)
+        shown = [0 if row.codec == ERASED else row.size for row in rows]
+        sizes = shown if payloads else [None] * len(rows)
+        size += sum(map(frames.turn_size, [row.type_id for row in rows], sizes))
         if size > MAX_FRAME - frames.TURNS_HEAD:
             fix = "ask for fewer turns at once, or for their blobs one by one"
             raise TooLargeError(size, MAX_FRAME, "reply", fix)
@@ -301,10 +304,11 @@ def _rows(turns: TurnStore, end: int, count: int, *, payloads: bool) -> tuple[li
 
 def _wire_turn(turn: Any, *, payloads: bool) -> WireTurn:
     """Return a turn as the protocol has it; a hidden payload is empty: there is no other way."""
-    digest = bytes.fromhex(turn.hash) if turn.hash else _EMPTY
+    digest = _EMPTY if turn.tombstone else bytes.fromhex(turn.hash)
     return WireTurn(
         turn.turn_id, turn.parent_turn_id, turn.depth, turn.type_id, turn.type_version,
-        turn.encoding, 0, turn.size, digest, (turn.payload or b"") if payloads else None,
+        turn.encoding, 0, 0 if turn.tombstone else turn.size, digest,
+        (turn.payload or b"") if payloads else None,
     )  # fmt: skip
 
 

@@ -344,15 +344,28 @@ class Mirror:
                 before = os.stat(self._layout.directory).st_mtime_ns
                 self._forget()
                 for path in self._every_file():
-                    with open(path, "rb") as file:
-                        if any(changed != text for text, changed in _changed(file, change)):
-                            file.seek(0)
-                            lines = (new for _, new in _changed(file, change))
-                            system.save(path, lines, mode=self._layout.file_mode())
+                    self._rewrite(path, change)
                 touch_folder(self._layout.directory, before)
         finally:
             os.unlink(fresh)
             os.close(fd)
+
+    def _rewrite(self, path: str, change: Change) -> None:
+        """Replace lines in a file that has any to replace; delete a rotated one that has no other.
+
+        The lock is held.
+        """
+        with open(path, "rb") as file:
+            if all(new == text for text, new in _changed(file, change)):
+                return
+            file.seek(0)
+            if path != self._layout.mirror and not any(new for _, new in _changed(file, change)):
+                os.unlink(path)
+                system.sync_folder(os.path.dirname(path))
+                return
+            file.seek(0)
+            lines = (new for _, new in _changed(file, change))
+            system.save(path, lines, mode=self._layout.file_mode())
 
     def _every_file(self) -> list[str]:
         """Return the files with lines of events, those of an original mirror too."""

@@ -41,6 +41,7 @@ LEVELS = {
     "eventq.log": 5,
     "eventq.workspace": 4,
     "eventq.erasure": 5.6,
+    "eventq.targets": 5.5,
     "eventq.dag": 5,
     "eventq.transfer": 5.5,
     "eventq.sessions": 5.2,

@@ -37,7 +37,15 @@ def prune(thread: Thread) -> None:
     thread.prune(before_id=3, force=True)
 
 
-WORK: dict[str, Callable[[Thread], None]] = {"event": event, "artifact": artifact, "prune": prune}
+def turn(thread: Thread) -> None:
+    """Erase the turn that has the second text."""
+    thread.erasures.turn(2)
+
+
+WORK: dict[str, Callable[[Thread], None]] = {
+    "event": event, "artifact": artifact, "prune": prune, "turn": turn,
+}  # fmt: skip
+IN_LOGS = "event", "turn"  # what is removed from the logs of handlers
 
 
 @pytest.fixture
@@ -59,12 +67,17 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def prepared(template: str, path: str, work: str) -> str:
     """Return a copy of the thread that holds the texts where a piece of work is to erase them."""
     copy(template, path)
-    if work == "artifact":
+    if work in ("artifact", "turn"):
         with eventq.open(path) as thread:
             thread.prune(keep_last=0, force=True)
+            context = thread.contexts.create()
             for text in TEXTS:
-                thread.artifacts.put(text.encode())
-        with open(thread.layout.handler_log("w"), "w"):
+                if work == "turn":
+                    context.append(text)
+                else:
+                    thread.artifacts.put(text.encode())
+    if work not in IN_LOGS:  # what handlers said is theirs
+        with open(f"{path}/logs/handlers/w.log", "w"):
             pass
     return path
 
@@ -80,14 +93,11 @@ def finished(path: str, work: str) -> None:
         if not done:
             WORK[work](thread)
         assert thread.check() == []
-        if work != "artifact":
+        if work in ("event", "prune"):
             contents = [one.content for one in thread.peek()]
             assert contents[-2:] == [TEXTS[2], "more"]
             assert contents[:-2] == ([TEXTS[0], ERASED] if work == "event" else [])
         assert remains(path, TEXTS[2]) != []
-    if work == "prune":  # what handlers said is theirs
-        with open(thread.layout.handler_log("w"), "w"):
-            pass
     assert remains(path, TEXTS[1]) == []
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -533,7 +533,9 @@ def test_a_turn_is_readable(box: str) -> None:
     assert lines(None) == lines(b"") == []
     assert next(render.readable(turn_of(None, patch=3))) == head.format("0 bytes") + " [patched]"
     expected = head.format("0 bytes") + " [tombstone]"
-    assert next(render.readable(turn_of(None, patch=3, tombstone=True))) == expected
+    hidden = turn_of(None, patch=3, tombstone=True)
+    assert next(render.readable(replace(hidden, hash=""))) == expected
+    assert next(render.readable(hidden)) == head.format("0 bytes") + " [erased]"
     assert lines(b"a\n\nb\x1b[2J\t\r\n") == ["  a", "  ", "  b\\x1b[2J\\t\\r"]
     assert lines(b"\n") == ["  "]
     assert lines(b"\xff" * 10240) == ["  (binary, 10,240 bytes)"]

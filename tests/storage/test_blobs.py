@@ -166,9 +166,9 @@ def test_holders(database: Database, opened: eventq.Thread) -> None:
     digest = bytes.fromhex(leaf.hash)
     nodes = [database.blobs.put(small(b"node %d" % n, digest))[0].digest.hex() for n in range(3)]
     turns = [opened.contexts.create().append(b"leaf").turn_id for _ in range(2)]
-    assert database.blobs.holders(digest, 2) == [
-        *(("turn", f"{turn}") for turn in turns),
-        *(("blob", node) for node in sorted(nodes)[:2]),
+    assert [tuple(one) for one in database.blobs.holders(digest, 2)] == [
+        *(("turn", f"{turn}", turn) for turn in turns),
+        *(("blob", node, 0) for node in sorted(nodes)[:2]),
     ]
     with pytest.raises(UnknownBlobError):
         database.blobs.holders(UNKNOWN, 1)
@@ -180,7 +180,7 @@ def test_pins(blobs: Blobs) -> None:
     assert [blobs.pin("b", one, keep=True) for _ in range(2)] == [True, False]
     assert blobs.pin("a", two, keep=True)
     assert blobs.pins() == [("a", two), ("b", one)]
-    assert blobs.holders(one, 9) == [("pin", "b")]
+    assert [tuple(one) for one in blobs.holders(one, 9)] == [("pin", "b", 0)]
     assert [blobs.pin("b", one, keep=False) for _ in range(2)] == [True, False]
     assert blobs.pins() == [("a", two)]
     with pytest.raises(UnknownBlobError):

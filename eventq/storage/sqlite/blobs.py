@@ -9,7 +9,7 @@ from _functools import partial  # type: ignore[import-not-found]  # the package 
 
 from eventq.errors import UnknownBlobError
 from eventq.event import REF
-from eventq.storage.rows import BlobRow, GoneError, Piece
+from eventq.storage.rows import BlobRow, GoneError, Holder, Piece
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eventq.storage.rows import PreparedBlob
     from eventq.storage.sqlite.database import Database
 
-NONE, ZSTD, PARTS = 0, 1, 2  # codecs
+NONE, ZSTD, PARTS, ERASED = range(4)  # codecs
 _KNOWN = 4096  # row ids that are remembered
 _FIRST = -1 << 63  # before the first row id
 _piece: Callable[[Any], Piece] = partial(tuple.__new__, Piece)  # a row as it is: `_make` costs 3 x
@@ -303,16 +303,26 @@ class Blobs:
 
     # --- what holds what --------------------------------------------------------------------------
 
-    def holders(self, digest: bytes, limit: int) -> list[tuple[str, str]]:
-        """Return kind and name of what keeps a blob, at most `limit` of a kind."""
+    def holders(self, digest: bytes, limit: int) -> list[Holder]:
+        """Return what keeps a blob, at most `limit` of a kind."""
         blob_id = self.row_id(digest)
-        found: list[tuple[str, str]] = []
+        found: list[Holder] = []
         outputs = (_OUTPUTS,) if self._db.has_output() else ()
         files = (_FILES,) if self._db.has_scopes() else ()
         roots = (_ROOTS,) if self._db.has_roots() else ()
-        for sql in (*_HOLDERS, *outputs, *files, *roots):
-            found += [(kind, str(name)) for kind, name in self._run(sql, (blob_id, limit))]
+        lines = (_LINES,) if self._db.has_sessions() else ()
+        for sql in (*_HOLDERS, *outputs, *files, *roots, *lines):
+            rows = self._run(sql, (blob_id, limit))
+            found += [Holder(kind, str(name), turn) for kind, name, turn in rows]
         return found
+
+    def wholes(self, digest: bytes, limit: int) -> list[bytes]:
+        """Return the digests of blobs that consist of a part, among others."""
+        sql = (
+            "SELECT DISTINCT w.hash FROM blobs b JOIN blob_parts p ON p.part_id = b.blob_id"
+            " JOIN blobs w ON w.blob_id = p.blob_id WHERE b.hash = ? LIMIT ?"
+        )
+        return [row[0] for row in self._run(sql, (digest, limit))]
 
     def pin(self, owner: str, digest: bytes, *, keep: bool) -> bool:
         """Pin or unpin a blob; return whether that changed anything. Raises UnknownBlobError."""
@@ -379,29 +389,34 @@ _FAULTS = (
         " JOIN blobs b ON b.blob_id = p.blob_id WHERE codec <> 2 LIMIT 20"
     ),
 )
-_HOLDERS = (
-    "SELECT 'turn', turn_id FROM turns WHERE blob_id = ? ORDER BY 2 LIMIT ?",
-    "SELECT 'patch', seq FROM turn_patches WHERE blob_id = ? ORDER BY 2 LIMIT ?",
+_HOLDERS = (  # kind, name, and the turn that it has to do with
+    "SELECT 'turn', turn_id, turn_id FROM turns WHERE blob_id = ? ORDER BY 2 LIMIT ?",
+    "SELECT 'patch', seq, turn_id FROM turn_patches WHERE blob_id = ? ORDER BY 2 LIMIT ?",
     (
-        "SELECT 'blob', lower(hex(hash)) FROM blob_refs r JOIN blobs b ON b.blob_id = r.blob_id"
-        " WHERE ref_id = ?"
+        "SELECT 'attempt after turn', parent_id, parent_id FROM run_attempts WHERE blob_id = ?"
         " ORDER BY 2 LIMIT ?"
     ),
     (
-        "SELECT DISTINCT 'parts of', lower(hex(hash)) FROM blob_parts p JOIN blobs b ON b.blob_id"
-        " = p.blob_id"
-        " WHERE part_id = ? ORDER BY 2 LIMIT ?"
+        "SELECT 'blob', lower(hex(hash)), 0 FROM blob_refs r JOIN blobs b ON b.blob_id = r.blob_id"
+        " WHERE ref_id = ? ORDER BY 2 LIMIT ?"
     ),
     (
-        "SELECT 'event', event_id FROM event_blob_refs WHERE hash = (SELECT hash FROM blobs WHERE"
-        " blob_id = ?)"
-        " ORDER BY 2 LIMIT ?"
+        "SELECT DISTINCT 'parts of', lower(hex(hash)), 0 FROM blob_parts p"
+        " JOIN blobs b ON b.blob_id = p.blob_id WHERE part_id = ? ORDER BY 2 LIMIT ?"
     ),
-    "SELECT 'pin', name FROM pins WHERE blob_id = ? ORDER BY 2 LIMIT ?",
+    (
+        "SELECT 'event', event_id, 0 FROM event_blob_refs"
+        " WHERE hash = (SELECT hash FROM blobs WHERE blob_id = ?) ORDER BY 2 LIMIT ?"
+    ),
+    "SELECT 'pin', name, 0 FROM pins WHERE blob_id = ? ORDER BY 2 LIMIT ?",
 )
-_FILES = "SELECT 'file', path FROM files WHERE blob_id = ? ORDER BY 2 LIMIT ?"
-_OUTPUTS = "SELECT 'output', output_id FROM agent_outputs WHERE blob_id = ? ORDER BY 2 LIMIT ?"
+_FILES = "SELECT 'file', path, 0 FROM files WHERE blob_id = ? ORDER BY 2 LIMIT ?"
+_OUTPUTS = "SELECT 'output', output_id, 0 FROM agent_outputs WHERE blob_id = ? ORDER BY 2 LIMIT ?"
 _ROOTS = (
-    "SELECT 'root', turn_id FROM turn_roots WHERE root = (SELECT hash FROM blobs WHERE blob_id ="
-    " ?) ORDER BY 2 LIMIT ?"
+    "SELECT 'root', turn_id, turn_id FROM turn_roots"
+    " WHERE root = (SELECT hash FROM blobs WHERE blob_id = ?) ORDER BY 2 LIMIT ?"
+)
+_LINES = (
+    "SELECT 'line', name || ':' || (position + 1), coalesce(turn_id, 0) FROM session_lines"
+    " JOIN sessions USING (session_id) WHERE blob_id = ? ORDER BY 2 LIMIT ?"
 )

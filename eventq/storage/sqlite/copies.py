@@ -12,6 +12,7 @@ from eventq.storage.copied import (
     AttemptCopy,
     ContextCopy,
     ContextLabel,
+    ErasedCopy,
     FileCopy,
     LastIds,
     LineCopy,
@@ -256,12 +257,24 @@ class Selection:
     # --- what is chosen ---------------------------------------------------------------------------
 
     def blobs(self) -> Iterator[bytes]:
-        """Yield the digest of every blob that is no part only, in the order they came."""
+        """Yield the digest of every blob that is no part only, and not erased, in order."""
         sql = (
             "SELECT blob_id, hash FROM chosen_blobs CROSS JOIN blobs USING (blob_id)"
-            " WHERE blob_id > ? AND part = 0 ORDER BY blob_id LIMIT ?"
+            " WHERE blob_id > ? AND part = 0 AND codec < 3 ORDER BY blob_id LIMIT ?"
         )
         return _pages(self._run, sql, lambda row: row[1])
+
+    def _erased(self) -> Iterator[ErasedCopy]:
+        """Yield every blob that was erased."""
+        if not self._db.has_erasures():
+            return iter(())
+        sql = """
+            SELECT blob_id, hash, raw_len, coalesce(bytes, x''), reason, coalesce(at_ms, 0)
+            FROM chosen_blobs CROSS JOIN blobs USING (blob_id) LEFT JOIN blob_bytes USING (blob_id)
+                LEFT JOIN erased_blobs USING (blob_id) LEFT JOIN erasures USING (erasure_id)
+            WHERE blob_id > ? AND codec = 3 ORDER BY blob_id LIMIT ?
+        """
+        return _pages(self._run, sql, lambda row: ErasedCopy(*row[1:]))
 
     def turns(self, *, canonical: bool = False) -> Iterator[TurnCopy]:
         """Yield every turn, or those with a canonical rule, in the order they came."""
@@ -271,6 +284,7 @@ class Selection:
         """Yield every record of a kind; see `storage.base`."""
         read: dict[type, Callable[[], Iterable[Any]]] = {
             ContextCopy: self._contexts,
+            ErasedCopy: self._erased,
             PatchCopy: self._patches,
             RootCopy: self._roots,
             RefCopy: self._refs,
@@ -362,7 +376,7 @@ class Selection:
         """Return every blob whose SHA-256 is noted, sorted."""
         sql = (
             "SELECT hash, sha256 FROM blob_names JOIN blobs USING (blob_id) WHERE blob_id IN"
-            " chosen_blobs ORDER BY 1, 2"
+            " chosen_blobs AND codec < 3 ORDER BY 1, 2"
         )
         return [*map(_alias, self._run(sql))]
 

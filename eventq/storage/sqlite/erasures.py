@@ -5,9 +5,14 @@ from __future__ import annotations
 from eventq.errors import ConflictError
 from eventq.event import ERASED
 from eventq.records import Erasure
+from eventq.storage.sqlite.blobs import ADD, ADD_BYTES
+from eventq.storage.sqlite.blobs import ERASED as ERASED_CODEC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eventq.storage.copied import ErasedCopy
     from eventq.storage.sqlite.database import Database
 
 _ERASURE = "SELECT kind, name, reason, at_ms, finished FROM erasures"
@@ -15,6 +20,10 @@ _ERASURE = "SELECT kind, name, reason, at_ms, finished FROM erasures"
 _ERRORS = (
     "UPDATE unfinished SET error = ?2 WHERE event_id = ?1 AND error IS NOT NULL",
     "UPDATE dead_letters SET error = ?2 WHERE event_id = ?1 AND error IS NOT NULL",
+)
+_DROP_PART = (  # that was never put by itself, and that no other blob consists of
+    "DELETE FROM blobs WHERE blob_id = ?1 AND part = 1"
+    " AND NOT EXISTS (SELECT 1 FROM blob_parts WHERE part_id = ?1)"
 )
 _REPORTS = """
 UPDATE events SET content = json_set(content, '$.error', ?2)
@@ -49,10 +58,67 @@ class Erasures:
         )
         return [(row[5], _record(row[:5])) for row in self._run(sql, (after, limit))]
 
-    def begin(self, kind: str, name: str, reason: str | None) -> None:
-        """Note that something is being erased, inside `write`."""
-        sql = "INSERT OR REPLACE INTO erasures (kind, name, reason, at_ms) VALUES (?, ?, ?, ?)"
-        self._run(sql, (kind, name, reason, self._db.milliseconds()))
+    def begin(self, kind: str, name: str, reason: str | None) -> int:
+        """Note that something is being erased, inside `write`; return the erasure's number."""
+        return self._begin(kind, name, reason, self._db.milliseconds())
+
+    def _begin(self, kind: str, name: str, reason: str | None, at: int) -> int:
+        sql = """
+            INSERT INTO erasures (kind, name, reason, at_ms) VALUES (?, ?, ?, ?)
+            ON CONFLICT (kind, name) DO UPDATE SET reason = excluded.reason,
+                at_ms = excluded.at_ms, finished = 0
+            RETURNING erasure_id
+        """
+        return int(self._run(sql, (kind, name, reason, at))[0][0])
+
+    def of_blob(self, digest: bytes) -> Erasure | None:
+        """Return the erasure that took the bytes of a blob, or None."""
+        sql = (
+            f"{_ERASURE} JOIN erased_blobs USING (erasure_id) JOIN blobs USING (blob_id)"
+            " WHERE hash = ?"
+        )
+        rows = self._run(sql, (digest,)) if self._db.has_erasures() else ()
+        return _record(rows[0]) if rows else None
+
+    def patches(self, turn: int) -> list[bytes]:
+        """Return the digests of the patches on a turn that are no tombstones."""
+        sql = "SELECT DISTINCT hash FROM turn_patches JOIN blobs USING (blob_id) WHERE turn_id = ?"
+        return [row[0] for row in self._run(sql, (turn,))]
+
+    def blobs(self, number: int, gone: Sequence[tuple[bytes, bytes]]) -> None:
+        """Erase the bytes of blobs with an erasure, inside `write`; see `storage.base`."""
+        for digest, shown in gone:
+            blob_id = self._db.blobs.row_id(digest)
+            sql = "SELECT part_id FROM blob_parts WHERE blob_id = ?"
+            parts = [row[0] for row in self._run(sql, (blob_id,))]
+            self._run("DELETE FROM blob_parts WHERE blob_id = ?", (blob_id,))
+            self._db.many(_DROP_PART, ((part,) for part in parts))
+            self._empty(blob_id, shown)
+            sql = "INSERT OR REPLACE INTO erased_blobs (blob_id, erasure_id) VALUES (?, ?)"
+            self._run(sql, (blob_id, number))
+
+    def _empty(self, blob_id: int, shown: bytes) -> None:
+        sql = "UPDATE blobs SET codec = ?, stored_len = 0 WHERE blob_id = ?"
+        self._run(sql, (ERASED_CODEC, blob_id))
+        self._run("DELETE FROM blob_bytes WHERE blob_id = ?", (blob_id,))
+        if shown:
+            self._run(ADD_BYTES, (blob_id, shown))
+
+    def keep(self, blob: ErasedCopy) -> bool:
+        """Store a blob that was erased elsewhere; return False if its hash is here already."""
+        with self._db.joined():
+            now = self._db.milliseconds()
+            self._run(ADD, (blob.digest, blob.size, 0, ERASED_CODEC, now))
+            if not self._db.connection.changes():
+                return False
+            blob_id = self._db.connection.last_insert_rowid()
+            self._empty(blob_id, blob.shown)
+            name = blob.digest.hex()
+            number = self._begin("blob", name, blob.reason, blob.at)
+            sql = "INSERT INTO erased_blobs (blob_id, erasure_id) VALUES (?, ?)"
+            self._run(sql, (blob_id, number))
+            self._run("UPDATE erasures SET finished = 1 WHERE erasure_id = ?", (number,))
+            return True
 
     def finish(self, names: list[tuple[str, str]]) -> None:
         """Note that nothing is left of what was erased, by kind and name."""

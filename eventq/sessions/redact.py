@@ -1,0 +1,67 @@
+"""Erase what an entry of a session file says, and keep what links it with others.
+
+The line that is left can be read by the tool that wrote the file: the fields by which entries are
+found, ordered and told apart keep their values, and every other text is `[erased]`, every other
+number 0. Names of fields are kept, unless they look like data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from eventq.event import ERASED
+from eventq.sessions.lines import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LINKS = frozenset([
+    "agentId", "customType", "firstKeptEntryId", "fromId", "id", "isSidechain", "leafUuid",
+    "logicalParentUuid", "messageId", "parentId", "parentToolUseID", "parentUuid", "requestId",
+    "role", "sessionId", "sourceToolAssistantUUID", "stopReason", "stop_reason", "subtype",
+    "targetId", "timestamp", "toolCallId", "toolUseID", "tool_call_id", "tool_use_id", "type",
+    "uuid", "version",
+])  # fmt: skip
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}\Z")
+_MOST = 1 << 18  # bytes of what is left of an entry; of a larger one only the links at its top are
+_LONGEST = 200  # characters of a value that links: a longer one is a text
+
+
+def redacted(text: bytes) -> bytes:
+    """Return the JSON text of an entry without what it says; `[erased]` for what is no JSON."""
+    try:
+        value = parse(text)
+    except (ValueError, RecursionError):
+        return ERASED.encode()
+    if not isinstance(value, dict):
+        return ERASED.encode()
+    left = _spelled(_without(value))
+    if len(left) <= _MOST:
+        return left
+    return _spelled({key: one for key, one in value.items() if _links(key, one)})
+
+
+def _spelled(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _without(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key if _NAME.match(key) else ERASED: one if _links(key, one) else _without(one)
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_without(one) for one in value]
+    if isinstance(value, str):
+        return ERASED
+    return 0 if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _links(key: str, value: Any) -> bool:
+    """Return whether a field is one by which entries are linked, with a value that can do that."""
+    if isinstance(value, str):
+        return key in _LINKS and len(value) <= _LONGEST
+    return key in _LINKS and (value is None or isinstance(value, (bool, int, float)))
