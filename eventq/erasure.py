@@ -108,13 +108,22 @@ class Erasures:
         self._mirror().rewrite(change)
 
     def artifact(
-        self, artifacts: Artifacts, artifact_id: str | int, *, reason: str | None = None
+        self,
+        artifact_id: str | int,
+        *,
+        artifacts: Artifacts | None = None,
+        reason: str | None = None,
     ) -> Erasure:
-        """Erase an artifact of a scope, and return the erasure; its number is never reused.
+        """Erase an artifact, and return the erasure; its number is never reused.
 
+        `artifacts` are those of the scope that it is numbered in (default: the thread's).
         Raises UnknownArtifactError, ErasedError for one that was erased before, ConflictError while
         it is being written, and BusyError as `event` does.
         """
+        if artifacts is None:
+            from eventq.output.artifacts import Artifacts
+
+            artifacts = Artifacts(self._database)
         name = f"{artifacts.scope}/{artifact_id}"
         if self._check("artifact", name, reason) is None:
             with self._database.write():

@@ -53,6 +53,7 @@ class Targets:
         self._asked: list[bytes] = []  # also those that were erased before
         self._before: set[int] = set()  # turns that attempts came after, of steps that are to go
         self._texts: list[str] = []
+        self._parts_of_it = 0  # how many holders of a blob may be its own
 
     # --- what belongs to it -----------------------------------------------------------------------
 
@@ -68,7 +69,9 @@ class Targets:
             self._add_state(digest)
         else:
             self._add(digest)
-        for patch in self._database.erasures.patches(turn_id):
+        patches = self._database.erasures.patches(turn_id)
+        self._parts_of_it += len(patches)
+        for patch in patches:
             self._add(patch)
         self._add_brought()
 
@@ -198,7 +201,7 @@ class Targets:
             )
 
     def _holders(self, digest: bytes) -> list[Holder]:
-        return self._engine.holders(digest, _MOST)
+        return self._engine.holders(digest, _MOST + self._parts_of_it + len(self._asked))
 
     def _is_own(self, one: Holder) -> bool:
         """Return whether something is a part of what is to be erased."""

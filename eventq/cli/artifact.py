@@ -57,7 +57,8 @@ def erase(
     from eventq.output.urls import artifacts_at
 
     artifacts, name = artifacts_at(id.removeprefix("artifact://"), thread.scope(context))
-    show_erasure(thread.erasures.artifact(artifacts, name, reason=reason), json=json)
+    made = thread.erasures.artifact(name, artifacts=artifacts, reason=reason)
+    show_erasure(made, json=json)
 
 
 def export(thread: Thread, *, folder: str, context: int | str | None, json: bool) -> None:

@@ -638,7 +638,7 @@ class Erasures(Protocol):
         """
 
     def patches(self, turn: int) -> list[bytes]:
-        """Return the digests of the patches on a turn that are no tombstones."""
+        """Return the digest of each patch on a turn that is no tombstone."""
 
     def keep(self, blob: ErasedCopy) -> bool:
         """Store a blob that was erased elsewhere; return False if its hash is here already."""

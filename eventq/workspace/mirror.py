@@ -343,29 +343,38 @@ class Mirror:
                 self._db.alive()
                 before = os.stat(self._layout.directory).st_mtime_ns
                 self._forget()
+                if os.path.exists(self._layout.rebuilt):
+                    self._put_in_place()
                 for path in self._every_file():
-                    self._rewrite(path, change)
+                    if self._rewrite(path, change, fd):
+                        os.replace(fresh, path)
+                        os.close(fd)
+                        fd = -1
+                        fd = self._fresh(fresh)
+                    system.sync_folder(os.path.dirname(path))
                 touch_folder(self._layout.directory, before)
         finally:
-            os.unlink(fresh)
-            os.close(fd)
+            if fd >= 0:
+                os.unlink(fresh)
+                os.close(fd)
 
-    def _rewrite(self, path: str, change: Change) -> None:
-        """Replace lines in a file that has any to replace; delete a rotated one that has no other.
+    def _rewrite(self, path: str, change: Change, fd: int) -> bool:
+        """Write a file to `fd` with other lines; return False if it has none to replace.
 
-        The lock is held.
+        A rotated file that has no line to keep is deleted.
         """
         with open(path, "rb") as file:
             if all(new == text for text, new in _changed(file, change)):
-                return
+                return False
             file.seek(0)
             if path != self._layout.mirror and not any(new for _, new in _changed(file, change)):
                 os.unlink(path)
-                system.sync_folder(os.path.dirname(path))
-                return
+                return False
             file.seek(0)
-            lines = (new for _, new in _changed(file, change))
-            system.save(path, lines, mode=self._layout.file_mode())
+            for _, new in _changed(file, change):
+                write_all(fd, new)
+        os.fsync(fd)
+        return True
 
     def _every_file(self) -> list[str]:
         """Return the files with lines of events, those of an original mirror too."""

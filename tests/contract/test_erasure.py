@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -144,6 +145,32 @@ def test_a_rebuild_under_way_does_not_bring_it_back(
     assert remains(thread.path, text) == []
 
 
+@pytest.mark.parametrize("name", ["events.jsonl.new", "events.jsonl.rebuilt"])
+def test_what_a_killed_rebuild_has_left_is_erased(thread: Thread, name: str) -> None:
+    """It has written a file of its own, or had only to give it its name."""
+    text = secret(1)
+    for content in (text, "another"):
+        thread.push("self", "note", content)
+    shutil.copy(thread.layout.mirror, f"{thread.path}/{name}")
+    thread.erasures.event(1)
+    assert remains(thread.path, text) == []
+
+
+def test_what_an_event_is_ordered_by_is_erased(thread: Thread) -> None:
+    """Unless other events that wait are ordered by the same."""
+    thread.subscribe("w", "true", each=True, ordered_by="$.user", concurrency=4)
+    for user in ("ann-of-the-north", "bob-of-the-south", "bob-of-the-south"):
+        thread.push("self", "note", f'{{"user": "{user}"}}')
+    claims = thread.claim("w", limit=9)
+    thread.settle(retry=claims, delay=60)
+    for number in (1, 2):
+        thread.erasures.event(number)
+    assert remains(thread.path, "ann-of-the-north", whole=True) == []
+    assert remains(thread.path, "bob-of-the-south", whole=True)
+    thread.erasures.event(3)
+    assert remains(thread.path, "bob-of-the-south", whole=True) == []
+
+
 def test_dead_letters_and_logs_are_erased(thread: Thread) -> None:
     """What was said of attempts at an event goes, and what handlers printed of it."""
     text = secret(7)
@@ -273,24 +300,24 @@ def test_an_artifact_is_erased(thread: Thread) -> None:
     for text in texts:
         thread.artifacts.put(text.encode())
     artifacts = thread.artifacts
-    made = thread.erasures.artifact(artifacts, "0", reason="a key")
+    made = thread.erasures.artifact("0", reason="a key")
     assert (made.kind, made.name, made.finished) == ("artifact", "0/0", True)
     assert remains(thread.path, texts[0]) == []
     assert artifacts.open(1).read() == texts[1].encode()
     for call in (
         lambda: artifacts.get(0),
         lambda: thread.read("artifact://0"),
-        lambda: thread.erasures.artifact(artifacts, 0),
+        lambda: thread.erasures.artifact(0),
     ):
         with pytest.raises(ErasedError, match=r"artifact 0 was erased on \S+ \(a key\)"):
             call()
     assert artifacts.put(b"new").artifact_id == "2"
     with pytest.raises(UnknownArtifactError):
-        thread.erasures.artifact(artifacts, 9)
+        thread.erasures.artifact(9)
     with artifacts.allocate("make") as writer:
         writer.write(b"being written")
         with pytest.raises(ConflictError, match="still being written"):
-            thread.erasures.artifact(artifacts, 3)
+            thread.erasures.artifact(3)
         writer.seal()
     assert [erasure.name for erasure in thread.erasures] == ["0/0"]
 
@@ -300,7 +327,7 @@ def test_artifacts_of_sessions_are_told_apart(thread: Thread) -> None:
     for name in ("one", "two"):
         thread.contexts.create(name)
         thread.scope(name).artifacts.put(f"artifact of {name}".encode())
-    thread.erasures.artifact(thread.scope("one").artifacts, 0)
+    thread.erasures.artifact(0, artifacts=thread.scope("one").artifacts)
     with pytest.raises(ErasedError):
         thread.scope("one").artifacts.get(0)
     assert thread.scope("two").artifacts.get(0).size == 15

@@ -29,7 +29,7 @@ def event(thread: Thread) -> None:
 
 def artifact(thread: Thread) -> None:
     """Erase the artifact that has the second text."""
-    thread.erasures.artifact(thread.artifacts, 1)
+    thread.erasures.artifact(1)
 
 
 def prune(thread: Thread) -> None:

@@ -21,6 +21,16 @@ _ERRORS = (
     "UPDATE unfinished SET error = ?2 WHERE event_id = ?1 AND error IS NOT NULL",
     "UPDATE dead_letters SET error = ?2 WHERE event_id = ?1 AND error IS NOT NULL",
 )
+# What it is ordered by may be a part of what it says; others that have the same keep it.
+# What an event is ordered by may be a part of what it says; others that have the same keep it.
+_GROUPS = """
+SELECT DISTINCT queue_id, group_value FROM unfinished u
+WHERE event_id = ?1 AND group_value IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM unfinished o JOIN events ON id = o.event_id
+    WHERE o.queue_id = u.queue_id AND o.group_value = u.group_value AND content <> ?2
+)
+"""
+_RENAME = "UPDATE unfinished SET group_value = ? WHERE queue_id = ? AND group_value = ?"
 _DROP_PART = (  # that was never put by itself, and that no other blob consists of
     "DELETE FROM blobs WHERE blob_id = ?1 AND part = 1"
     " AND NOT EXISTS (SELECT 1 FROM blob_parts WHERE part_id = ?1)"
@@ -81,8 +91,8 @@ class Erasures:
         return _record(rows[0]) if rows else None
 
     def patches(self, turn: int) -> list[bytes]:
-        """Return the digests of the patches on a turn that are no tombstones."""
-        sql = "SELECT DISTINCT hash FROM turn_patches JOIN blobs USING (blob_id) WHERE turn_id = ?"
+        """Return the digest of each patch on a turn that is no tombstone."""
+        sql = "SELECT hash FROM turn_patches JOIN blobs USING (blob_id) WHERE turn_id = ?"
         return [row[0] for row in self._run(sql, (turn,))]
 
     def blobs(self, number: int, gone: Sequence[tuple[bytes, bytes]]) -> None:
@@ -147,6 +157,8 @@ class Erasures:
             self.begin("event", str(number), reason)
             self._run("UPDATE events SET content = ? WHERE id = ?", (ERASED, number))
             self._run("DELETE FROM event_blob_refs WHERE event_id = ?", (number,))
+            for queue, group in self._run(_GROUPS, (number, ERASED)):
+                self._run(_RENAME, (f"{ERASED} {number}", queue, group))
             for sql in _ERRORS:
                 self._run(sql, (number, ERASED))
             return [number, *(row[0] for row in self._run(_REPORTS, (number, ERASED)))]
