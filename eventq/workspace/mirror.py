@@ -170,7 +170,8 @@ class Mirror:
         last = commit[1]
         if self._last >= last:
             return
-        if self._last == commit[0] - 1 and (known := _lines_of(commit)):
+        # What an empty file would begin with may have been pruned since.
+        if self._last and self._last == commit[0] - 1 and (known := _lines_of(commit)):
             self._write(known)
             self._last = last
         else:
@@ -333,7 +334,8 @@ class Mirror:
         """Replace lines in all files that hold any, also in those that are kept of the original.
 
         `change` gets the id of an event and its line, and returns the line to keep, or nothing.
-        Pushes wait meanwhile. What was replaced does not come back, not even after a power cut.
+        Pushes wait meanwhile. What was replaced does not come back, not even after a power cut, nor
+        from a push that has yet to write its line: what the files lack is written first.
         """
         self._adopt_first()
         fresh = self._layout.mirror + ".new"
@@ -353,6 +355,8 @@ class Mirror:
                         fd = self._fresh(fresh)
                     system.sync_folder(os.path.dirname(path))
                 touch_folder(self._layout.directory, before)
+                self._sync(self._db.alive())
+                self._catch_up()
         finally:
             if fd >= 0:
                 os.unlink(fresh)

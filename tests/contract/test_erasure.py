@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq import Thread
+    from eventq.event import Commit
     from tests.conftest import Clock
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -169,6 +170,45 @@ def test_what_an_event_is_ordered_by_is_erased(thread: Thread) -> None:
     assert remains(thread.path, "bob-of-the-south", whole=True)
     thread.erasures.event(3)
     assert remains(thread.path, "bob-of-the-south", whole=True) == []
+
+
+def test_a_push_under_way_does_not_bring_it_back(thread: Thread) -> None:
+    """A push that has committed, and has not written its line yet, finds it in the mirror."""
+    text = secret(1)
+    with eventq.open(thread.path) as other:
+        subscribers = other.database._subscribers
+        at = [name for name, _ in subscribers].index("mirror")
+        name, append = subscribers[at]
+
+        def late(commit: Commit) -> None:
+            thread.erasures.event(1)
+            append(commit)
+
+        subscribers[at] = name, late
+        other.push("self", "note", text)
+    assert remains(thread.path, text) == []
+    with open(thread.layout.mirror, encoding="utf-8") as file:
+        assert len(file.readlines()) == 1
+
+
+def test_a_push_under_way_does_not_bring_back_what_was_pruned(thread: Thread) -> None:
+    """Neither does one whose event was deleted before it had written its line."""
+    text = secret(1)
+    with eventq.open(thread.path) as other:
+        subscribers = other.database._subscribers
+        at = [name for name, _ in subscribers].index("mirror")
+        name, append = subscribers[at]
+
+        def late(commit: Commit) -> None:
+            thread.prune(keep_last=0, force=True)
+            append(commit)
+
+        subscribers[at] = name, late
+        other.push("self", "note", text)
+    assert remains(thread.path, text) == []
+    thread.push("self", "note", "later")
+    with open(thread.layout.mirror, encoding="utf-8") as file:
+        assert len(file.readlines()) == 1
 
 
 def test_dead_letters_and_logs_are_erased(thread: Thread) -> None:
