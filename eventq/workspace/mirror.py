@@ -115,6 +115,7 @@ class Mirror:
         self._db = db
         self._layout = layout
         self._journal = journal
+        self._rewritten = f"{layout.mirror}.rewritten"
         self._lock = FolderLock(layout.directory)
         self._fd = -1
         self._folder_time = -1
@@ -347,38 +348,38 @@ class Mirror:
                 self._forget()
                 if os.path.exists(self._layout.rebuilt):
                     self._put_in_place()
+                if os.path.exists(self._rewritten):  # left by a kill
+                    os.unlink(self._rewritten)
                 for path in self._every_file():
-                    if self._rewrite(path, change, fd):
-                        os.replace(fresh, path)
-                        os.close(fd)
-                        fd = -1
-                        fd = self._fresh(fresh)
+                    self._rewrite(path, change)
                     system.sync_folder(os.path.dirname(path))
                 touch_folder(self._layout.directory, before)
                 self._sync(self._db.alive())
                 self._catch_up()
         finally:
-            if fd >= 0:
-                os.unlink(fresh)
-                os.close(fd)
+            os.unlink(fresh)
+            os.close(fd)
 
-    def _rewrite(self, path: str, change: Change, fd: int) -> bool:
-        """Write a file to `fd` with other lines; return False if it has none to replace.
-
-        A rotated file that has no line to keep is deleted.
-        """
+    def _rewrite(self, path: str, change: Change) -> None:
+        """Replace lines in a file that has some; delete a rotated one that has no line to keep."""
         with open(path, "rb") as file:
-            if all(new == text for text, new in _changed(file, change)):
-                return False
+            if all(line == text for text, line in _changed(file, change)):
+                return
             file.seek(0)
-            if path != self._layout.mirror and not any(new for _, new in _changed(file, change)):
-                os.unlink(path)
-                return False
-            file.seek(0)
-            for _, new in _changed(file, change):
-                write_all(fd, new)
-        os.fsync(fd)
-        return True
+            fresh = self._rewritten
+            with open(fresh, "wb", opener=self._opener) as new:
+                new.writelines(line for _, line in _changed(file, change))
+                new.flush()
+                os.fsync(new.fileno())
+                size = new.tell()
+        if size or path == self._layout.mirror:
+            os.replace(fresh, path)
+        else:
+            os.unlink(fresh)
+            os.unlink(path)
+
+    def _opener(self, path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, self._layout.file_mode())
 
     def _every_file(self) -> list[str]:
         """Return the files with lines of events, those of an original mirror too."""

@@ -146,7 +146,9 @@ def test_a_rebuild_under_way_does_not_bring_it_back(
     assert remains(thread.path, text) == []
 
 
-@pytest.mark.parametrize("name", ["events.jsonl.new", "events.jsonl.rebuilt"])
+@pytest.mark.parametrize(
+    "name", ["events.jsonl.new", "events.jsonl.rebuilt", "events.jsonl.rewritten"]
+)
 def test_what_a_killed_rebuild_has_left_is_erased(thread: Thread, name: str) -> None:
     """It has written a file of its own, or had only to give it its name."""
     text = secret(1)
