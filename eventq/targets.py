@@ -36,6 +36,7 @@ _MOST = 100  # holders of a kind that are looked at, and named
 _NAMED = 20
 _LONGEST = 1 << 20  # bytes of a blob whose text is sought in logs
 _MARK = ERASED.encode()
+_NODE = b'{"payload":'  # the first key of its canonical JSON
 
 
 class Targets:
@@ -82,7 +83,7 @@ class Targets:
 
     def _add_any(self, digest: bytes) -> None:
         """Add a blob, as a node if it is one; a start holds no text itself."""
-        node = self._node(digest)
+        node = self._node(digest) if self._may_be_node(digest) else None
         if isinstance(node, StateNode):
             self._add_state(digest)
         elif isinstance(node, ContentNode):
@@ -91,6 +92,13 @@ class Targets:
             self._add(digest)
         else:
             self._asked.append(digest)
+
+    def _may_be_node(self, digest: bytes) -> bool:
+        """Return whether a blob begins as a node does: others may be too long to be read whole."""
+        row = self._engine.row(digest)
+        if row is None or row.codec == ERASED_CODEC:
+            return row is not None
+        return next(self._blobs.stream(digest), b"").startswith(_NODE)
 
     def _node(self, digest: bytes) -> StateNode | ContentNode | StartNode | None:
         try:
@@ -107,9 +115,8 @@ class Targets:
 
     def _add_state(self, digest: bytes) -> None:
         """Add a step or an attempt, its text, its summary, and the attempts before it."""
-        node = self._node(digest)
+        node = None if digest in self._links else self._node(digest)
         if not isinstance(node, StateNode):
-            self._add(digest)
             return
         asked = ERASED if node.edge_prompt else ""
         meta = None if node.meta is None else ERASED

@@ -336,6 +336,14 @@ def test_an_attempt_is_erased_by_its_ref(thread: Thread, run: Run) -> None:
     assert [*run.replay()][-1].attempts == (ref,)
 
 
+def test_many_attempts_are_erased_once_each(thread: Thread, run: Run) -> None:
+    """Each names those before it: to follow all of these names would take for ever."""
+    tried = [NewStep("coder", None, secret(30 + number)) for number in range(40)]
+    run.step(NewStep("coder", None, "done at last", attempts=tried))
+    thread.erasures.turn(6)
+    assert is_gone(thread, *(secret(30 + number) for number in range(40)))
+
+
 def test_a_text_that_two_steps_have_is_listed(thread: Thread, run: Run) -> None:
     """By the turns that have it, not by their nodes."""
     for _ in range(2):
