@@ -238,6 +238,22 @@ def test_dead_letters_and_logs_are_erased(thread: Thread) -> None:
     assert thread.check() == []
 
 
+def test_dead_letters_of_reports_are_erased(thread: Thread) -> None:
+    """Who handles the report of a death, and fails, may have said what the report says."""
+    text = secret(7)
+    for name, kind in (("w", "note"), ("r", "record")):
+        where = f"type = '{kind}'"
+        how: dict[str, Any] = {"max_attempts": 1, "emit_dead": True, "filter": where}
+        thread.subscribe(name, "true", each=True, on_failure="dead", **how)
+    thread.push("internal:a:b:c", "note", text)
+    for name in ("w", "r"):
+        (claim,) = thread.claim(name, limit=1)
+        thread.settle(dead=[claim], error=f"cannot do {claim.event.content}")
+    thread.erasures.event(1)
+    assert remains(thread.path, text) == []
+    assert [letter.error for letter in thread.dead_letters()] == [ERASED, ERASED]
+
+
 def test_a_leased_event_is_not_erased(thread: Thread) -> None:
     """A worker that has it may print it yet; nothing is changed, and later it can be erased."""
     thread.subscribe("w", None)

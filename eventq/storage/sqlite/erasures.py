@@ -159,9 +159,11 @@ class Erasures:
             self._run("DELETE FROM event_blob_refs WHERE event_id = ?", (number,))
             for queue, group in self._run(_GROUPS, (number, ERASED)):
                 self._run(_RENAME, (f"{ERASED} {number}", queue, group))
-            for sql in _ERRORS:
-                self._run(sql, (number, ERASED))
-            return [number, *(row[0] for row in self._run(_REPORTS, (number, ERASED)))]
+            changed = [number, *(row[0] for row in self._run(_REPORTS, (number, ERASED)))]
+            for one in changed:  # a report is an event as well, and attempts at it may say the same
+                for sql in _ERRORS:
+                    self._run(sql, (one, ERASED))
+            return changed
 
 
 def _record(row: tuple[str, str, str | None, int, int]) -> Erasure:
