@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from typing import TYPE_CHECKING
 
@@ -224,6 +225,20 @@ def test_a_reader_makes_no_bell(opened: eventq.Thread) -> None:
         with open(opened.layout.mirror, "a", encoding="utf-8") as mirror:
             mirror.write("{}\n")
         assert ears.wait(0)
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_reader_hears_the_first_bell(opened: eventq.Thread, bare: Database, folder: bool) -> None:
+    """In a thread that has no bell yet, nor the folder of it, and from then on whatever rings."""
+    shutil.rmtree(os.path.join(opened.path, "run"))
+    if folder:
+        os.mkdir(os.path.join(opened.path, "run"))
+    with eventq.open(opened.path, read_only=True) as reader, reader.database.watch() as ears:
+        quiet(ears)
+        for number in range(3):
+            bare.runs.start(begin(str(number)))
+            assert ears.wait(0)
+            quiet(ears)
 
 
 def test_a_deleted_thread_gets_no_bell(opened: eventq.Thread) -> None:

@@ -119,15 +119,27 @@ class _Watch:
         try:
             return self._notify.add(self, path, flags)
         except FileNotFoundError:
-            if name != BELL or not self._makes_bell:
+            if name != BELL:
                 return -1
         except OSError:
             return -1  # not for us to read
-        make_bell(self._directory)
+        return self._add_bell(path)
+
+    def _add_bell(self, path: str) -> int:
+        """Watch a bell that was missing: make it, or watch its folder until somebody else does."""
+        folder = -1
         try:
-            return self._notify.add(self, path, flags)
+            if self._makes_bell:
+                make_bell(self._directory)
+            else:
+                flags = self._notify.folder_flags
+                folder = self._notify.add(self, os.path.dirname(path), flags)
+            bell = self._notify.add(self, path, self._notify.bell_flags)
         except OSError:
-            return -1
+            return folder
+        if folder >= 0:
+            self._notify.remove(self, folder)
+        return bell
 
     def note(self, number: int, name: str) -> None:
         """Wake the waiter if a file or its name has changed; the instance is locked."""
