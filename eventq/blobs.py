@@ -19,7 +19,7 @@ from eventq.errors import BusyError, DamagedBlobError, InputError, TooLargeError
 from eventq.event import REF as PREFIX
 from eventq.event import check_name
 from eventq.records import Blob
-from eventq.storage.rows import GoneError, Piece, PreparedBlob
+from eventq.storage.rows import GONE, NONE, PARTS, ZSTD, GoneError, Piece, PreparedBlob
 from eventq.storage.rules import erased_blob as erased
 
 TYPE_CHECKING = False
@@ -57,7 +57,6 @@ LARGEST = (1 << 32) - 1  # bytes of a blob: the interchange format has no room f
 CUT_BYTES = 64 << 10  # from this size on, compressible bytes are cut by their content
 PART_BYTES = 1 << 20  # the largest part, and the most that is compressed ahead of a transaction
 CACHE_BYTES = 8 << 20
-NONE, ZSTD, PARTS, ERASED = range(4)  # codecs; what was erased has other bytes, or none
 _SCAN_BYTES = 4 << 20  # of pieces that are in memory at once while all are verified
 _PAGE = 500
 _LEVEL = 1  # of zstd: 3 saves 3 % more and takes a quarter longer
@@ -180,7 +179,7 @@ class Cache:
                 digest = row.digest
                 if digest is None:
                     continue
-                if row.codec == ERASED:  # by any process
+                if row.codec == GONE:  # by any process
                     self._size -= len(held.pop(digest, b""))
                     continue
                 data = held.get(digest)
@@ -338,7 +337,7 @@ class Blobs:
     def _is_whole(self, digest: bytes, view: bytes | memoryview) -> bool:
         """Return whether these bytes are stored intact; the stored bytes are compared."""
         row = self._engine.find([digest]).get(digest)
-        if row is None or row.part or row.size != len(view) or row.codec == ERASED:
+        if row is None or row.part or row.size != len(view) or row.codec == GONE:
             return False
         at = 0
         try:
@@ -367,7 +366,7 @@ class Blobs:
 
     def _check_there(self, row: BlobRow) -> None:
         """Raise ErasedError for a blob that was erased."""
-        if row.codec == ERASED:
+        if row.codec == GONE:
             raise erased(row.digest, self._db.erasures.of_blob(row.digest))
 
     def shown(self, name: Name) -> bytes | None:
@@ -383,7 +382,7 @@ class Blobs:
         rows = self._engine.find(digests) if digests else {}
         there = [row for row in rows.values() if not row.part]
         found = self.load(there)
-        gone = [row.digest for row in there if row.codec == ERASED]
+        gone = [row.digest for row in there if row.codec == GONE]
         pieces = self._engine.read(gone) if gone else {}
         return {**found, **{digest: bytes(piece.stored or b"") for digest, piece in pieces.items()}}
 
@@ -546,7 +545,7 @@ class Blobs:
                 return
 
     def _faults_of(self, row: BlobRow, stored: bytes | None) -> Iterator[str]:
-        if row.codec == ERASED:
+        if row.codec == GONE:
             return
         if row.codec == PARTS:
             faults = list(self._damage(row))
@@ -572,7 +571,7 @@ class Blobs:
             yield error.what
 
     def _damage(self, row: BlobRow) -> Iterator[str]:
-        if row.codec == ERASED:
+        if row.codec == GONE:
             return
         try:
             _check_pieces(self._pieces(row), row)

@@ -8,8 +8,7 @@ read. The line of a session keeps what links it with others.
 
 from __future__ import annotations
 
-from eventq.blobs import ERASED as ERASED_CODEC
-from eventq.blobs import PARTS, digest_of
+from eventq.blobs import digest_of
 from eventq.dag.nodes import (
     START_TYPE,
     STATE_TYPE,
@@ -21,6 +20,7 @@ from eventq.dag.nodes import (
 from eventq.errors import DamagedError, LogicError
 from eventq.event import ERASED, REF
 from eventq.frozen import replace
+from eventq.storage.rows import GONE, PARTS
 from eventq.storage.rules import erased_blob
 
 TYPE_CHECKING = False
@@ -96,7 +96,7 @@ class Targets:
     def _may_be_node(self, digest: bytes) -> bool:
         """Return whether a blob begins as a node does: others may be too long to be read whole."""
         row = self._engine.row(digest)
-        if row is None or row.codec == ERASED_CODEC:
+        if row is None or row.codec == GONE:
             return row is not None
         return next(self._blobs.stream(digest), b"").startswith(_NODE)
 
@@ -143,7 +143,7 @@ class Targets:
         if row is None or not row.size:
             return
         self._asked.append(digest)
-        if row.codec == ERASED_CODEC or digest in self.shown:
+        if row.codec == GONE or digest in self.shown:
             return
         self.shown[digest] = self._place_of(digest) if shown is None else shown
         if row.size <= _LONGEST:
@@ -247,6 +247,6 @@ class Targets:
         """Return the error for what has nothing that could be erased."""
         for digest in self._asked:
             row = self._engine.row(digest)
-            if row is not None and row.codec == ERASED_CODEC:
+            if row is not None and row.codec == GONE:
                 return erased_blob(digest, self._database.erasures.of_blob(digest))
         return LogicError("there is nothing in it that could be erased", "it is empty")

@@ -5,7 +5,6 @@ In a damaged store a collection is refused.
 
 from __future__ import annotations
 
-from eventq.blobs import PARTS
 from eventq.dag.turns import blob_or_turn
 from eventq.errors import (
     DamagedError,
@@ -17,6 +16,7 @@ from eventq.errors import (
 )
 from eventq.event import REF
 from eventq.records import Collected
+from eventq.storage.rows import PARTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventq.blobs import ERASED, parse_ref
+from eventq.blobs import parse_ref
 from eventq.errors import (
     DamagedBlobError,
     DamagedError,
@@ -12,7 +12,7 @@ from eventq.errors import (
 )
 from eventq.event import check_name, check_natural, check_positive, check_whole
 from eventq.records import NewTurn, Page, Turn
-from eventq.storage.rows import AppendTo, GoneError, PreparedTurn
+from eventq.storage.rows import GONE, AppendTo, GoneError, PreparedTurn
 from eventq.storage.rules import U32, chain_conflict
 
 TYPE_CHECKING = False
@@ -397,7 +397,7 @@ def _turn(row: TurnRow, found: dict[bytes, bytes]) -> Turn:
         )
     values = (
         turn_id, parent, depth, type_id, version, encoding, digest.hex() if digest else "", size,
-        flags, created, canonical, patch, digest is None or codec == ERASED,
+        flags, created, canonical, patch, digest is None or codec == GONE,
         found.get(digest) if digest else None,
     )  # fmt: skip
     turn = object.__new__(Turn)

@@ -18,6 +18,11 @@ else:
     from eventq.named import NamedTuple
 
 
+# How the bytes of a blob are stored: as they are, as a zstd frame, as a list of parts. What was
+# erased has none, or others in their place.
+NONE, ZSTD, PARTS, GONE = range(4)
+
+
 class BlobRow(NamedTuple):
     """A stored blob, without its bytes; `part` says that it is only a part of others."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from eventq.blobs import ERASED as ERASED_CODEC
 from eventq.blobs import LARGEST, digest_of
 from eventq.dag import packfile
 from eventq.errors import BusyError, DamagedError, EventqError
 from eventq.event import check_name
 from eventq.storage.copied import ErasedCopy
+from eventq.storage.rows import GONE
 from eventq.transfer.job import fits, is_time
 
 TYPE_CHECKING = False
@@ -87,7 +87,7 @@ class BlobImport:
 
     def _is_erased(self, digest: bytes) -> bool:
         row = self._database.blobs.row(digest)
-        if row is None or row.codec != ERASED_CODEC:
+        if row is None or row.codec != GONE:
             return False
         self._erased_here += 1
         return True

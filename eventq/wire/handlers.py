@@ -5,7 +5,6 @@ from __future__ import annotations
 import zstandard
 from blake3 import blake3
 
-from eventq.blobs import ERASED
 from eventq.errors import (
     DamagedError,
     EventqError,
@@ -17,7 +16,7 @@ from eventq.errors import (
 )
 from eventq.event import MAX_NAME, REF, check_name
 from eventq.records import NewTurn
-from eventq.storage.rows import AppendTo
+from eventq.storage.rows import GONE, AppendTo
 from eventq.wire import frames
 from eventq.wire.frames import (
     MAX_FRAME,
@@ -290,7 +289,7 @@ def _rows(turns: TurnStore, end: int, count: int, *, payloads: bool) -> tuple[li
         if not rows:
             what = f"turn {end} is not there"
             raise DamagedError(what, "run 'eventq check', or restore a backup")
-        shown = [0 if row.codec == ERASED else row.size for row in rows]
+        shown = [0 if row.codec == GONE else row.size for row in rows]
         sizes = shown if payloads else [None] * len(rows)
         size += sum(map(frames.turn_size, [row.type_id for row in rows], sizes))
         if size > MAX_FRAME - frames.TURNS_HEAD:

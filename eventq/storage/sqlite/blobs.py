@@ -9,7 +9,7 @@ from _functools import partial  # type: ignore[import-not-found]  # the package 
 
 from eventq.errors import UnknownBlobError
 from eventq.event import REF
-from eventq.storage.rows import BlobRow, GoneError, Holder, Piece
+from eventq.storage.rows import PARTS, BlobRow, GoneError, Holder, Piece
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from eventq.storage.rows import PreparedBlob
     from eventq.storage.sqlite.database import Database
 
-NONE, ZSTD, PARTS, ERASED = range(4)  # codecs
 _KNOWN = 4096  # row ids that are remembered
 _FIRST = -1 << 63  # before the first row id
 _piece: Callable[[Any], Piece] = partial(tuple.__new__, Piece)  # a row as it is: `_make` costs 3 x

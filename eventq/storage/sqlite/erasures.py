@@ -5,8 +5,8 @@ from __future__ import annotations
 from eventq.errors import ConflictError
 from eventq.event import ERASED
 from eventq.records import Erasure
+from eventq.storage.rows import GONE
 from eventq.storage.sqlite.blobs import ADD, ADD_BYTES
-from eventq.storage.sqlite.blobs import ERASED as ERASED_CODEC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Erasures:
 
     def _empty(self, blob_id: int, shown: bytes) -> None:
         sql = "UPDATE blobs SET codec = ?, stored_len = 0 WHERE blob_id = ?"
-        self._run(sql, (ERASED_CODEC, blob_id))
+        self._run(sql, (GONE, blob_id))
         self._run("DELETE FROM blob_bytes WHERE blob_id = ?", (blob_id,))
         if shown:
             self._run(ADD_BYTES, (blob_id, shown))
@@ -118,7 +118,7 @@ class Erasures:
         """Store a blob that was erased elsewhere; return False if its hash is here already."""
         with self._db.joined():
             now = self._db.milliseconds()
-            self._run(ADD, (blob.digest, blob.size, 0, ERASED_CODEC, now))
+            self._run(ADD, (blob.digest, blob.size, 0, GONE, now))
             if not self._db.connection.changes():
                 return False
             blob_id = self._db.connection.last_insert_rowid()
