@@ -74,7 +74,7 @@ def _parts(data: bytes, *, whole: bool) -> Iterator[bytes]:
     if whole or len(data) <= _PIECE:
         yield data
         return
-    for start in range(0, len(data) - _PIECE, 97):
+    for start in range(0, len(data) - _PIECE, max(97, len(data) // 200)):
         yield data[start : start + _PIECE]
 
 
