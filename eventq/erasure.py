@@ -9,7 +9,14 @@ Copies, packs, backups and the memory of running processes are not reached.
 from __future__ import annotations
 
 from eventq.blobs import digest_of
-from eventq.errors import BusyError, DiskError, LogicError, StoreError
+from eventq.errors import (
+    BusyError,
+    DiskError,
+    LogicError,
+    StoreError,
+    UnknownBlobError,
+    UnknownTurnError,
+)
 from eventq.event import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing
 from eventq.workspace.mirror import erased_line, keep_from, line
@@ -139,7 +146,8 @@ class Erasures:
         the attempts before it are erased, and messages say `[erased]`; of the start of a run the
         task and the system texts. Where others have the same bytes, LogicError lists them, unless
         they are to be erased `everywhere`. Raises UnknownTurnError, ErasedError for one that was
-        erased before, LogicError for what is pinned, and BusyError as `event` does.
+        erased before and says nothing again, LogicError for what is pinned, and BusyError as
+        `event` does.
         """
         check_natural(turn_id, "turn")
 
@@ -173,7 +181,7 @@ class Erasures:
         """Erase the blobs that are found for a thing."""
         from eventq.targets import Targets
 
-        past = self._check(kind, name, reason)
+        past = self._begun(kind, name, reason)
 
         def look() -> Targets:
             targets = Targets(self._turns(), self._database)
@@ -181,9 +189,14 @@ class Erasures:
             targets.check(everywhere=everywhere)
             return targets
 
-        found = look()
-        if not found.shown and past is None:
-            raise found.nothing_left()
+        try:
+            found = look()
+        except (UnknownTurnError, UnknownBlobError):
+            if past is not None:  # a collection has taken it since
+                raise erased(past) from None
+            raise
+        if not found.shown and (past is None or past.finished):
+            raise found.nothing_left() if past is None else erased(past)
         texts = found.texts()
         self._erase_all_in_logs(texts)
         with self._database.write():
@@ -235,16 +248,20 @@ class Erasures:
 
     def _check(self, kind: str, name: str, reason: str | None) -> Erasure | None:
         """Check that something can be erased; return the erasure of it that was interrupted."""
+        past = self._begun(kind, name, reason)
+        if past is not None and past.finished:
+            raise erased(past)
+        return past
+
+    def _begun(self, kind: str, name: str, reason: str | None) -> Erasure | None:
+        """Check that something can be erased now; return an earlier erasure of it."""
         self._database.check_writable()
         if self._database.in_write():
             what = "what is erased in a transaction is there until the transaction ends"
             raise LogicError(what, "erase outside of write()")
         if reason is not None:
             check_name(reason, "reason")
-        past = self._engine.get(kind, name)
-        if past is not None and past.finished:
-            raise erased(past)
-        return past
+        return self._engine.get(kind, name)
 
     def _finish(self, kind: str, name: str) -> Erasure:
         self._database.scrub()

@@ -626,7 +626,10 @@ class Erasures(Protocol):
         """Return the next erasures and their numbers, in the order in which they began."""
 
     def begin(self, kind: str, name: str, reason: str | None) -> int:
-        """Note that something is being erased, inside `write`; return the erasure's number."""
+        """Note that something is being erased, inside `write`; return the erasure's number.
+
+        One that is done again without a reason keeps the reason of before.
+        """
 
     def of_blob(self, digest: bytes) -> Erasure | None:
         """Return the erasure that took the bytes of a blob, or None."""

@@ -206,6 +206,33 @@ def test_bytes_that_are_put_again_are_stored_again(thread: Thread, main: Context
         assert thread.blobs.stat(turn.ref).codec != "erased"
 
 
+def test_what_is_said_again_is_erased_again(thread: Thread, main: Context) -> None:
+    """A later patch, or bytes that were put anew; a reason is kept unless there is another one."""
+    turn = main.append(secret(1))
+    thread.erasures.turn(turn.turn_id, reason="a key")
+    main.patch(turn.turn_id, secret(2))
+    assert thread.erasures.turn(turn.turn_id).reason == "a key"
+    assert is_gone(thread, secret(1), secret(2))
+    assert thread.contexts.turn(turn.turn_id).tombstone
+    thread.blobs.put(secret(1).encode())
+    thread.erasures.turn(turn.turn_id, reason="once more")
+    blob = thread.blobs.put(secret(3).encode())
+    thread.erasures.blob(blob.ref)
+    thread.blobs.put(secret(3).encode())
+    thread.blobs.pin(blob.ref, "me")
+    with pytest.raises(LogicError, match="is pinned by 'me'"):
+        thread.erasures.blob(blob.ref)
+    thread.blobs.unpin(blob.ref, "me")
+    thread.erasures.blob(blob.ref)
+    assert is_gone(thread, secret(1), secret(2), secret(3))
+    assert [one.reason for one in thread.erasures] == ["once more", None]
+    with pytest.raises(ErasedError, match="turn 3 was erased on"):
+        thread.erasures.turn(turn.turn_id)
+    with pytest.raises(ErasedError, match=f"{blob.ref} was erased on"):
+        thread.erasures.blob(blob.ref)
+    assert thread.check() == []
+
+
 def test_a_blob_is_erased(thread: Thread, main: Context) -> None:
     """Whatever refers to it is named; an output and an imported file say that it is gone."""
     text = secret(4)

@@ -69,14 +69,14 @@ class Erasures:
         return [(row[5], _record(row[:5])) for row in self._run(sql, (after, limit))]
 
     def begin(self, kind: str, name: str, reason: str | None) -> int:
-        """Note that something is being erased, inside `write`; return the erasure's number."""
+        """Note that something is being erased; return its number; see `storage.base`."""
         return self._begin(kind, name, reason, self._db.milliseconds())
 
     def _begin(self, kind: str, name: str, reason: str | None, at: int) -> int:
         sql = """
             INSERT INTO erasures (kind, name, reason, at_ms) VALUES (?, ?, ?, ?)
-            ON CONFLICT (kind, name) DO UPDATE SET reason = excluded.reason,
-                at_ms = excluded.at_ms, finished = 0
+            ON CONFLICT (kind, name) DO UPDATE SET
+                reason = coalesce(excluded.reason, reason), at_ms = excluded.at_ms, finished = 0
             RETURNING erasure_id
         """
         return int(self._run(sql, (kind, name, reason, at))[0][0])
