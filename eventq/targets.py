@@ -55,6 +55,7 @@ class Targets:
         self._before: set[int] = set()  # turns that attempts came after, of steps that are to go
         self._texts: list[str] = []
         self._parts_of_it = 0  # how many holders of a blob may be its own
+        self._parts: set[bytes] = set()  # whose sharers are known
 
     # --- what belongs to it -----------------------------------------------------------------------
 
@@ -233,13 +234,17 @@ class Targets:
         yield f"{one.kind} {one.name}"
 
     def _sharers(self, digest: bytes) -> set[bytes]:
-        """Return the other blobs that have parts of a blob, are one, or consist of it."""
+        """Return the other blobs that have parts of a blob, are one, or consist of it.
+
+        Parts that were looked at before are left out.
+        """
         row = self._engine.row(digest)
-        found = set(self._engine.wholes(digest, _MOST))
+        found = set(self._engine.wholes(digest))
         if row is not None and row.codec == PARTS:
-            parts = self._engine.parts(digest)
+            parts = [part for part in self._engine.parts(digest) if part not in self._parts]
+            self._parts.update(parts)
             for part in parts:
-                found.update(self._engine.wholes(part, _MOST))
+                found.update(self._engine.wholes(part))
             found |= {part for part, one in self._engine.find(parts).items() if not one.part}
         return found - {digest}
 

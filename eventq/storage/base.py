@@ -418,8 +418,8 @@ class Blobs(Protocol):
     def holders(self, digest: bytes, limit: int) -> list[Holder]:
         """Return what keeps a blob, at most `limit` of a kind."""
 
-    def wholes(self, digest: bytes, limit: int) -> list[bytes]:
-        """Return the digests of blobs that consist of a part, among others."""
+    def wholes(self, digest: bytes) -> list[bytes]:
+        """Return the digests of all blobs that consist of a part, among others."""
 
     def pin(self, owner: str, digest: bytes, *, keep: bool) -> bool:
         """Pin or unpin a blob; return whether that changed anything. Raises UnknownBlobError."""

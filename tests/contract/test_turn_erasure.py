@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
+from eventq import targets
 from eventq.errors import (
     DamagedError,
     ErasedError,
@@ -160,6 +161,16 @@ def test_blobs_that_share_parts_are_listed_and_erased(thread: Thread, main: Cont
     thread.erasures.turn(3, everywhere=True)
     assert is_gone(thread, one, other)
     assert [turn.tombstone for turn in main.replay()] == [False, False, True, True]
+
+
+def test_however_many_share_a_part_all_are_erased(thread: Thread, main: Context) -> None:
+    """A growing text that is stored again and again shares its beginning a hundred times."""
+    begin = WORDS[:70_000]
+    for number in range(110):
+        main.append(f"{begin} {number}")
+    thread.erasures.turn(3, everywhere=True)
+    assert is_gone(thread, begin)
+    assert [turn.tombstone for turn in main.replay()] == [False, False] + [True] * 110
 
 
 def test_what_only_the_turn_refers_to_goes_too(thread: Thread, main: Context) -> None:
@@ -318,6 +329,21 @@ def test_a_step_is_erased(thread: Thread, run: Run) -> None:
     run.step("coder", None, "five")  # it goes on
     assert [*run.fork(2).replay()][1].content == ERASED
     assert run.messages("tester", "now")[: len(after["tester"]) - 1] == after["tester"][:-1]
+
+
+def test_what_many_attempts_made_and_another_step_has_stays(
+    thread: Thread, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of those that are to be erased refer to it, the other one counts."""
+    monkeypatch.setattr(targets, "_MOST", 1)
+    thing = thread.blobs.put(secret(21).encode()).ref
+    run.step(NewStep("tester", None, "made", [thing]))
+    for number in range(40):
+        run.attempt(NewStep("coder", {"tried": number}, f"attempt {number}", [thing]))
+    run.step("coder", None, secret(20))
+    thread.erasures.turn(run.info().head_turn_id)
+    assert is_gone(thread, secret(20))
+    assert thread.blobs.get(thing) == secret(21).encode()
 
 
 @pytest.mark.parametrize("answer", ["text", "json", "meta"])

@@ -315,13 +315,13 @@ class Blobs:
             found += [Holder(kind, str(name), turn) for kind, name, turn in rows]
         return found
 
-    def wholes(self, digest: bytes, limit: int) -> list[bytes]:
-        """Return the digests of blobs that consist of a part, among others."""
+    def wholes(self, digest: bytes) -> list[bytes]:
+        """Return the digests of all blobs that consist of a part, among others."""
         sql = (
             "SELECT DISTINCT w.hash FROM blobs b JOIN blob_parts p ON p.part_id = b.blob_id"
-            " JOIN blobs w ON w.blob_id = p.blob_id WHERE b.hash = ? LIMIT ?"
+            " JOIN blobs w ON w.blob_id = p.blob_id WHERE b.hash = ?"
         )
-        return [row[0] for row in self._run(sql, (digest, limit))]
+        return [row[0] for row in self._run(sql, (digest,))]
 
     def pin(self, owner: str, digest: bytes, *, keep: bool) -> bool:
         """Pin or unpin a blob; return whether that changed anything. Raises UnknownBlobError."""
