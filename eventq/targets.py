@@ -51,6 +51,7 @@ class Targets:
         self.shown: dict[bytes, bytes] = {}
         self._own: set[int] = set()  # turns whose blobs they are
         self._links: set[bytes] = set()  # nodes, which others name as nodes
+        self._tried: set[bytes] = set()  # those that are attempts before a step
         self._asked: list[bytes] = []  # also those that were erased before
         self._before: set[int] = set()  # turns that attempts came after, of steps that are to go
         self._texts: list[str] = []
@@ -130,8 +131,10 @@ class Targets:
             self._add_content(content, found)
         if node.compact is not None:
             self._add(digest_of(node.compact), _MARK)
-        for attempt in node.attempts:
-            self._add_state(digest_of(attempt))
+        tried = [digest_of(attempt) for attempt in node.attempts]
+        self._tried.update(tried)
+        for attempt in tried:
+            self._add_state(attempt)
 
     def _add_content(self, digest: bytes, node: ContentNode) -> None:
         if node.text:
@@ -220,8 +223,14 @@ class Targets:
         return one.kind in ("turn", "patch", "line") and one.turn in self._own and one.turn > 0
 
     def _is_link(self, digest: bytes, one: Holder) -> bool:
-        """Return whether a node is only linked to another one, which keeps its place."""
-        return one.kind == "blob" and digest in self._links
+        """Return whether a node is only linked to another one, which keeps its place.
+
+        The step of a fork may have the same attempts before it: they are its own as well.
+        """
+        if one.kind != "blob" or digest not in self._links:
+            return False
+        node = self._node(bytes.fromhex(one.name)) if digest in self._tried else None
+        return not isinstance(node, StateNode) or REF + digest.hex() not in node.attempts
 
     def _names(self, one: Holder) -> Iterator[str]:
         """Yield what people call a holder: a node is that of a turn."""

@@ -397,6 +397,20 @@ def test_many_attempts_are_erased_once_each(thread: Thread, run: Run) -> None:
     assert is_gone(thread, *(secret(30 + number) for number in range(40)))
 
 
+def test_attempts_that_the_step_of_a_fork_has_too_are_listed(thread: Thread, run: Run) -> None:
+    """Both runs go on after the same attempts: to erase one step is to erase those of the other."""
+    run.attempt("coder", {"m": 1}, secret(24))
+    fork = run.fork(4)
+    fork.step("coder", None, "here")
+    run.step("coder", None, "there")
+    other = fork.info().head_turn_id
+    with pytest.raises(LogicError, match=f"refer to them: turn {other} - "):
+        thread.erasures.turn(run.info().head_turn_id)
+    thread.erasures.turn(run.info().head_turn_id, everywhere=True)
+    assert is_gone(thread, secret(24))
+    assert [*fork.replay()][-1].content == "here"
+
+
 def test_a_text_that_two_steps_have_is_listed(thread: Thread, run: Run) -> None:
     """By the turns that have it, not by their nodes."""
     for _ in range(2):
