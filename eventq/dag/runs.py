@@ -953,7 +953,7 @@ def _check_run(new: NewRun) -> None:
     numbers = (new.max_rounds, "max_rounds"), (new.depth, "depth"), (new.summary_cap, "summary_cap")
     for value, what in numbers:
         check_natural(value, what)
-    if new.answer not in messages.ANSWERS:
+    if type(new.answer) is not str or new.answer not in messages.ANSWERS:
         raise InputError(
             f"{new.answer!r} is no form of answers", f"give one of: {', '.join(messages.ANSWERS)}"
         )

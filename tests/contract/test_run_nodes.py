@@ -396,6 +396,7 @@ BAD: dict[str, Bad] = {
     "a cap below 0": begin("summary_cap must be a whole", "w", "p", summary_cap=-1),
     "a cap that is none": begin("summary_cap must be a whole", "w", "p", summary_cap=None),
     "a form of answers": begin("'yaml' is no form of answers", "w", "p", answer="yaml"),
+    "a form that is no text": begin("is no form of answers", "w", "p", answer=["text"]),
     "a task in no system text": begin(NOWHERE, "w", "p", task_in_system=True),
     "a task in system texts of nobody": begin(NOWHERE, "w", "p", {}, task_in_system=True),
     "a word for where the task is": begin(
