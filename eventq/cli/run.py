@@ -216,7 +216,7 @@ def _change_line(change: RunChange) -> str:
 
 
 def history(thread: Thread, *, date: str, group: str | None, json: bool) -> None:
-    """List the runs that ended on a day."""
+    """List the runs that were completed on a day; not those cancelled."""
     found = thread.runs.history(date, group)
     render.show_all(found, steps.as_object, steps.run, json=json)
 
