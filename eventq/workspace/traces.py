@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eventq.workspace.layout import Layout
 
 _GRAM = 16
+_PART = 2 * _GRAM - 1
 _LEAST, _LEAST_LINE = 4, 8  # bytes of a text, and of a line of it, that are sought as a whole
 _BLOCK = 1 << 20  # bytes of a log that are in memory at once
 _MARGIN = 64  # bytes before and after them, to see where a part begins and ends
@@ -48,29 +49,52 @@ class _Sought:
     def __init__(self, text: str) -> None:
         self._texts = spellings(text)
         self._places: dict[bytes, tuple[bytes, int]] = {}  # where 16 bytes are in which spelling
+        self._again: set[bytes] = set()  # all 31 bytes around 16 that are in several places
+        repeated: set[bytes] = set()
         for spelled in self._texts:
             for at in range(len(spelled) - _GRAM + 1):
-                self._places.setdefault(spelled[at : at + _GRAM], (spelled, at))
-        least = 2 * _GRAM - 1
-        short = {one for one in self._texts if _LEAST <= len(one) < least}
+                gram = spelled[at : at + _GRAM]
+                if self._places.setdefault(gram, (spelled, at)) != (spelled, at):
+                    repeated.add(gram)
+        for spelled in self._texts if repeated else ():
+            self._again.update(_around(spelled, repeated))
+        short = {one for one in self._texts if _LEAST <= len(one) < _PART}
         for line in text.splitlines():
             found = spellings(line.strip())
-            short |= {one for one in found if _LEAST_LINE <= len(one) < least}
+            short |= {one for one in found if _LEAST_LINE <= len(one) < _PART}
         self._short = sorted(short, key=len, reverse=True)
 
     def among(self, block: bytes) -> Iterator[tuple[int, int]]:
         """Yield where parts of the text are in some bytes: start and end."""
+        known_to = 0  # up to here all is found
         for at in range(0, len(block) - _GRAM + 1, _GRAM):
+            if at + _PART <= known_to:
+                continue
             known = self._places.get(block[at : at + _GRAM])
             if known is not None:
                 start, end = _grown(block, at, *known)
-                if end - start >= min(2 * _GRAM - 1, len(known[0])):
+                if end - start >= min(_PART, len(known[0])):
+                    known_to = end
                     yield start, end
+                for first in range(max(0, at + _GRAM - _PART), at + 1) if self._again else ():
+                    if block[first : first + _PART] in self._again:
+                        yield first, first + _PART
         for one in self._short:
             found = block.find(one)
             while found >= 0:
                 yield found, found + len(one)
                 found = block.find(one, found + len(one))
+
+
+def _around(spelled: bytes, grams: set[bytes]) -> Iterator[bytes]:
+    """Yield the parts of a spelling that any of some 16 bytes are in."""
+    done = 0
+    for at in range(len(spelled) - _GRAM + 1):
+        if spelled[at : at + _GRAM] in grams:
+            end = min(at, len(spelled) - _PART) + 1
+            for first in range(max(done, at + _GRAM - _PART), end):
+                yield spelled[first : first + _PART]
+            done = end
 
 
 def _grown(block: bytes, at: int, spelled: bytes, there: int) -> tuple[int, int]:
@@ -105,19 +129,37 @@ def _erase(path: str, sought: _Sought) -> None:
     fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         changed, base = False, 0
+        found: list[tuple[int, int]] = []
         while True:
             start = max(0, base - _MARGIN)
             block = os.pread(fd, base - start + _BLOCK + _MARGIN, start)
-            for first, end in sought.among(block):
-                os.pwrite(fd, _filler(end - first), start + first)
-                changed = True
             base += _BLOCK
-            if start + len(block) <= base:
+            is_last = start + len(block) <= base
+            found += [(start + first, start + end) for first, end in sought.among(block)]
+            found = _merged(found)
+            # What may go on in the next block is written only when that has been read.
+            ready = [one for one in found if is_last or one[1] <= base - _MARGIN]
+            del found[: len(ready)]
+            for first, end in ready:
+                os.pwrite(fd, _filler(end - first), first)
+                changed = True
+            if is_last:
                 break
         if changed:
             os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _merged(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return places in order, those that overlap as one."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(places):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def _filler(size: int) -> bytes:

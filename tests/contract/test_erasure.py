@@ -27,7 +27,7 @@ from eventq.event import ERASED
 from eventq.jsontext import quote
 from eventq.records import Erasure
 from eventq.storage.sqlite import database
-from eventq.workspace import mirror
+from eventq.workspace import mirror, traces
 from tests.conftest import write_as_original
 from tests.erasing import remains, secret
 
@@ -236,6 +236,42 @@ def test_dead_letters_and_logs_are_erased(thread: Thread) -> None:
     with open(log, encoding="utf-8") as file:
         assert file.read().endswith("\nharmless\n")
     assert thread.check() == []
+
+
+@pytest.mark.parametrize(
+    "text", [secret(7, 200), "".join(f'{{"password":"p{n}"}},\n' for n in range(40))]
+)
+def test_a_log_of_several_blocks_is_erased(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Wherever the text is, no part of it stays at the end of a block."""
+    monkeypatch.setattr(traces, "_BLOCK", 1024)
+    log = thread.layout.handler_log("w")
+    for before in range(700, 1300):
+        with open(log, "w", encoding="utf-8") as file:
+            file.write(f"{'.' * before}{text}{'.' * 99}")
+        traces.erase_in_logs(thread.layout, text)
+        with open(log, encoding="utf-8") as file:
+            assert set(file.read().replace(ERASED, "")) <= set(" .*"), before
+
+
+def test_a_part_that_begins_as_another_does_is_erased(thread: Thread) -> None:
+    """In a text that repeats itself, each part of 31 bytes is found, wherever it stands."""
+    text = '[{"user_password":"aaaaaaaaaaa-1111111"},{"user_password":"bbbbbbbbbbb-2222"}]'
+    log = thread.layout.handler_log("w")
+    for size in (31, 35):
+        for before in range(32):
+            with open(log, "w", encoding="utf-8") as file:
+                file.write(f"{'.' * before}{text[-36 : size - 36 or None]}{'.' * 99}")
+            traces.erase_in_logs(thread.layout, text)
+            with open(log, encoding="utf-8") as file:
+                assert set(file.read().replace(ERASED, "")) <= set(" .*"), before
+
+
+def test_a_long_text_in_a_log_is_found_once() -> None:
+    """Not anew at each of its bytes: the time would grow with the square of its length."""
+    text = secret(7, 9_000)
+    assert len([*traces._Sought(text).among(text.encode())]) < 100
 
 
 def test_dead_letters_of_reports_are_erased(thread: Thread) -> None:
