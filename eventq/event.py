@@ -215,7 +215,7 @@ def check_natural(value: int, name: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise UsageError(
             f"{name} must be a whole number from 0 to 2^63-1, not {value!r}",
-            "give an id that was read",
+            "give 0 or more: of ids and depths, one that was read",
         )
     return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventq.errors import UsageError
+from eventq.errors import InputError, UsageError
 from eventq.records import Setting
 from eventq.storage.rules import RUNS_EMIT
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from eventq.storage.base import Database
 
+_NO_SOURCES = {"false", "true", "no", "yes", "0", "1", "none"}  # what is meant by them is on or off
 _DEFAULTS = {RUNS_EMIT: "off"}
 
 
@@ -42,6 +43,8 @@ class Settings:
         """
         _check(name)
         self._database.check_writable()
+        if isinstance(value, str) and value.casefold() in _NO_SOURCES:
+            raise InputError(f"'{value}' is no value of {name}", "use on, off or a source")
         if value == _DEFAULTS[name]:
             self._engine.put(name, None)
             return
@@ -55,7 +58,7 @@ class Settings:
 
 
 def _check(name: str) -> None:
-    if name not in _DEFAULTS:
+    if not isinstance(name, str) or name not in _DEFAULTS:
         raise UsageError(
             f"there is no setting '{name}'", f"use one of these: {', '.join(_DEFAULTS)}"
         )

@@ -259,6 +259,8 @@ class Runs:
         self, group: str | None = None, *, tick: Callable[[], object] | None = None
     ) -> Iterator[Sequence[RunChange]]:
         """Yield the changes of `watch` as pages, and call `tick` at least once a second."""
+        if group is not None:
+            check_name(group, "group", empty=True)
         return self._watch(self.engine.last_change(), group, tick)
 
     def _watch(

@@ -8,7 +8,7 @@ import pytest
 
 import eventq
 from eventq.dag import runs as domain
-from eventq.errors import StoreError
+from eventq.errors import InputError, StoreError
 from eventq.records import NewRun, RunChange
 from tests.contract.runs import grow
 from tests.storage.older import aged
@@ -308,3 +308,9 @@ def test_the_tick_ends_a_wait(thread: Thread, monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(OverError):
         next(thread.runs.watch_pages(tick=tick))
+
+
+def test_a_group_that_is_no_text_is_refused(thread: eventq.Thread) -> None:
+    """To wait for the runs of such a group would be to wait for ever."""
+    with pytest.raises(InputError, match="group must be text"):
+        next(thread.runs.watch(5))  # type: ignore[arg-type]

@@ -30,8 +30,8 @@ def test_a_setting_has_its_default_until_it_is_changed(thread: eventq.Thread) ->
     assert thread.database.settings.get("runs.emit") is None
 
 
-@pytest.mark.parametrize("name", ["", "runs", "runs.Emit", "off"])
-def test_unknown_settings(thread: eventq.Thread, stored: Stored, name: str) -> None:
+@pytest.mark.parametrize("name", ["", "runs", "runs.Emit", "off", []])
+def test_unknown_settings(thread: eventq.Thread, stored: Stored, name: Any) -> None:
     """A name that no setting has is refused with those that there are."""
     before = stored()
     for call in (thread.settings.get, lambda name: thread.settings.set(name, "on")):
@@ -42,7 +42,7 @@ def test_unknown_settings(thread: eventq.Thread, stored: Stored, name: str) -> N
     assert stored() == before
 
 
-@pytest.mark.parametrize("value", ["", "\n", 7, None, True])
+@pytest.mark.parametrize("value", ["", "\n", 7, None, True, "false", "No", "0"])
 def test_what_can_be_no_source(thread: eventq.Thread, stored: Stored, value: Any) -> None:
     """What can be no source of events is refused, and nothing changes."""
     thread.settings.set("runs.emit", "before")
