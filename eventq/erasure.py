@@ -105,10 +105,12 @@ class Erasures:
 
     def _renew(self, numbers: list[int]) -> None:
         """Write the lines of some events anew in the mirror."""
-        events = {number: self._database.events.get(number) for number in numbers}
+        wanted = set(numbers)
 
         def change(number: int, text: bytes) -> bytes:
-            if (event := events.get(number)) is None:
+            # Read under the mirror's lock: another erasure may have changed it since.
+            event = self._database.events.get(number) if number in wanted else None
+            if event is None:
                 return text
             return erased_line(text, line(event), event.content)
 
@@ -203,7 +205,7 @@ class Erasures:
             found = look()  # somebody may refer to it by now
             number = self._engine.begin(kind, name, reason)
             self._engine.blobs(number, [*found.shown.items()])
-        self._erase_all_in_logs(texts)
+        self._erase_all_in_logs(dict.fromkeys([*texts, *found.texts()]))
         return self._finish(kind, name)
 
     def _erase_all_in_logs(self, texts: Iterable[str]) -> None:
@@ -237,7 +239,7 @@ class Erasures:
         if left:
             self._mirror().rewrite(keep_from(max(left)))
             self._database.scrub()
-            self._engine.forget("prune")
+            self._engine.forget("prune", map(str, left))  # not those that have begun since
 
     def _clean_later(self) -> None:
         """Clean after the transaction that pruned; the next prune goes on with what fails."""

@@ -649,8 +649,8 @@ class Erasures(Protocol):
     def finish(self, names: list[tuple[str, str]]) -> None:
         """Note that nothing is left of what was erased, by kind and name."""
 
-    def forget(self, kind: str) -> None:
-        """Forget the erasures of a kind."""
+    def forget(self, kind: str, names: Iterable[str]) -> None:
+        """Forget the erasures of some things of a kind."""
 
     def event(self, number: int, reason: str | None) -> list[int]:
         """Erase the content of an event; return the events whose content has changed.

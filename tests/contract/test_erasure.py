@@ -274,6 +274,52 @@ def test_a_long_text_in_a_log_is_found_once() -> None:
     assert len([*traces._Sought(text).among(text.encode())]) < 100
 
 
+def test_two_erasures_at_once_do_not_undo_each_other(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report of a death may be erased while the event that it reports is."""
+    text = secret(7)
+    thread.subscribe("w", "true", each=True, on_failure="dead", max_attempts=1, emit_dead=True)
+    thread.push("internal:a:b:c", "note", text)
+    (claim,) = thread.claim("w", limit=1)
+    thread.settle(dead=[claim], error="what it said")
+    thread.push("self", "note", "last")
+    fresh = thread._mirror._fresh
+
+    def meanwhile(path: str) -> int:
+        with eventq.open(thread.path) as other:
+            other.erasures.event(2)
+        return fresh(path)
+
+    monkeypatch.setattr(thread._mirror, "_fresh", meanwhile)
+    thread.erasures.event(1)
+    assert contents(thread) == [ERASED, ERASED, "last"]
+    with open(thread.layout.mirror, encoding="utf-8") as file:
+        assert file.read().count("event_id") == 0
+
+
+def test_two_prunes_at_once_do_not_forget_each_other(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is killed after another one has looked is still to be finished."""
+    for text in ("one", secret(1), "three"):
+        thread.push("self", "note", text)
+    scrub = thread.database.scrub
+
+    def meanwhile() -> None:
+        monkeypatch.undo()
+        with eventq.open(thread.path) as other:
+            monkeypatch.setattr(other.erasures, "_clean", lambda: None)  # killed before it
+            other.prune(before_id=3, force=True)
+        scrub()
+
+    monkeypatch.setattr(thread.database, "scrub", meanwhile)
+    thread.prune(before_id=2, force=True)
+    assert any("below 3 are deleted" in what for what in thread.check())
+    thread.prune(before_id=1, force=True)
+    assert remains(thread.path, secret(1)) == []
+
+
 def test_dead_letters_of_reports_are_erased(thread: Thread) -> None:
     """Who handles the report of a death, and fails, may have said what the report says."""
     text = secret(7)

@@ -10,7 +10,7 @@ from eventq.storage.sqlite.blobs import ADD, ADD_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from eventq.storage.copied import ErasedCopy
     from eventq.storage.sqlite.database import Database
@@ -136,9 +136,11 @@ class Erasures:
             sql = "UPDATE erasures SET finished = 1 WHERE kind = ? AND name = ?"
             self._db.many(sql, names)
 
-    def forget(self, kind: str) -> None:
-        """Forget the erasures of a kind."""
-        self._db.change("DELETE FROM erasures WHERE kind = ?", (kind,))
+    def forget(self, kind: str, names: Iterable[str]) -> None:
+        """Forget the erasures of some things of a kind."""
+        with self._db.write():
+            sql = "DELETE FROM erasures WHERE kind = ? AND name = ?"
+            self._db.many(sql, [(kind, name) for name in names])
 
     def event(self, number: int, reason: str | None) -> list[int]:
         """Erase the content of an event, and what was said of attempts at it; see `base`."""
