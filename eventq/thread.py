@@ -820,7 +820,7 @@ class Thread:
         from eventq.dag.collect import collect
 
         self.produced  # noqa: B018 (it refuses a thread without tables of artifacts)
-        found = collect(self.database, self.check, apply=apply, grace=grace)
+        found = collect(self.database, self._damage, apply=apply, grace=grace)
         if apply:
             self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
         return found
@@ -1014,9 +1014,20 @@ class Thread:
 
     def check(self) -> list[str]:
         """Check all invariants; return one sentence per broken one, [] for a sound thread."""
+        faults = self._faults(None if self.is_shared else self._mirror)
+        return faults if self.is_shared else [*faults, *self.erasures.faults()]
+
+    def _damage(self) -> list[str]:
+        """Return the faults that keep a collection from being made: an erasure under way is none.
+
+        Until it is finished the mirror may differ from the log.
+        """
+        faults = self._faults(None if self.is_shared else self._mirror)
+        return self._faults(None) if faults and any(self.erasures.faults()) else faults
+
+    def _faults(self, mirror: Mirror | None) -> list[str]:
         from eventq.log import status
 
-        mirror = None if self.is_shared else self._mirror
         faults = [*status.check(self.database, self.layout, mirror, self.consumers)]
         if self.database.has_memory():
             from eventq.dag.check import faults as memory_faults
@@ -1024,8 +1035,6 @@ class Thread:
             faults += memory_faults(self.runs)
         if self.database.has_output():
             faults += self.produced.faults()
-        if not self.is_shared:
-            faults += self.erasures.faults()
         return faults
 
     def prune(

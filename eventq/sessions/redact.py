@@ -1,8 +1,8 @@
 """Erase what an entry of a session file says, and keep what links it with others.
 
 The line that is left can be read by the tool that wrote the file: the fields by which entries are
-found, ordered and told apart keep their values, and every other text is `[erased]`, every other
-number 0. Names of fields are kept, unless they look like data.
+found, ordered and told apart keep their values, but not in what a tool got or gave; every other
+text is `[erased]`, every other number 0. Names of fields are kept, unless they look like data.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _LINKS = frozenset([
     "targetId", "timestamp", "toolCallId", "toolUseID", "tool_call_id", "tool_use_id", "type",
     "uuid", "version",
 ])  # fmt: skip
+_INSIDE = frozenset(["message", "content"])  # what has links of its own, at any depth
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}\Z")
 _MOST = 1 << 18  # bytes of what is left of an entry; of a larger one only the links at its top are
 _LONGEST = 200  # characters of a value that links: a longer one is a text
@@ -47,14 +48,17 @@ def _spelled(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _without(value: Any) -> Any:
+def _without(value: Any, *, linked: bool = True) -> Any:
+    """Return a value without what it says; links are kept where a tool looks for them."""
     if isinstance(value, dict):
         return {
-            key if _NAME.match(key) else ERASED: one if _links(key, one) else _without(one)
+            key if _NAME.match(key) else ERASED: one
+            if linked and _links(key, one)
+            else _without(one, linked=linked and key in _INSIDE)
             for key, one in value.items()
         }
     if isinstance(value, list):
-        return [_without(one) for one in value]
+        return [_without(one, linked=linked) for one in value]
     if isinstance(value, str):
         return ERASED
     return 0 if isinstance(value, (int, float)) and not isinstance(value, bool) else value

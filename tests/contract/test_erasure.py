@@ -527,3 +527,13 @@ def test_a_prune_inside_a_transaction_ends_after_it(thread: Thread) -> None:
         assert remains(thread.path, text)
     assert remains(thread.path, text) == []
     assert thread.check() == []
+
+
+def test_a_collection_beside_an_erasure(thread: Thread) -> None:
+    """An erasure that is not finished is no damage: what nothing leads to is collected."""
+    thread.push("self", "note", "hello there")
+    thread.blobs.put(b"nobody needs it")
+    thread.database.erasures.event(1, None)
+    assert len(thread.check()) == 2  # the mirror has the event still
+    assert thread.gc(apply=True, grace=0).blobs == 1
+    thread.erasures.event(1)

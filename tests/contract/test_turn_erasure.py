@@ -449,13 +449,14 @@ def test_an_entry_of_a_session_is_erased(thread: Thread, tmp_path: Path) -> None
     }
     texts = ["hello", secret(1), "go on", "done"]
     lines = [entry(number, text) for number, text in enumerate(texts)]
-    lines[1] = entry(1, secret(1), usage={"input_tokens": 987_654_321}, extra=[block])
+    call = {"type": "tool_use", "id": "t1", "name": "put", "input": {"id": "hunter2-is-secret"}}
+    lines[1] = entry(1, secret(1), usage={"input_tokens": 987_654_321}, extra=[block, call])
     file = tmp_path / "s-1.jsonl"
     file.write_text("".join(f"{line}\n" for line in lines))
     imported = thread.sessions.import_file(str(file))
     turns = [*thread.contexts.get(imported.context_id).replay()]
     thread.erasures.turn(turns[1].turn_id)
-    assert is_gone(thread, secret(1), NOISE[:3_000])
+    assert is_gone(thread, secret(1), NOISE[:3_000], "hunter2-is-secret")
     out = tmp_path / "out.jsonl"
     out.write_bytes(b"".join(thread.sessions.lines("s-1")))
     shown = [json.loads(line) for line in out.read_text().splitlines()]
