@@ -13,6 +13,7 @@ from itertools import chain
 
 from eventq import system
 from eventq.blobs import LARGEST
+from eventq.errors import ErasedError
 from eventq.output import agents, artifacts
 from eventq.records import OutputInfo
 from eventq.storage.rows import FileRow
@@ -95,15 +96,13 @@ def write(
             note(f"{file.path!r} was not written: it is no path in a folder")
             continue
         names.add(file)
-        _save(produced, folder, file)
-        counts[_kind(file)] += 1
+        counts[_kind(file)] += _save(produced, folder, file, note)
     every: Iterator[ArtifactInfo | OutputInfo] = chain(produced.artifacts, produced.outputs)
     for file in filter(names.lack, map(_own_file, every)):
         if names.is_taken(file.path) or file.path in but:
             note(f"'{file.path}' is the name of an imported file: what else has it was not written")
             continue
-        _save(produced, folder, file)
-        counts[_kind(file)] += 1
+        counts[_kind(file)] += _save(produced, folder, file, note)
     return counts
 
 
@@ -142,8 +141,17 @@ def _own_file(info: ArtifactInfo | OutputInfo) -> FileRow:
     return FileRow(artifacts.file_name(info), int(info.artifact_id))
 
 
-def _save(produced: OutputStore, folder: str, file: FileRow) -> None:
-    """Write a file of a folder unless it is there."""
+def _save(produced: OutputStore, folder: str, file: FileRow, note: Note) -> bool:
+    """Write a file of a folder unless it is there; return False for one that was erased."""
+    try:
+        _write(produced, folder, file)
+    except ErasedError as error:
+        note(f"{file.path!r} was not written: {error.what}")
+        return False
+    return True
+
+
+def _write(produced: OutputStore, folder: str, file: FileRow) -> None:
     path = os.path.join(folder, file.path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if file.digest is not None:

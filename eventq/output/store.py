@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import islice
 
 from eventq.blobs import digest_of, parse_ref
-from eventq.errors import DamagedError, LogicError, UnknownContextError
+from eventq.errors import DamagedError, ErasedError, LogicError, UnknownContextError
 from eventq.event import REF, refs_in
 from eventq.output.agents import Outputs
 from eventq.output.artifacts import Artifacts
@@ -137,9 +137,15 @@ class OutputStore:
         return self.blobs.put(data, refs=refs)
 
     def get(self, ref: str) -> bytes | None:
-        """Return the bytes that a ref names, or None. Accepts other tools' refs."""
+        """Return the bytes that a ref names, or None, also for what was erased.
+
+        Accepts other tools' refs.
+        """
         name = self.blob_hash(ref)
-        return None if name is None else self.blobs.get(name)
+        try:
+            return None if name is None else self.blobs.get(name)
+        except ErasedError:
+            return None
 
     def name_blob(self, name: str | bytes, sha256: bytes) -> bool:
         """Store a blob's SHA-256, by which other tools name it; return False if it is wrong."""

@@ -19,6 +19,7 @@ from eventq.errors import (
     UnknownTurnError,
 )
 from eventq.event import ERASED
+from eventq.output import folders
 from eventq.records import NewRun, NewStep, NewTurn
 from tests.erasing import remains, secret
 
@@ -561,3 +562,45 @@ def test_an_older_pack_does_not_bring_back_what_was_erased(thread: Thread, tmp_p
     assert made.notes == ("1 blob was erased here, and stays so",)
     assert is_gone(thread, secret(1))
     assert context.last().turns[0].payload is None
+
+
+# --- folders and images ---------------------------------------------------------------------------
+
+
+def test_a_folder_is_written_without_what_was_erased(thread: Thread, tmp_path: Path) -> None:
+    """What was erased is left out and named; all else is written."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "notes.txt").write_text(secret(1))
+    (folder / "more.txt").write_text("kept")
+    (folder / "0-Scout.md").write_text(secret(2))
+    folders.bring(thread.produced, str(folder), print, thread.path)
+    for name in ("notes.txt", "0-Scout.md"):
+        ref = thread.blobs.put((folder / name).read_bytes()).ref
+        thread.erasures.blob(ref, everywhere=True)
+    notes: list[str] = []
+    counts = folders.write(thread.produced, str(tmp_path / "out"), notes.append)
+    assert sum(counts.values()) == 1
+    assert (tmp_path / "out" / "more.txt").read_text() == "kept"
+    assert sorted(note.partition(" was not written: blob:blake3:")[0] for note in notes) == [
+        "'0-Scout.md'",
+        "'notes.txt'",
+    ]
+
+
+def test_an_image_of_a_session_is_erased(thread: Thread, tmp_path: Path) -> None:
+    """Its line keeps the ref in its place, and everything else; the export says so."""
+    image = NOISE[:3_000]
+    data = base64.b64encode(image).decode()
+    block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    line = entry(0, "see this", extra=[block])
+    file = tmp_path / "s-1.jsonl"
+    file.write_text(f"{line}\n")
+    thread.sessions.import_file(str(file))
+    ref = thread.blobs.put(image).ref
+    thread.erasures.blob(ref, everywhere=True)
+    assert is_gone(thread, image)
+    notes: list[str] = []
+    text = b"".join(thread.sessions.lines("s-1", warn=notes.append)).decode()
+    assert text == line.replace(data, ref) + "\n"
+    assert len(notes) == 1
