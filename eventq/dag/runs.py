@@ -183,9 +183,7 @@ class Runs:
         """Return the node of a turn, None for a turn of another type."""
         if turn.type_id not in (START_TYPE, STATE_TYPE):
             return None
-        payload = turn.payload
-        if payload is None and turn.tombstone and turn.hash:  # it was erased
-            payload = self.turns.blobs.shown(turn.hash)
+        payload = self.turns.shown(turn)
         return None if payload is None else decode(payload, turn.ref)
 
     def check_role(self, role: str) -> None:

@@ -156,6 +156,15 @@ class Turns:
                 error.what = f"turn {at.turn} (depth {at.depth}): {error.what}"
             raise
 
+    def shown(self, turn: Turn) -> bytes | None:
+        """Return the payload that a turn was read with, or what is shown in place of an erased one.
+
+        None if it is hidden, was not requested, or nothing is shown.
+        """
+        if turn.payload is None and turn.tombstone and turn.hash:
+            return self.blobs.shown(turn.hash) or None
+        return turn.payload
+
     def last_patch(self) -> int:
         """Return the number of the newest patch ever stored."""
         return self._engine.last_patch()

@@ -135,7 +135,7 @@ class Forks:
 
     def text(self, turn: Turn, warn: Warn) -> bytes | None:
         """Return the text of the entry of a turn, with its images; None for no entry."""
-        payload = turn.payload
+        payload = self._contexts.turns.shown(turn)
         if turn.type_id not in OF_LINES or payload is None:
             return None
         if turn.flags & lines.CUT:

@@ -115,7 +115,7 @@ class Views:
 
     def entry(self, turn: int) -> EntryInfo:
         """Return what the entry of a turn is."""
-        return _described(self._contexts.turn(turn), self._reader(turn))
+        return self._described(self._contexts.turn(turn), self._reader(turn))
 
     def _reader(self, turn: int) -> Plain:
         row = self._store.of_turn(turn)
@@ -153,24 +153,23 @@ class Views:
         reader = self._reader(found.ancestor)
         return SessionDifference(
             self.entry(found.ancestor),
-            tuple(_described(turn, reader) for turn in found.mine),
-            tuple(_described(turn, reader) for turn in found.theirs),
+            tuple(self._described(turn, reader) for turn in found.mine),
+            tuple(self._described(turn, reader) for turn in found.theirs),
         )
 
+    def _described(self, turn: Turn, reader: Plain) -> EntryInfo:
+        entry = self._parsed(turn)
+        link = reader.link(entry)
+        kind = string(mapping(entry, "message"), "role") or string(entry, "type") or turn.type_id
+        text = reader.text(entry)
+        shown = None if text is None else " ".join(text[: 4 * _EXCERPT].split())[:_EXCERPT]
+        return EntryInfo(turn.turn_id, link.id if link else None, kind or None, shown)
 
-def _described(turn: Turn, reader: Plain) -> EntryInfo:
-    entry = _parsed(turn)
-    link = reader.link(entry)
-    kind = string(mapping(entry, "message"), "role") or string(entry, "type") or turn.type_id
-    text = reader.text(entry)
-    shown = None if text is None else " ".join(text[: 4 * _EXCERPT].split())[:_EXCERPT]
-    return EntryInfo(turn.turn_id, link.id if link else None, kind or None, shown)
-
-
-def _parsed(turn: Turn) -> Entry:
-    """Return the entry of a turn, images left out; an empty one for any other turn."""
-    try:
-        found = lines.parse(turn.payload or b"") if turn.type_id in OF_LINES else None
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
+    def _parsed(self, turn: Turn) -> Entry:
+        """Return the entry of a turn, images left out; an empty one for any other turn."""
+        payload = self._contexts.turns.shown(turn) if turn.type_id in OF_LINES else None
+        try:
+            found = lines.parse(payload or b"")
+        except (ValueError, RecursionError):
+            found = None
+        return found if isinstance(found, dict) else {}

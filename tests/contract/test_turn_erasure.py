@@ -470,6 +470,18 @@ def test_an_entry_of_a_session_is_erased(thread: Thread, tmp_path: Path) -> None
     }
     assert (now["message"]["role"], now["message"]["content"]) == ("assistant", ERASED)
     assert now["message"]["usage"] == {"input_tokens": 0}
+    views = thread.sessions.views
+    assert [json.loads(one) for one in views.entries("s-1", print)] == shown
+    assert (views.entry(turns[1].turn_id).entry, views.entry(turns[1].turn_id).text) == (
+        "u1",
+        ERASED,
+    )
+    fork = thread.sessions.fork("s-1", str(tmp_path / "fork.jsonl"))
+    forked = [json.loads(line) for line in (tmp_path / "fork.jsonl").read_text().splitlines()]
+    assert [one["message"]["content"] for one in forked if "message" in one] == [
+        "hello", ERASED, "go on", "done",
+    ]  # fmt: skip
+    assert fork
     file.write_text(file.read_text() + entry(4, "one more") + "\n")
     grown = thread.sessions.import_file(str(file))
     assert (grown.added, grown.generation) == (1, 1)
