@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eventq.targets import Targets
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
-    from eventq.workspace.mirror import Mirror
+    from eventq.workspace.mirror import Change, Mirror
 
 _PAGE = 500
 
@@ -101,7 +101,10 @@ class Erasures:
         from eventq.workspace.traces import erase_in_logs
 
         if text != ERASED:
-            erase_in_logs(self._layout, text)
+            try:
+                erase_in_logs(self._layout, text)
+            except OSError as error:
+                raise _refused(error) from error
 
     def _renew(self, numbers: list[int]) -> None:
         """Write the lines of some events anew in the mirror."""
@@ -114,7 +117,14 @@ class Erasures:
                 return text
             return erased_line(text, line(event), event.content)
 
-        self._mirror().rewrite(change)
+        self._rewrite(change)
+
+    def _rewrite(self, change: Change) -> None:
+        """Replace lines in the files of the mirror. Raises DiskError."""
+        try:
+            self._mirror().rewrite(change)
+        except OSError as error:
+            raise _refused(error) from error
 
     def artifact(
         self,
@@ -228,7 +238,7 @@ class Erasures:
             self._clean()
         except (DiskError, BusyError) as error:
             raise type(error)(
-                f"{count} events were deleted, but their bytes are not gone: {error.what}",
+                f"the events are deleted, but their bytes are not gone: {error.what}",
                 f"{error.fix}; then prune again",
             ) from error
         return count
@@ -237,7 +247,7 @@ class Erasures:
         """Remove what prunes have left, also those that were interrupted."""
         left = [int(past.name) for past in self if past.kind == "prune"]
         if left:
-            self._mirror().rewrite(keep_from(max(left)))
+            self._rewrite(keep_from(max(left)))
             self._database.scrub()
             self._engine.forget("prune", map(str, left))  # not those that have begun since
 
@@ -271,3 +281,9 @@ class Erasures:
         found = self._engine.get(kind, name)
         assert found is not None
         return found
+
+
+def _refused(error: OSError) -> DiskError:
+    """Return the error for a log or a mirror that the system did not let be changed."""
+    what = f"'{error.filename or 'a file'}' could not be changed: {error.strerror or error}"
+    return DiskError(what, "check its permissions and the disk, then do this again")

@@ -16,6 +16,7 @@ from eventq import system
 from eventq.errors import (
     BusyError,
     ConflictError,
+    DiskError,
     ErasedError,
     InputError,
     LogicError,
@@ -174,8 +175,9 @@ def test_what_an_event_is_ordered_by_is_erased(thread: Thread) -> None:
     assert remains(thread.path, "bob-of-the-south", whole=True) == []
 
 
-def test_a_push_under_way_does_not_bring_it_back(thread: Thread) -> None:
-    """A push that has committed, and has not written its line yet, finds it in the mirror."""
+@pytest.mark.parametrize("work", ["erase", "prune"])
+def test_a_push_under_way_does_not_bring_it_back(thread: Thread, work: str) -> None:
+    """A push that has committed, and has not written its line yet, leaves the mirror as it is."""
     text = secret(1)
     with eventq.open(thread.path) as other:
         subscribers = other.database._subscribers
@@ -183,26 +185,10 @@ def test_a_push_under_way_does_not_bring_it_back(thread: Thread) -> None:
         name, append = subscribers[at]
 
         def late(commit: Commit) -> None:
-            thread.erasures.event(1)
-            append(commit)
-
-        subscribers[at] = name, late
-        other.push("self", "note", text)
-    assert remains(thread.path, text) == []
-    with open(thread.layout.mirror, encoding="utf-8") as file:
-        assert len(file.readlines()) == 1
-
-
-def test_a_push_under_way_does_not_bring_back_what_was_pruned(thread: Thread) -> None:
-    """Neither does one whose event was deleted before it had written its line."""
-    text = secret(1)
-    with eventq.open(thread.path) as other:
-        subscribers = other.database._subscribers
-        at = [name for name, _ in subscribers].index("mirror")
-        name, append = subscribers[at]
-
-        def late(commit: Commit) -> None:
-            thread.prune(keep_last=0, force=True)
+            if work == "erase":
+                thread.erasures.event(1)
+            else:
+                thread.prune(keep_last=0, force=True)
             append(commit)
 
         subscribers[at] = name, late
@@ -210,7 +196,32 @@ def test_a_push_under_way_does_not_bring_back_what_was_pruned(thread: Thread) ->
     assert remains(thread.path, text) == []
     thread.push("self", "note", "later")
     with open(thread.layout.mirror, encoding="utf-8") as file:
-        assert len(file.readlines()) == 1
+        assert len(file.readlines()) == (2 if work == "erase" else 1)
+
+
+@pytest.mark.parametrize("work", ["erase", "prune"])
+def test_a_file_that_cannot_be_changed_is_an_error(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """It is one of eventq, which says what to do; nothing is called erased, and it is done again."""
+    text = secret(1)
+    thread.push("self", "note", text)
+
+    def refuse(_: object) -> None:
+        raise PermissionError(13, "Permission denied", thread.layout.mirror)
+
+    def erase() -> object:
+        if work == "erase":
+            return thread.erasures.event(1)
+        return thread.prune(keep_last=0, force=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(thread._mirror, "rewrite", refuse)
+        with pytest.raises(DiskError, match="could not be changed: Permission denied"):
+            erase()
+    assert [one.finished for one in thread.erasures] == [False]
+    erase()
+    assert remains(thread.path, text) == []
 
 
 def test_dead_letters_and_logs_are_erased(thread: Thread) -> None:
@@ -505,7 +516,7 @@ def test_a_prune_that_a_reader_kept_from_ending_is_finished_later(thread: Thread
     reader = apsw.Connection(thread.layout.database)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM events").fetchall()
-    with pytest.raises(BusyError, match="1 events were deleted, but their bytes are not gone"):
+    with pytest.raises(BusyError, match="the events are deleted, but their bytes are not gone"):
         thread.prune(before_id=2, force=True)
     assert any("prune again" in what for what in thread.check())
     reader.close()
