@@ -9,6 +9,7 @@ parts, so that they need not be in memory whole.
 from __future__ import annotations
 
 from _thread import allocate_lock
+from collections import OrderedDict
 from io import BytesIO
 from itertools import islice
 
@@ -24,7 +25,6 @@ from eventq.storage.rules import erased_blob as erased
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections import OrderedDict
     from collections.abc import Iterable, Iterator
     from types import ModuleType
     from typing import BinaryIO, Protocol
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
         @property
         def codec(self) -> int:
             """The way they are stored."""
-else:
-    from _collections import OrderedDict  # without the package, which costs a twelfth of a push
+
 
 LARGEST = (1 << 32) - 1  # bytes of a blob: the interchange format has no room for more
 CUT_BYTES = 64 << 10  # from this size on, compressible bytes are cut by their content

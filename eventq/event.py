@@ -6,20 +6,18 @@ The checks of names and numbers follow them.
 from __future__ import annotations
 
 from eventq.errors import InputError, UsageError
+from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import NamedTuple
-else:
-    from eventq.named import NamedTuple
 
 REF = "blob:blake3:"  # 64 lower-case hex digits follow
 ERASED = "[erased]"  # what is read in place of a text that was erased
 MAX_NAME = 1 << 16  # characters of a source, type, subtype, key or consumer id
 
 
-class Event(NamedTuple):
+class Event(Record):
     """One immutable entry of the log.
 
     `id` counts 1, 2, 3 … and is never used again. `created_at` is UTC, ISO 8601 with milliseconds
@@ -35,7 +33,7 @@ class Event(NamedTuple):
     content: str
 
 
-class Batch(NamedTuple):
+class Batch(Record):
     """What `push_many` stored: how many events, and the first and last id (None for no event)."""
 
     count: int  # type: ignore[assignment]
@@ -43,7 +41,7 @@ class Batch(NamedTuple):
     last_id: int | None
 
 
-class NewEvent(NamedTuple):
+class NewEvent(Record):
     """An event that is to be stored; see `Event`.
 
     The same `key` again returns the event that was stored with it first.
@@ -56,7 +54,7 @@ class NewEvent(NamedTuple):
     key: str | None = None
 
 
-class Appended(NamedTuple):
+class Appended(Record):
     """What an append stored: the ids `first` to `last`, both 0 for none.
 
     `found` has the index in the list and the event id of each key that was used before.
@@ -68,7 +66,7 @@ class Appended(NamedTuple):
     found: Sequence[tuple[int, int]]
 
 
-class Commit(NamedTuple):
+class Commit(Record):
     """What subscribers get for a transaction that stored the events `first` to `last`.
 
     There is a part for each push and each batch: the first id, how many, the time, and the events,
@@ -81,14 +79,14 @@ class Commit(NamedTuple):
     parts: Sequence[tuple[int, int, str, Sequence[NewEvent]]]
 
 
-class EventPage(NamedTuple):
+class EventPage(Record):
     """Some matching events, and the id that the search has reached."""
 
     events: list[Event]
     next: int
 
 
-class LinePage(NamedTuple):
+class LinePage(Record):
     """Some matching events as JSON, the id that the search has reached, the last line's id or 0."""
 
     lines: list[str]
@@ -96,7 +94,7 @@ class LinePage(NamedTuple):
     last_id: int
 
 
-class Bounds(NamedTuple):
+class Bounds(Record):
     """The oldest stored event (0: none), the newest there ever was, and how many are stored."""
 
     first: int
@@ -104,7 +102,7 @@ class Bounds(NamedTuple):
     stored: int
 
 
-class Stats(NamedTuple):
+class Stats(Record):
     """Bytes of a database, of its log of changes, and of what deleted rows have left in it."""
 
     database: int
@@ -112,7 +110,7 @@ class Stats(NamedTuple):
     free: int
 
 
-class Settings(NamedTuple):
+class Settings(Record):
     """How a consumer is run; times are in ms.
 
     A `loop` handler pops and acks by itself, `each` runs `command` for up to `batch` events, `pull`
@@ -148,7 +146,7 @@ class Settings(NamedTuple):
 ORIGINAL = Settings(backoff=500, backoff_most=60_000)
 
 
-class ConsumerState(NamedTuple):
+class ConsumerState(Record):
     """A subscription and the state of its consumer.
 
     `attempts` counts runs without progress since the last ack, `stalled` says why no handler is
@@ -171,7 +169,7 @@ class ConsumerState(NamedTuple):
     frontier: int = 0
 
 
-class Popped(NamedTuple):
+class Popped(Record):
     """The result of an ack: the next page, and whether the consumer may be due without new events.
 
     `page` is None for an ack alone. `woke` says that the ack ended a stall or asked for a replay.

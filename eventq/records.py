@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from eventq.errors import InputError
 from eventq.event import Batch, Event
+from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from dataclasses import dataclass
+    from collections.abc import Iterable, Mapping
     from typing import Any, TypedDict
-
-    Record = object
 
     class Terms(TypedDict, total=False):
         """What `Thread.subscribe` takes beside its own parameters; see `Subscription`."""
@@ -30,8 +28,7 @@ if TYPE_CHECKING:
         lease: float
         emit_dead: bool
         directory: str | None
-else:
-    from eventq.frozen import Record, dataclass
+
 
 __all__ = [
     "ArtifactInfo",
@@ -74,7 +71,6 @@ __all__ = [
 _PARTS = {"external": 5, "internal": 3, "self": 0}
 
 
-@dataclass(frozen=True, slots=True)
 class Subscription(Record):
     """A consumer's subscription.
 
@@ -101,7 +97,6 @@ class Subscription(Record):
     directory: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ConsumerInfo(Record):
     """A subscription and the state of its consumer.
 
@@ -161,7 +156,6 @@ class ConsumerInfo(Record):
     worked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class ClaimInfo(Record):
     """A claim that is out: which worker has which event, since when, and until when, in ms.
 
@@ -177,7 +171,6 @@ class ClaimInfo(Record):
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class DeadLetter(Record):
     """An event that failed for good.
 
@@ -194,7 +187,6 @@ class DeadLetter(Record):
     died_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class ThreadInfo(Record):
     """A summary of a thread; sizes are bytes."""
 
@@ -207,7 +199,6 @@ class ThreadInfo(Record):
     mirror_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
 class Erasure(Record):
     """What was erased: a `turn`, `event`, `artifact` or `blob`, by name, and when and why.
 
@@ -222,7 +213,6 @@ class Erasure(Record):
     finished: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Setting(Record):
     """A setting of a thread; `default` is its value until it is changed."""
 
@@ -231,7 +221,6 @@ class Setting(Record):
     default: str
 
 
-@dataclass(frozen=True, slots=True)
 class Source(Record):
     """A structured source address: `external:` with 6 parts, `internal:` with 4, or `self`.
 
@@ -282,7 +271,6 @@ class Source(Record):
         return cls("self")
 
 
-@dataclass(frozen=True, slots=True)
 class Blob(Record):
     """Stored bytes, named by their hash.
 
@@ -302,7 +290,6 @@ class Blob(Record):
         return f"blob:blake3:{self.hash}"
 
 
-@dataclass(frozen=True, slots=True)
 class Turn(Record):
     """One immutable node of a conversation, as it is read.
 
@@ -335,7 +322,6 @@ class Turn(Record):
         return f"blob:blake3:{self.hash}"
 
 
-@dataclass(frozen=True, slots=True)
 class NewTurn(Record):
     """A turn that is to be appended.
 
@@ -356,23 +342,32 @@ class NewTurn(Record):
     expect_size: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Record):
+class Page(tuple[Turn, ...]):  # noqa: SLOT001 (a tuple can have none)
     """Some turns of a chain, oldest first; `next_cursor` is None at the end of the chain."""
 
-    turns: tuple[Turn, ...]
-    next_cursor: int | None = None
+    next_cursor: int | None
+    __match_args__ = ("turns", "next_cursor")
 
-    def __iter__(self) -> Iterator[Turn]:
-        """Yield the turns."""
-        return iter(self.turns)
+    def __new__(cls, turns: Iterable[Turn], next_cursor: int | None = None) -> Page:
+        """Return a page of these turns."""
+        page = super().__new__(cls, turns)
+        page.next_cursor = next_cursor
+        return page
 
-    def __len__(self) -> int:
-        """Return the number of turns."""
-        return len(self.turns)
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns as a plain tuple."""
+        return tuple(self)
+
+    def __getnewargs__(self) -> tuple[tuple[Turn, ...], int | None]:
+        """Return what copies and pickles are made of."""
+        return self.turns, self.next_cursor
+
+    def __repr__(self) -> str:
+        """Show the turns and the cursor."""
+        return f"Page(turns={self.turns!r}, next_cursor={self.next_cursor!r})"
 
 
-@dataclass(frozen=True, slots=True)
 class ContextInfo(Record):
     """A context at one moment: a head over turns, and its origin.
 
@@ -393,7 +388,6 @@ class ContextInfo(Record):
     updated_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class Move(Record):
     """One move of a head; turn ids are 0 for none.
 
@@ -407,7 +401,6 @@ class Move(Record):
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class OpenInfo(Record):
     """A turn that is still being written; `size` counts the bytes stored so far."""
 
@@ -421,7 +414,6 @@ class OpenInfo(Record):
     updated_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class Collected(Record):
     """What a collection deleted, or would delete if it was not `applied`.
 
@@ -436,7 +428,6 @@ class Collected(Record):
     hashes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Imported(Record):
     """What an import added; `notes` has a sentence for each thing that was dropped or missing."""
 
@@ -449,7 +440,6 @@ class Imported(Record):
     outputs: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class RunInfo(Record):
     """A run of a workflow at one moment; `head` and `start` are the refs of its nodes.
 
@@ -471,7 +461,6 @@ class RunInfo(Record):
     label: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class RunChange(Record):
     """The last change of a run, and the run as it is now; None for one that was removed.
 
@@ -484,7 +473,6 @@ class RunChange(Record):
     run: RunInfo | None
 
 
-@dataclass(frozen=True, slots=True)
 class NewRun(Record):
     """A run that is to be started.
 
@@ -509,7 +497,6 @@ class NewRun(Record):
     answer: str = "text"
 
 
-@dataclass(frozen=True, slots=True)
 class Step(Record):
     """One step of a run: `number` counts from the start of the run, `ref` names its node.
 
@@ -535,7 +522,6 @@ class Step(Record):
     content_ref: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class NewStep(Record):
     """A step that is to be taken, or an attempt at one: the output of a role.
 
@@ -557,7 +543,6 @@ class NewStep(Record):
     extracted: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class RunText(Record):
     """The newest steps of a run as text; `omitted` counts the steps that did not fit."""
 
@@ -566,7 +551,6 @@ class RunText(Record):
     omitted: int
 
 
-@dataclass(frozen=True, slots=True)
 class ArtifactInfo(Record):
     """A numbered output of a tool, with its size in bytes and lines so far.
 
@@ -593,7 +577,6 @@ class ArtifactInfo(Record):
         return f"artifact://{self.artifact_id}{_query(self.session)}"
 
 
-@dataclass(frozen=True, slots=True)
 class OutputInfo(Record):
     """One version of a named output of an agent; its address names the first.
 
@@ -623,7 +606,6 @@ def _query(session: str | None, version: int = 1) -> str:
     return f"?{'&'.join(parts)}" if parts else ""
 
 
-@dataclass(frozen=True, slots=True)
 class Captured(Record):
     """The visible part of a stream, and the place of the whole; sizes are bytes of UTF-8.
 
@@ -648,7 +630,6 @@ class Captured(Record):
         return None if number is None else f"artifact://{number}{_query(self.session)}"
 
 
-@dataclass(frozen=True, slots=True)
 class Content(Record):
     """The content of a URL: all of it, or `limit` lines from line `offset` on.
 
@@ -668,7 +649,6 @@ class Content(Record):
         return self.data.decode(errors="replace")
 
 
-@dataclass(frozen=True, slots=True)
 class SessionImported(Record):
     """The result of a session import: `added` of the file's `entries`, and blobs of its images.
 
@@ -688,7 +668,6 @@ class SessionImported(Record):
     generation: int = 1
 
 
-@dataclass(frozen=True, slots=True)
 class SessionInfo(Record):
     """A session file that a thread keeps, as it was when it was last imported.
 
@@ -708,7 +687,6 @@ class SessionInfo(Record):
     updated_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
 class SessionBranch(Record):
     """A branch of a session: a context that ends at an `entry`, after so many `entries`.
 
@@ -725,7 +703,6 @@ class SessionBranch(Record):
     started_by: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class EntryInfo(Record):
     """An entry of a session, or any other turn: its id, kind and the start of its text."""
 
@@ -735,7 +712,6 @@ class EntryInfo(Record):
     text: str | None
 
 
-@dataclass(frozen=True, slots=True)
 class SessionDifference(Record):
     """The last entry that two branches share, and what each has after it."""
 
@@ -744,7 +720,6 @@ class SessionDifference(Record):
     theirs: tuple[EntryInfo, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class SessionForked(Record):
     """A new session file, of `lines`, that a tool can resume from; `session_id` is its own id."""
 

@@ -19,7 +19,6 @@ from eventq.dag.nodes import (
 )
 from eventq.errors import DamagedError, LogicError
 from eventq.event import ERASED, REF
-from eventq.frozen import replace
 from eventq.storage.rows import GONE, PARTS
 from eventq.storage.rules import erased_blob
 
@@ -124,7 +123,7 @@ class Targets:
         meta = None if node.meta is None else ERASED
         self._links.add(digest)
         self._texts.append(node.edge_prompt)
-        self._add(digest, replace(node, meta=meta, edge_prompt=asked, more={}).encode())
+        self._add(digest, node._replace(meta=meta, edge_prompt=asked, more={}).encode())
         content = digest_of(node.content)
         found = self._node(content)
         if isinstance(found, ContentNode):
@@ -139,7 +138,7 @@ class Targets:
     def _add_content(self, digest: bytes, node: ContentNode) -> None:
         if node.text:
             self._texts.append(node.text)
-            self._add(digest, replace(node, text=ERASED).encode())
+            self._add(digest, node._replace(text=ERASED).encode())
 
     def _add(self, digest: bytes, shown: bytes | None = None) -> None:
         """Add a blob, unless it is empty or was erased before."""

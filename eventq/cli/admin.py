@@ -79,7 +79,7 @@ def _as_json(found: ThreadInfo) -> dict[str, object]:
 
 def _shown(consumer: ConsumerInfo) -> Sequence[str]:
     """Return the fields that are shown: `thread` shows those that it has always had."""
-    names = consumer.__slots__
+    names = consumer._fields
     return names[: names.index("kind")] if show.program() == "thread" else names
 
 

@@ -30,7 +30,7 @@ _BLOCK = 1 << 16
 
 def fields(record: Any) -> dict[str, Any]:
     """Return the fields of a record by their names."""
-    return {name: getattr(record, name) for name in record.__slots__}
+    return {name: getattr(record, name) for name in record._fields}
 
 
 def blob(one: Blob) -> dict[str, Any]:

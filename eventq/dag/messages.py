@@ -11,21 +11,19 @@ from eventq.dag import canonical
 from eventq.dag.nodes import NO_ROLES
 from eventq.errors import StoreError
 from eventq.event import ERASED
+from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import NamedTuple
 
     from eventq.records import Step
-else:
-    from eventq.named import NamedTuple
 
 HEADING = "## What Happened Since Your Last Turn"
 GO_ON = "Go on."
 
 
-class Form(NamedTuple):
+class Form(Record):
     """How the messages of a run are worded, frozen with its start.
 
     `answer` is one of `ANSWERS`, None for a run of an older version: its messages keep their bytes.

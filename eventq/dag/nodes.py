@@ -11,16 +11,12 @@ from eventq.blobs import parse_ref
 from eventq.dag import canonical
 from eventq.errors import DamagedError, InputError
 from eventq.event import REF
+from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from dataclasses import dataclass, field
     from typing import Any
-
-    Record = object
-else:
-    from eventq.frozen import Record, dataclass, field
 
 END = "__end__"
 COMPACT = "__compact__"
@@ -28,11 +24,11 @@ NO_ROLES = (END, COMPACT, "")  # of steps that no role took; "" is that of an un
 ANCESTORS = 11  # the parent and ten more
 START_TYPE, STATE_TYPE = "eventq.start", "eventq.state"  # of the turns that carry them
 VERSION = 1
+_NOTHING: Mapping[str, Any] = {}  # that nobody changes
 _START = ("name", "hash", "maxRounds", "depth")
 _STATE = ("role", "meta", "start", "content", "ancestors", "compact", "timestamp")
 
 
-@dataclass(frozen=True, slots=True)
 class StartNode(Record):
     """The start of a run: the workflow, the task, and the system text of each role, frozen.
 
@@ -46,12 +42,12 @@ class StartNode(Record):
     group: str = ""
     max_rounds: int = 0
     depth: int = 0
-    system: Mapping[str, str] = field(default_factory=dict)
+    system: Mapping[str, str] = _NOTHING
     parent_state: str | None = None
     summary_cap: int | None = None
     task_in_system: bool | None = None
     answer: str | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = _NOTHING
 
     def refs(self) -> list[str]:
         """Return what the node names: prompt, system texts by role, the caller's state."""
@@ -80,7 +76,6 @@ class StartNode(Record):
         return canonical.dump({"type": "start", "payload": payload, "refs": self.refs()})
 
 
-@dataclass(frozen=True, slots=True)
 class ContentNode(Record):
     """The output of a role: a text, whatever it looks like, and the refs of what it made."""
 
@@ -96,7 +91,6 @@ class ContentNode(Record):
         return canonical.dump({"type": "content", "payload": self.text, "refs": self.refs()})
 
 
-@dataclass(frozen=True, slots=True)
 class StateNode(Record):
     """One step of a role, or the end; `ancestors` are the states before it, the nearest first."""
 
@@ -111,7 +105,7 @@ class StateNode(Record):
     agent: str = ""
     attempts: tuple[str, ...] = ()
     child: str | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = _NOTHING
 
     def refs(self) -> list[str]:
         """Return what the node names: start, content, ancestors, compact, attempts, child."""

@@ -36,6 +36,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF, check_name, check_natural, check_positive, check_whole
+from eventq.record import Record
 from eventq.records import NewRun, NewStep, RunChange, RunInfo, RunText, Step
 from eventq.storage.rows import (
     AppendTo,
@@ -54,16 +55,12 @@ from eventq.system import SLOW_LOOK
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from dataclasses import replace
-    from typing import Any, NamedTuple
+    from typing import Any
 
     from eventq.blobs import Blobs, Name, Prepared
     from eventq.dag.nodes import Node
     from eventq.dag.turns import Chain, View
     from eventq.records import Turn
-else:
-    from eventq.frozen import replace
-    from eventq.named import NamedTuple
 
 COMPACTED = 1  # the flag of a turn whose node has a compaction: found without reading the nodes
 ABORTED = 130
@@ -72,7 +69,7 @@ _PAGE = 1_000
 _GROUP = 256  # steps whose contents are fetched together
 
 
-class _Terms(NamedTuple):
+class _Terms(Record):
     """The conditions of a step, and what else changes with it.
 
     `tried` are attempts that failed before it.
@@ -350,7 +347,7 @@ class Run:
         if new.extracted is None:
             return new
         meta, content, refs = _extracted(new.extracted, new.meta, new.content, new.refs)
-        return replace(new, meta=meta, content=content, refs=refs, extracted=None)
+        return new._replace(meta=meta, content=content, refs=refs, extracted=None)
 
     def _step(self, body: _Body, terms: _Terms) -> Step:
         """Take a step after the head, and retry when the run has moved meanwhile.

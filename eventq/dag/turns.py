@@ -30,8 +30,6 @@ PAGE_TURNS = 256
 PAGE_BYTES = 4 << 20  # payloads that are held at once while a chain is replayed
 _TURN = "turn:"
 _KNOWN = 1_000  # type ids that are cached
-# The setters of a turn's fields, in order: a frozen dataclass's `__init__` takes 1.5 times as long.
-_SETTERS = [getattr(Turn, name).__set__ for name in Turn.__slots__]
 
 
 class Turns:
@@ -404,15 +402,11 @@ def _turn(row: TurnRow, found: dict[bytes, bytes]) -> Turn:
             f"turn {turn_id} (depth {depth}) has lost its payload's row",
             "run 'eventq check' on the thread",
         )
-    values = (
+    return Turn(
         turn_id, parent, depth, type_id, version, encoding, digest.hex() if digest else "", size,
         flags, created, canonical, patch, digest is None or codec == GONE,
         found.get(digest) if digest else None,
     )  # fmt: skip
-    turn = object.__new__(Turn)
-    for set_field, value in zip(_SETTERS, values, strict=False):
-        set_field(turn, value)
-    return turn
 
 
 def check_u32(value: object, name: str) -> None:

@@ -8,18 +8,16 @@ from eventq import system
 from eventq.locks import FolderLock
 from eventq.log import fences
 from eventq.processes import MARK, identity, mark_of
+from eventq.record import Record
 from eventq.workspace.layout import ROTATE_LINES, rotate_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import NamedTuple
 
     from eventq.event import Event
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
-else:
-    from eventq.named import NamedTuple
 
 _LONG_LOG = 1 << 20  # bytes of a log worth counting its lines
 _GONE_SECONDS = 5.0  # for a process to end that may not become a handler
@@ -36,7 +34,7 @@ _VARIABLES = (
 _REMOVED = {*_VARIABLES, "EVENTQ_TOKEN"}
 
 
-class Job(NamedTuple):
+class Job(Record):
     """What a handler is started for.
 
     With `events`, they are its input, and it says with its exit code what became of them; without,

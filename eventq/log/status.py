@@ -9,26 +9,24 @@ from eventq import system
 from eventq.errors import FilterError, StoreError
 from eventq.log.notifier import quote
 from eventq.log.outcomes import in_words
+from eventq.record import Record
 from eventq.records import ConsumerInfo, ThreadInfo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import NamedTuple
 
     from eventq.event import ConsumerState
     from eventq.log.subscriptions import Subscriptions
     from eventq.storage.base import Database, Leases
     from eventq.workspace.layout import Layout
     from eventq.workspace.mirror import Mirror
-else:
-    from eventq.named import NamedTuple
 
 _UNSERVED_SECONDS = 15.0  # after which an event that nobody works on is worth a warning
 _AT_ONCE = " (at once after 'eventq resume')"
 
 
-class Wait(NamedTuple):
+class Wait(Record):
     """What has to happen next for a consumer, and the command for it, or None.
 
     `is_unserved` says that events wait, and nobody is there who would handle them.

@@ -122,7 +122,7 @@ def _changes(state: ConsumerState, new: Subscription, settings: Settings) -> lis
     )  # fmt: skip
     old, given = subscription_of(state), subscription_of(fresh)
     found = []
-    for name in old.__slots__:
+    for name in old._fields:
         was, value = getattr(old, name), getattr(given, name)
         if was != value:
             word = name.removesuffix("_cmd").replace("_", " ")

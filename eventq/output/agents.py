@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 
 from eventq import system
 from eventq.blobs import digest_of
@@ -57,7 +56,7 @@ class Outputs:
 
     def _named(self, info: OutputInfo) -> OutputInfo:
         """Return an output with the session that it is of."""
-        return info if self._session is None else replace(info, session=self._session)
+        return info if self._session is None else info._replace(session=self._session)
 
     # --- in ---------------------------------------------------------------------------------------
 

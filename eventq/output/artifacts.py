@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from functools import partial
 
 from blake3 import blake3
@@ -458,7 +457,7 @@ class Artifacts:
         it; otherwise the new one gets another number.
         """
         digest, size = hash_of(pieces())
-        equal = replace(wanted, hash=digest, size=size)
+        equal = wanted._replace(hash=digest, size=size)
         own = int(wanted.artifact_id) if int(wanted.artifact_id) <= LARGEST_ID else None
         with self._db.write():
             row = None if own is None else self._streams.get(own)
@@ -482,7 +481,7 @@ class Artifacts:
             raise _changed(wanted)
         own = int(wanted.artifact_id) if int(wanted.artifact_id) <= LARGEST_ID else None
         with self._db.write():
-            info = self._find(own, replace(wanted, hash=digest, size=size), taken)
+            info = self._find(own, wanted._replace(hash=digest, size=size), taken)
             new = info is None
             if info is None:
                 free = own is not None and self._streams.is_unused(own)

@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import threading
-from dataclasses import replace
 
 from eventq import system
 from eventq.errors import EventqError, LogicError, UsageError
@@ -72,7 +71,7 @@ def capture(
     sink = OutputSink(keeper, **options)
     try:
         code = _run(words, sink, keeper.tick, show or _ignore)
-        return code, replace(sink.dump(), session=artifacts.session)
+        return code, sink.dump()._replace(session=artifacts.session)
     except BaseException:
         sink.abandon("the capture was interrupted")
         raise

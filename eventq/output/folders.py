@@ -7,7 +7,6 @@ file, in folders below too, is a blob. Nothing is passed over without a note.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -291,7 +290,7 @@ class _Incoming:
             return False
         with self._produced.database.write():  # else a crash between would store it again
             made, new = self._produced.artifacts.place(
-                wanted if had is None else replace(wanted, artifact_id=str(had)),
+                wanted if had is None else wanted._replace(artifact_id=str(had)),
                 partial(artifacts.read_file, self._place),
                 instead=had is not None,
             )

@@ -7,6 +7,7 @@ import os
 import posixpath
 
 from eventq import system
+from eventq.record import Record
 from eventq.sessions.imports import LONG, free_name
 from eventq.sessions.links import Start
 from eventq.sessions.reading import reader_named
@@ -14,7 +15,6 @@ from eventq.sessions.reading import reader_named
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import NamedTuple
 
     from eventq.sessions.links import Beside, Entry
     from eventq.sessions.tree import Spawns
@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from eventq.storage.rows import SessionRow
 
     Index = tuple[list[str | None], Spawns]
-else:
-    from eventq.named import NamedTuple
 
 _SIDECAR_BYTES = 1 << 20
 _ENDING = ".jsonl"
 
 
-class Agent(NamedTuple):
+class Agent(Record):
     """A subagent's file, what it is called here, and where it began."""
 
     path: str  # in the folder

@@ -7,14 +7,14 @@ here.
 
 from __future__ import annotations
 
+from eventq.record import Record
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NamedTuple
+    from typing import Any
 
     Entry = dict[str, Any]
-else:
-    from eventq.named import NamedTuple
 
 # Flags of `Link.kind`; they are stored, so a number never changes its meaning.
 MESSAGE = 1  # part of the conversation; entries without it only stand beside it
@@ -24,7 +24,7 @@ META = 8  # written by the tool itself or by a team mate: no end of a conversati
 FOLLOWS = 16  # names no parent: it belongs below the entry before it
 
 
-class Link(NamedTuple):
+class Link(Record):
     """How an entry belongs into the tree of its file."""
 
     id: str | None  # unique in the file, unless an entry is repeated
@@ -34,14 +34,14 @@ class Link(NamedTuple):
     agent: str | None = None  # the subagent that wrote it, "" for one without a name
 
 
-class Title(NamedTuple):
+class Title(Record):
     """A title that an entry gives to its session: of the highest rank, the last one counts."""
 
     text: str  # empty: the session has no title
     rank: int
 
 
-class Spawn(NamedTuple):
+class Spawn(Record):
     """A start of a subagent, as far as an entry knows it."""
 
     call: str | None = None  # the id of the tool call
@@ -49,7 +49,7 @@ class Spawn(NamedTuple):
     prompt: str | None = None  # its first message
 
 
-class Beside(NamedTuple):
+class Beside(Record):
     """What a file is that stands in the folder beside a session."""
 
     kind: str  # "session" of a subagent, "sidecar" of one, "artifact", "output" or "other"
@@ -57,14 +57,14 @@ class Beside(NamedTuple):
     parent: str | None = None  # the agent or run that it belongs to; None: the session itself
 
 
-class Start(NamedTuple):
+class Start(Record):
     """What a sidecar says about the start of its subagent."""
 
     call: str | None  # the id of the tool call
     parent: str | None  # the id of the agent that made the call; None: the session itself
 
 
-class NewSession(NamedTuple):
+class NewSession(Record):
     """What a fork is to be."""
 
     id: str

@@ -18,29 +18,27 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+from eventq.record import Record
 from eventq.sessions.links import FOLLOWS, MESSAGE, META, RESULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import NamedTuple
 
     from eventq.sessions.links import Link, Spawn
-else:
-    from eventq.named import NamedTuple
 
 ROOT = -1  # the place of a node that hangs under nothing
 ABSENT = -2  # of an entry that is no node: unlinked, or repeated later with the same id
 
 
-class Agent(NamedTuple):
+class Agent(Record):
     """A subagent whose entries stand in the file of its parent."""
 
     first: int  # its first node
     tip: int  # its last message
 
 
-class Tree(NamedTuple):
+class Tree(Record):
     """How the entries of a file hang together."""
 
     places: list[int]  # for each entry the position that it hangs under, ROOT or ABSENT

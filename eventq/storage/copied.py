@@ -6,16 +6,14 @@ A digest is 32 bytes, 0 means "no turn", times are milliseconds since 1970.
 
 from __future__ import annotations
 
+from eventq.record import Record
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
-
     from eventq.storage.rows import FileRow
-else:
-    from eventq.named import NamedTuple
 
 
-class TurnCopy(NamedTuple):
+class TurnCopy(Record):
     """A turn without its patches; `size` is that of its payload, and 0 where it is not known.
 
     `type_tag` is a signed number of 64 bits, None where it follows from the type.
@@ -35,7 +33,7 @@ class TurnCopy(NamedTuple):
     size: int = 0
 
 
-class ContextCopy(NamedTuple):
+class ContextCopy(Record):
     """A context; `depth` is that of its head, `scope` that of what is produced in it."""
 
     context: int
@@ -48,7 +46,7 @@ class ContextCopy(NamedTuple):
     scope: int = 0
 
 
-class ErasedCopy(NamedTuple):
+class ErasedCopy(Record):
     """A blob that was erased: its size, what is shown in its place, why, and when."""
 
     digest: bytes
@@ -58,7 +56,7 @@ class ErasedCopy(NamedTuple):
     at: int
 
 
-class OutputCopy(NamedTuple):
+class OutputCopy(Record):
     """A version of an agent's output."""
 
     scope: int
@@ -68,14 +66,14 @@ class OutputCopy(NamedTuple):
     at: int
 
 
-class FileCopy(NamedTuple):
+class FileCopy(Record):
     """A file that was imported into a scope."""
 
     scope: int
     file: FileRow
 
 
-class SessionCopy(NamedTuple):
+class SessionCopy(Record):
     """A generation of a session file."""
 
     session: int
@@ -89,7 +87,7 @@ class SessionCopy(NamedTuple):
     started_by: str | None = None
 
 
-class LineCopy(NamedTuple):
+class LineCopy(Record):
     """A line of a session file; `turn` is 0 where it is none."""
 
     session: int
@@ -107,7 +105,7 @@ class LineCopy(NamedTuple):
     turn: int
 
 
-class TipCopy(NamedTuple):
+class TipCopy(Record):
     """A context that is the tip of a branch of a session, and where an import has left it."""
 
     context: int
@@ -115,7 +113,7 @@ class TipCopy(NamedTuple):
     turn: int
 
 
-class ContextLabel(NamedTuple):
+class ContextLabel(Record):
     """What a context is called, and which one it was forked from; None changes nothing."""
 
     context: int
@@ -123,14 +121,14 @@ class ContextLabel(NamedTuple):
     fork_of: int | None
 
 
-class LastIds(NamedTuple):
+class LastIds(Record):
     """The ids of the newest turn and context there ever were, 0 for none."""
 
     turn: int
     context: int
 
 
-class PatchCopy(NamedTuple):
+class PatchCopy(Record):
     """A patch on a turn; `digest` is None for a tombstone."""
 
     turn: int
@@ -139,21 +137,21 @@ class PatchCopy(NamedTuple):
     at: int
 
 
-class RootCopy(NamedTuple):
+class RootCopy(Record):
     """The root of a file tree that a turn has of its own."""
 
     turn: int
     root: bytes
 
 
-class RefCopy(NamedTuple):
+class RefCopy(Record):
     """A blob that names another."""
 
     digest: bytes
     named: bytes
 
 
-class RunCopy(NamedTuple):
+class RunCopy(Record):
     """What makes a context a run; `start` is its first turn."""
 
     context: int
@@ -164,7 +162,7 @@ class RunCopy(NamedTuple):
     completed_at: int | None
 
 
-class AttemptCopy(NamedTuple):
+class AttemptCopy(Record):
     """A step that was tried after a turn and is not on the chain."""
 
     parent: int
@@ -172,14 +170,14 @@ class AttemptCopy(NamedTuple):
     at: int
 
 
-class PinCopy(NamedTuple):
+class PinCopy(Record):
     """An owner that keeps a blob."""
 
     owner: str
     digest: bytes
 
 
-class AliasCopy(NamedTuple):
+class AliasCopy(Record):
     """A blob and the SHA-256 by which other tools name it."""
 
     digest: bytes

@@ -10,6 +10,7 @@ The rules are here; the statements are those of each engine, which derives its `
 from __future__ import annotations
 
 from eventq.jsontext import writer
+from eventq.record import Record
 from eventq.storage import SLACK_MS, rules
 from eventq.storage.rows import Claimed, Outcome, Verdict
 from eventq.storage.rules import backoff, event_of_death
@@ -17,7 +18,7 @@ from eventq.storage.rules import backoff, event_of_death
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any, NamedTuple, Protocol
+    from typing import Any, Protocol
 
     from eventq.event import Event
     from eventq.storage.base import Events
@@ -69,8 +70,6 @@ if TYPE_CHECKING:
 
     # Its end, its length, now, its token, its worker, and that one's process.
     Lease = tuple[int, int, int, bytes, str, str | None]
-else:
-    from eventq.named import NamedTuple
 
 NEVER = (1 << 63) - 1
 _CHUNK = 500  # events that are read at once
@@ -78,7 +77,7 @@ _DAY = 24 * 60  # minutes for which counts and nonces are kept
 LEASED, WAITING, HELD, STALLED = range(4)  # states of a row; a held one waits for its group
 
 
-class Queue(NamedTuple):
+class Queue(Record):
     """A consumer as its claims see it; `number` is false before the first one.
 
     It is what the engine's statements know the queue by.
@@ -131,7 +130,7 @@ class Queue(NamedTuple):
         return now + SLACK_MS < self.seen_at
 
 
-class Attempt(NamedTuple):
+class Attempt(Record):
     """A leased event whose attempt ends; `uncounted` attempts were made beside those that count.
 
     `worker` had the lease, if that has ended by itself.
@@ -145,7 +144,7 @@ class Attempt(NamedTuple):
     worker: str | None = None
 
 
-class Ahead(NamedTuple):
+class Ahead(Record):
     """The events after an id that match a filter, as they were found before the lock was taken.
 
     Without a filter there are none: then a claim reads them inside the lock.

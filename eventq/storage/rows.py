@@ -7,15 +7,13 @@ records of push, pop and peek are in `eventq.event`.
 from __future__ import annotations
 
 from eventq.errors import BusyError
+from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import NamedTuple
 
     from eventq.event import Event
-else:
-    from eventq.named import NamedTuple
 
 
 # How the bytes of a blob are stored: as they are, as a zstd frame, as a list of parts. What was
@@ -23,7 +21,7 @@ else:
 NONE, ZSTD, PARTS, GONE = range(4)
 
 
-class BlobRow(NamedTuple):
+class BlobRow(Record):
     """A stored blob, without its bytes; `part` says that it is only a part of others."""
 
     digest: bytes
@@ -33,7 +31,7 @@ class BlobRow(NamedTuple):
     part: bool
 
 
-class Piece(NamedTuple):
+class Piece(Record):
     """Bytes as they are stored, at most 1 MiB: cut, hashed and compressed by the domain."""
 
     digest: bytes
@@ -42,7 +40,7 @@ class Piece(NamedTuple):
     stored: bytes | bytearray | memoryview
 
 
-class PreparedBlob(NamedTuple):
+class PreparedBlob(Record):
     """A blob that is one piece, or the list `parts`; `pieces` are those that are not stored yet.
 
     With neither it is a blob that was found stored, and verified.
@@ -55,7 +53,7 @@ class PreparedBlob(NamedTuple):
     refs: tuple[bytes, ...]
 
 
-class Holder(NamedTuple):
+class Holder(Record):
     """What keeps a blob: a kind, a name, and the turn that it has to do with, 0 for none.
 
     The turn of an attempt is the one that it came after.
@@ -66,7 +64,7 @@ class Holder(NamedTuple):
     turn: int
 
 
-class TurnRow(NamedTuple):
+class TurnRow(Record):
     """A turn as it is read; `digest`, `size` and `codec` are None, 0 and 0 for a tombstone."""
 
     turn: int
@@ -84,14 +82,14 @@ class TurnRow(NamedTuple):
     codec: int
 
 
-class Link(NamedTuple):
+class Link(Record):
     """The position of a turn in the graph; `parent` is 0 for a root."""
 
     parent: int
     depth: int
 
 
-class PreparedTurn(NamedTuple):
+class PreparedTurn(Record):
     """A turn that can be appended: checked and hashed by the domain."""
 
     blob: PreparedBlob
@@ -102,7 +100,7 @@ class PreparedTurn(NamedTuple):
     canonical: str | None
 
 
-class AppendTo(NamedTuple):
+class AppendTo(Record):
     """Where a turn goes, under which conditions, and what changes with it.
 
     `key_digest` identifies the payload of the `key`. An event from `source` reports the turn.
@@ -120,7 +118,7 @@ class AppendTo(NamedTuple):
     foreign_root: bool = False
 
 
-class RunChoice(NamedTuple):
+class RunChoice(Record):
     """The runs to list: of a group or all; with `active` those that are active or suspended.
 
     With a `day` (UTC) they are those completed on it, and `active` is not looked at.
@@ -131,7 +129,7 @@ class RunChoice(NamedTuple):
     day: str | None = None
 
 
-class RunState(NamedTuple):
+class RunState(Record):
     """The state of a run: its head (0 for none) and the digest of the head's payload.
 
     `tried` grows with each attempt after the head, 0 for none; `keyed` is the turn that has the
@@ -146,7 +144,7 @@ class RunState(NamedTuple):
     keyed: int
 
 
-class PreparedRun(NamedTuple):
+class PreparedRun(Record):
     """A run that can be started: `texts` are the blobs that its first turn names.
 
     Events from `source` report its changes; None leaves that to the setting `runs.emit`.
@@ -161,7 +159,7 @@ class PreparedRun(NamedTuple):
     to: AppendTo
 
 
-class PreparedAttempt(NamedTuple):
+class PreparedAttempt(Record):
     """A step that failed after the head of `after`; `blobs` are stored ahead of its node."""
 
     after: RunState
@@ -169,7 +167,7 @@ class PreparedAttempt(NamedTuple):
     node: PreparedBlob
 
 
-class PreparedStep(NamedTuple):
+class PreparedStep(Record):
     """A step that can be taken if the state of the run is still `after`.
 
     `blobs` are stored ahead of it, `attempts` beside the chain. With `replaces` it replaces the
@@ -187,7 +185,7 @@ class PreparedStep(NamedTuple):
     replaces: bool = False
 
 
-class StreamPiece(NamedTuple):
+class StreamPiece(Record):
     """Some bytes of a stream, at most 1 MiB, as they are stored.
 
     `position` counts from 0; None lets the engine choose the next one, or join the bytes to the
@@ -199,7 +197,7 @@ class StreamPiece(NamedTuple):
     stored: bytes | bytearray | memoryview
 
 
-class Growth(NamedTuple):
+class Growth(Record):
     """What a stream grows by: `size` bytes, up to `lines` lines (0: not counted), in `pieces`."""
 
     size: int
@@ -207,7 +205,7 @@ class Growth(NamedTuple):
     pieces: tuple[StreamPiece, ...]
 
 
-class Ending(NamedTuple):
+class Ending(Record):
     """How a stream ends: `sealed` or `failed`; `discarded` for an open turn only."""
 
     status: str
@@ -215,7 +213,7 @@ class Ending(NamedTuple):
     error: str | None = None
 
 
-class ArtifactRow(NamedTuple):
+class ArtifactRow(Record):
     """An artifact as it is stored; `owner` names the writer of an open one, who may be dead."""
 
     number: int
@@ -230,7 +228,7 @@ class ArtifactRow(NamedTuple):
     ended_at: int | None
 
 
-class ScopeRow(NamedTuple):
+class ScopeRow(Record):
     """What artifacts and outputs are numbered in; it began with the context of its number."""
 
     scope: int
@@ -238,7 +236,7 @@ class ScopeRow(NamedTuple):
     created_at: int
 
 
-class FileRow(NamedTuple):
+class FileRow(Record):
     """A file of a folder, by its path in it: an artifact, a version of an output, or a blob."""
 
     path: str
@@ -248,7 +246,7 @@ class FileRow(NamedTuple):
     digest: bytes | None = None
 
 
-class SessionRow(NamedTuple):
+class SessionRow(Record):
     """A session file as it was last read: `size` and `digest` of its bytes to the last newline."""
 
     session: int
@@ -266,7 +264,7 @@ class SessionRow(NamedTuple):
     started_by: str | None = None  # the entry that started the subagent
 
 
-class Tip(NamedTuple):
+class Tip(Record):
     """A context at the end of a branch of a session, at the turn where an import has left it."""
 
     context: int
@@ -276,7 +274,7 @@ class Tip(NamedTuple):
     position: int | None  # of the line, if the session has it still
 
 
-class NewLine(NamedTuple):
+class NewLine(Record):
     """A line of a session file: `before`, the text that a blob holds in a form, and `after`."""
 
     blob: PreparedBlob
@@ -292,7 +290,7 @@ class NewLine(NamedTuple):
     images: Sequence[PreparedBlob]
 
 
-class StoredLine(NamedTuple):
+class StoredLine(Record):
     """What the bytes of a line consist of, and its turn."""
 
     position: int
@@ -309,14 +307,14 @@ class StoredLine(NamedTuple):
 LineLink = tuple[int, int, str | None, str | None, int, str | None, str | None, int | None, int]
 
 
-class Worker(NamedTuple):
+class Worker(Record):
     """Who claims: a name to be shown, and the process, so that others can see that it is lost."""
 
     name: str
     process: str | None = None
 
 
-class Claimed(NamedTuple):
+class Claimed(Record):
     """An event that a worker has leased, for the `attempt`-th time from 1.
 
     `revived` says that it was a dead letter; `orphan` names the process that its last worker left
@@ -329,7 +327,7 @@ class Claimed(NamedTuple):
     orphan: str | None
 
 
-class Taken(NamedTuple):
+class Taken(Record):
     """What a claim got, until when, and for how long, in ms.
 
     The token is an earlier one with an earlier nonce.
@@ -341,7 +339,7 @@ class Taken(NamedTuple):
     span: int
 
 
-class Verdict(NamedTuple):
+class Verdict(Record):
     """What a worker says of some events that one claim leased: done, extend, retry or dead.
 
     `span` is the length of the new lease, or of the wait before the next attempt, in ms; None is as
@@ -360,7 +358,7 @@ class Verdict(NamedTuple):
     error: str | None = None
 
 
-class Outcome(NamedTuple):
+class Outcome(Record):
     """An attempt that did not finish its event, and `what` follows: retry, dead or stall.
 
     A retry comes after `wait` ms, or with None once its consumer is resumed. `most` is the
@@ -381,14 +379,14 @@ class Outcome(NamedTuple):
     worker: str | None = None
 
 
-class Settled(NamedTuple):
+class Settled(Record):
     """The leases that were lost, as token and event; whether others can claim more than before."""
 
     lost: set[tuple[bytes, int]]
     freed: bool
 
 
-class ClaimRow(NamedTuple):
+class ClaimRow(Record):
     """A lease as it is stored: who has which event since when and until when, in ms.
 
     `process` is the worker's, and that of the handler which it started.
@@ -405,7 +403,7 @@ class ClaimRow(NamedTuple):
     process: str | None
 
 
-class DeadRow(NamedTuple):
+class DeadRow(Record):
     """A dead letter, without its event; `at` is in ms."""
 
     consumer: str
@@ -416,7 +414,7 @@ class DeadRow(NamedTuple):
     at: int
 
 
-class QueueStatus(NamedTuple):
+class QueueStatus(Record):
     """What a consumer's claims have left to do; `done`, `failed` and `buried` in 24 hours.
 
     Of the unfinished, the `parked` ones wait for an earlier event of their group. `first` is the

@@ -8,7 +8,6 @@ and files are sent in pieces before the call.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from functools import update_wrapper
 from inspect import signature
 
@@ -74,7 +73,7 @@ def _payload(connection: Connection, inputs: Inputs) -> Link | None:
     parts = {name: getattr(new, name) for name in ("refs", "expect_hash", "expect_size")}
     parts["payload"] = encoded(new.payload, new.canonical)
     link = _bytes(connection, parts, "payload", "payload")
-    inputs["payload"] = replace(new, payload=parts["payload"], refs=parts["refs"])
+    inputs["payload"] = new._replace(payload=parts["payload"], refs=parts["refs"])
     return link
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 from _thread import allocate_lock
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from inspect import signature
 
@@ -157,14 +157,14 @@ def pack(value: object, parts: list[Bytes], name: Name, depth: int = 0) -> Any:
     if kind is bytes:
         parts.append(value)  # type: ignore[arg-type]
         return {"bytes": len(parts) - 1}
+    if RECORDS.get(kind.__name__) is kind:
+        fields = [getattr(value, field) for field in kind.__match_args__]  # type: ignore[attr-defined]
+        return {kind.__name__: pack(fields, parts, name, depth + 1)}
     if isinstance(value, (list, tuple)):
         packed = [
             one if type(one) in _PLAIN else pack(one, parts, name, depth + 1) for one in value
         ]
         return packed if isinstance(value, list) else {"tuple": packed}
-    if RECORDS.get(kind.__name__) is kind:
-        fields = [getattr(value, field) for field in kind.__slots__]  # type: ignore[attr-defined]
-        return {kind.__name__: pack(fields, parts, name, depth + 1)}
     named = name(value)
     if named is None:
         raise errors.InputError(f"a {kind.__name__} cannot be sent over a connection", _SENDABLE)
@@ -547,7 +547,7 @@ class Calls:
             if type(value) is NewTurn:
                 if _is_upload(value):
                     used.append(self._take(value.payload.which))
-                    arguments[name] = replace(value, payload=_payload_of(value, used[-1]))
+                    arguments[name] = value._replace(payload=_payload_of(value, used[-1]))
             elif _is_upload(value):
                 used.append(self._take(value.which))
                 arguments[name] = used[-1]

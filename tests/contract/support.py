@@ -101,7 +101,7 @@ def collect(thread: eventq.Thread, grace: float = HOUR) -> Collected:
 
 def append(context: Any, payload: object, **words: Any) -> Any:
     """Append a turn whose own fields, and how it is appended, are given side by side."""
-    own = {name: words.pop(name) for name in [*words] if name in NewTurn.__slots__}
+    own = {name: words.pop(name) for name in [*words] if name in NewTurn._fields}
     return context.append(NewTurn(payload, **own), **words)
 
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import ast
 import builtins
-import dataclasses
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
 from importlib import import_module
-from typing import Any
 
 import pytest
 
 import eventq
-from eventq import Batch, Event, Source, records
-from eventq import event as event_module
+from eventq import Event
 from eventq.storage import base
 
 PACKAGE = os.path.dirname(eventq.__file__)
@@ -67,8 +63,7 @@ LEVELS = {
     "eventq.system": 1,
     "eventq.records": 1,
     "eventq.event": 0.5,
-    "eventq.frozen": 0,
-    "eventq.named": 0,
+    "eventq.record": 0,
     "eventq.jsontext": 0,
     "eventq.zstd": 0,
     "eventq.errors": 0,
@@ -277,92 +272,3 @@ def test_parameter_lists_are_short() -> None:
 def test_the_package_is_typed() -> None:
     """The marker that tells type checkers so is there."""
     assert os.path.exists(os.path.join(PACKAGE, "py.typed"))
-
-
-# --- Event ----------------------------------------------------------------------------------------
-
-
-def test_an_event_is_a_tuple_with_names() -> None:
-    """An event has six fields, by name and by position, and equals such a tuple."""
-    assert tuple(EVENT) == (7, "2026-03-18T10:30:00.123Z", "self", "note", None, "x")
-    assert tuple(EVENT) == EVENT
-    assert (
-        EVENT.id,
-        EVENT.created_at,
-        EVENT.source,
-        EVENT.type,
-        EVENT.subtype,
-        EVENT.content,
-    ) == EVENT
-    number, *_, content = EVENT
-    assert (number, content, len(EVENT), EVENT[2]) == (7, "x", 6, "self")
-    assert hash(EVENT) == hash(tuple(EVENT))
-    assert Event._fields == ("id", "created_at", "source", "type", "subtype", "content")
-    assert Event._make(list(EVENT)) == EVENT
-    assert isinstance(Event._make(list(EVENT)), Event)
-
-
-@pytest.mark.parametrize("name", [*Event._fields, "anything"])
-def test_an_event_is_immutable(name: str) -> None:
-    """Nothing of an event can be set or deleted, and nothing be added."""
-    with pytest.raises(AttributeError):
-        setattr(EVENT, name, 1)
-    with pytest.raises(AttributeError):
-        delattr(EVENT, name)
-    with pytest.raises(TypeError):
-        EVENT[0] = 1  # type: ignore[index]
-
-
-def test_an_event_shows_and_copies_itself() -> None:
-    """`repr` can be evaluated, `_asdict` keeps the order, and every pickle protocol works."""
-    assert repr(EVENT) == (
-        "Event(id=7, created_at='2026-03-18T10:30:00.123Z', source='self', type='note', subtype=None, content='x')"
-    )
-    assert eval(repr(EVENT), {"Event": Event}) == EVENT
-    assert list(EVENT._asdict().items()) == list(zip(Event._fields, EVENT, strict=True))
-    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        copy = pickle.loads(pickle.dumps(EVENT, protocol))
-        assert (type(copy), copy) == (Event, EVENT)
-    assert event_module.Event is Event
-
-
-def test_an_event_is_matched() -> None:
-    """Patterns match an event by place and by name."""
-    match EVENT:
-        case Event(number, _, "self", type=kind):
-            assert (number, kind) == (7, "note")
-        case _:
-            pytest.fail("no match")
-
-
-@pytest.mark.parametrize("wrong", [(), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6, 7)])
-def test_an_event_has_six_fields(wrong: tuple[Any, ...]) -> None:
-    """An event cannot be made of fewer or more."""
-    with pytest.raises(TypeError):
-        Event(*wrong)
-
-
-def test_a_batch_is_a_tuple_with_names() -> None:
-    """What `push_many` gives is as immutable, shown, copied and matched as an event."""
-    batch = Batch(3, 2, 4)
-    assert tuple(batch) == (3, 2, 4)
-    assert tuple(batch) == batch
-    assert [batch.count, batch.first_id, batch.last_id] == [3, 2, 4]
-    assert repr(batch) == "Batch(count=3, first_id=2, last_id=4)"
-    assert batch._asdict() == {"count": 3, "first_id": 2, "last_id": 4}
-    copy = pickle.loads(pickle.dumps(batch))
-    assert (type(copy), copy) == (Batch, batch)
-    with pytest.raises(AttributeError):
-        batch.first_id = 1  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    "record", [getattr(records, name) for name in records.__all__ if name not in ("Batch", "Event")]
-)
-def test_records_are_frozen(record: type[Any]) -> None:
-    """Every other value is a frozen dataclass without a dictionary."""
-    assert dataclasses.is_dataclass(record)
-    assert record.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    assert "__dict__" not in dir(Source.own())
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Source.own().kind = "x"  # type: ignore[misc]

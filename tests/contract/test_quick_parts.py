@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import copy
 import dataclasses
+import functools
 import inspect
 import json
 import math
@@ -12,153 +12,105 @@ import pickle
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventq import event, frozen, named, records, zstd
+from eventq import event, records, zstd
 from eventq.dag import nodes
+from eventq.errors import InputError
 from eventq.jsontext import Reader, writer
 from eventq.storage import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-KINDS = [getattr(records, name) for name in records.__all__ if name not in ("Batch", "Event")]
-KINDS += [nodes.StartNode, nodes.StateNode, nodes.ContentNode]
-
-
-def standard(kind: Any) -> Any:
-    """Return the class that the standard decorator makes of the same body."""
-    spec = [(one.name, one.type, copy.copy(one)) for one in dataclasses.fields(kind)]
-    return dataclasses.make_dataclass(kind.__name__, spec, frozen=True, slots=True)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_record_is_what_the_standard_decorator_makes(kind: Any) -> None:
-    """Signature, fields, slots, matching, repr, equality, hash, pickles and copies are the same."""
-    twin = standard(kind)
-    assert [str(one) for one in inspect.signature(kind).parameters] == [
-        str(one) for one in inspect.signature(twin).parameters
-    ]
-    assert kind.__slots__ == kind.__match_args__ == twin.__match_args__
-    assert repr(dataclasses.fields(kind)) == repr(dataclasses.fields(twin))
-    values: list[Any] = ["self", ()] if kind is records.Source else [*range(len(kind.__slots__))]
-    one, other = kind(*values), twin(*values)
-    assert repr(one) == repr(other)
-    assert (one, hash(one)) == (kind(*values), hash(other))
-    assert one != other
-    assert one.__getstate__() == other.__getstate__()
-    assert dataclasses.asdict(one) == dataclasses.asdict(other)
-    for same in (
-        copy.copy(one),
-        copy.deepcopy(one),
-        pickle.loads(pickle.dumps(one)),
-        dataclasses.replace(one),
-    ):
-        assert (type(same), same) == (kind, one)
-    for wrong in ((), (*values, 1)):
-        with pytest.raises(TypeError):
-            kind(*wrong)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(one, kind.__slots__[0], 1)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        delattr(one, kind.__slots__[0])
-
-
-def test_a_default_can_be_made_anew_for_each_record() -> None:
-    """Two nodes do not share the dictionaries that neither was given."""
-    one, other = nodes.StartNode("a", "b"), nodes.StartNode("a", "b")
-    assert one == other
-    assert one.system is not other.system
-    assert dataclasses.replace(one, system={"x": "y"}).system == {"x": "y"}
-    assert isinstance(frozen.field(default_factory=dict).default_factory(), dict)
-
-
-ROWS = [
+KINDS = [
     kind
-    for module in (event, rows)
+    for module in (event, records, nodes, rows)
     for kind in vars(module).values()
-    if isinstance(kind, type) and issubclass(kind, tuple)
+    if isinstance(kind, type) and hasattr(kind, "_field_defaults")
 ]
 
 
-@pytest.mark.parametrize("kind", ROWS, ids=lambda kind: kind.__name__)
-def test_a_row_is_what_the_standard_named_tuple_is(kind: Any) -> None:
-    """Fields, defaults, signature, repr, equality, copies, pickles and errors are the same."""
-    make: Any = collections.namedtuple  # noqa: PYI024 (of fields that are not literal)
-    twin = make(kind.__name__, kind._fields, defaults=kind._field_defaults.values())
-    assert len(ROWS) >= 25
-    assert kind._fields == kind.__match_args__ == tuple(kind.__annotations__)
-    assert kind._field_defaults == twin._field_defaults
-    found = inspect.signature(kind).parameters.values()
-    expected = inspect.signature(twin).parameters.values()
-    assert [(one.name, one.default) for one in found] == [
-        (one.name, one.default) for one in expected
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_record_is_a_named_tuple_and_a_frozen_dataclass(kind: Any) -> None:
+    """Fields, order, equality, hash, repr, copies, pickles, signature and matching are theirs."""
+    assert len(KINDS) >= 60
+    names = kind._fields
+    assert names == kind.__match_args__ == tuple(kind.__annotations__)
+    values: list[Any] = ["self", ()] if kind is records.Source else [*range(len(names))]
+    fields = dict(zip(names, values, strict=True))
+    one = kind(*values)
+    assert tuple(one) == one == kind(**fields) == kind._make(iter(values))
+    assert hash(one) == hash(kind(*values))
+    assert [getattr(one, name) for name in names] == values
+    assert one._asdict() == dataclasses.asdict(one) == fields
+    assert [(each.name, each.type) for each in dataclasses.fields(kind)] == [
+        *kind.__annotations__.items()
     ]
-    values = [*range(len(kind._fields))]
-    fields = dict(zip(kind._fields, values, strict=True))
-    first, last = kind._fields[0], kind._fields[-1]
-    one, other = kind(*values), twin(*values)
-    assert repr(one) == repr(other)
-    assert tuple(one) == one == other == kind(**fields) == kind._make(iter(values))
-    assert [getattr(one, name) for name in kind._fields] == values
-    assert one._asdict() == other._asdict() == fields
-    assert one._replace(**{last: -1}) == other._replace(**{last: -1})
-    for same in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+    assert [*inspect.signature(kind).parameters] == [*names]
+    shown = ", ".join(f"{name}={value!r}" for name, value in fields.items())
+    assert repr(one) == f"{kind.__name__}({shown})"
+    copies = [pickle.loads(pickle.dumps(one, at)) for at in range(pickle.HIGHEST_PROTOCOL + 1)]
+    for same in (
+        *copies,
+        copy.copy(one),
+        copy.deepcopy(one),
+        dataclasses.replace(one),
+        one._replace(),
+    ):
         assert (type(same), same) == (kind, one)
     assert not hasattr(one, "__dict__")
-    wrong: Any
-    for wrong in (
-        lambda: kind(*values, 1),
-        lambda: kind(**fields, nothing=1),
-        lambda: kind(*values, **{first: 1}),
-        lambda: kind._make(values[1:]),
-        lambda: one._replace(nothing=1),
-    ):
-        with pytest.raises(TypeError):
-            wrong()
-    with pytest.raises(AttributeError):
-        setattr(one, first, 1)
+    for wrong in ((), (*values, 1)):
+        if len(wrong) or len(kind._field_defaults) < len(names):
+            with pytest.raises(TypeError):
+                kind(*wrong)
+    for name in (names[0], "anything"):
+        with pytest.raises(AttributeError):
+            setattr(one, name, 1)
+        with pytest.raises(AttributeError):
+            delattr(one, name)
 
 
-def pair(*, standard: bool) -> Any:
-    """Return a named tuple of two fields that was made by nobody yet."""
-    if standard:
-
-        class Pair(NamedTuple):
-            a: int
-            b: str = "x"
-
-        return Pair
-    body = {"__annotations__": {"a": "int", "b": "str"}, "b": "x", "__qualname__": "Pair"}
-    maker: Any = named.NamedTuple.__class__
-    return maker("Pair", (named.NamedTuple,), body)
+def test_a_record_has_defaults_and_can_be_changed_in_a_copy() -> None:
+    """In each of the ways that the standard records have, with an error for an unknown field."""
+    new: Any = records.NewTurn("x", flags=3)
+    assert (new.payload, new.type_id, new.flags, new.refs) == ("x", "message", 3, ())
+    for change in (new._replace, functools.partial(dataclasses.replace, new)):
+        assert change(flags=4) == records.NewTurn("x", flags=4)
+        with pytest.raises(TypeError, match="colour"):
+            change(colour=4)
 
 
-@pytest.mark.parametrize(
-    ("values", "named_ones"),
-    [
-        ((1, 2), {}), ((1,), {}), ((1,), {"b": 2}), ((), {"b": 2, "a": 1}), ((), {"a": 1}),
-        ((), {}), ((1, 2, 3), {}), ((1,), {"a": 1}), ((1,), {"c": 1}), ((), {"b": 1}),
-    ],
-)  # fmt: skip
-def test_the_first_rows_are_made_as_all_others(
-    values: tuple[Any, ...], named_ones: dict[str, Any]
-) -> None:
-    """Before and after compilation, a class accepts the same calls as the standard one."""
-    found = []
-    for made in (0, 99, None):
-        kind = pair(standard=made is None)
-        for _ in range(made or 0):
-            kind(1, 2)
-        try:
-            found.append(repr(kind(*values, **named_ones)))
-        except TypeError as error:
-            found.append(str(error))
-    assert found[0] == found[1] == found[2]
+def test_a_record_that_checks_itself_does_so_in_every_way() -> None:
+    """Made anew or from another one, an address is never of a wrong form."""
+    source = records.Source.parse("internal:chat:1:main")
+    ways: list[Callable[[], records.Source]] = [
+        lambda: records.Source("self", ("x",)),
+        lambda: records.Source(kind="other"),
+        lambda: source._replace(kind="self"),
+        lambda: dataclasses.replace(source, parts=("A", "b", "c")),  # type: ignore[type-var]
+    ]
+    for make in ways:
+        with pytest.raises(InputError, match="is not a source address"):
+            make()
+
+
+def test_a_page_is_a_tuple_of_turns_with_a_cursor() -> None:
+    """It is shown, copied and matched with both."""
+    turn = records.Turn(1, 0, 0, "message", 1, 0, "", 0, 0, 5)
+    page = records.Page([turn], 7)
+    assert (len(page), page[0], [*page], page.turns) == (1, turn, [turn], (turn,))
+    for same in (copy.copy(page), copy.deepcopy(page), pickle.loads(pickle.dumps(page))):
+        assert (type(same), same, same.next_cursor) == (records.Page, page, 7)
+    assert repr(page) == f"Page(turns={(turn,)!r}, next_cursor=7)"
+    match page:
+        case records.Page((found,), cursor):
+            assert (found, cursor) == (turn, 7)
 
 
 JSON = st.recursive(
@@ -283,51 +235,3 @@ def test_blobs_are_compressed_by_many_threads_at_once() -> None:
         thread.join()
     assert len(made) == 4
     assert len(set(made)) == 1
-
-
-def fresh(*, compiled: bool) -> Any:
-    """Return a class of records that has made none yet."""
-
-    @frozen.dataclass(frozen=True, slots=True)
-    class Pair(frozen.Record):  # type: ignore[misc]
-        a: int
-        b: str = "x"
-        c: Any = frozen.field(default_factory=list)
-
-        def __post_init__(self) -> None:
-            if self.a == 0:
-                raise ValueError("zero")
-
-    made: Any = Pair
-    return made if not compiled or made.__init__ else None
-
-
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ((1,), {}), ((1, "y"), {}), ((1, "y", 2), {}), ((), {"a": 1}), ((1,), {"c": 3}), ((), {"c": 3, "a": 1, "b": ""}),
-        ((), {}), ((), {"b": "y"}), ((1, 2, 3, 4), {}), ((1,), {"a": 1}), ((1,), {"d": 1}), ((), {"b": 1, "d": 1}), ((0,), {}),
-    ],
-)  # fmt: skip
-def test_the_first_records_are_made_as_all_others(
-    values: tuple[Any, ...], named: dict[str, Any]
-) -> None:
-    """Before compilation, a class accepts and refuses the same calls, with the same messages."""
-    found = []
-    for compiled in (False, True):
-        kind = fresh(compiled=compiled)
-        try:
-            found.append(repr(kind(*values, **named)))
-        except (TypeError, ValueError) as error:
-            found.append(repr(error))
-    assert found[0] == found[1]
-    many = [fresh(compiled=False)(1) for _ in range(3)]
-    assert many[0].c is not many[1].c
-
-
-def test_a_class_is_compiled_once_it_has_made_some_records() -> None:
-    """The twentieth record is like the thirtieth, and from then on there is one function."""
-    kind = fresh(compiled=False)
-    made = [kind(n + 1) for n in range(30)]
-    assert [(one.a, one.b, one.c) for one in made] == [(n + 1, "x", []) for n in range(30)]
-    assert inspect.isfunction(vars(kind)["__init__"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -307,7 +306,7 @@ def test_text_that_looks_like_a_node(thread: Thread, run: Run, kind: str) -> Non
     text = spelled({"type": kind, "payload": payload, "refs": [thing]}).decode()
     meta = {"refs": [thing], "text": text}
     new = NewStep("a", meta, text, edge_prompt=text, agent=thing, compact=text)
-    step = run.step(replace(new, attempts=[NewStep(text)]))
+    step = run.step(new._replace(attempts=[NewStep(text)]))
     found = next(run.replay())
     assert (found.content, found.artifacts, found.edge_prompt, found.meta) == (text, (), text, meta)
     assert (run.chain(), step) == ((text, [found]), found)

@@ -7,7 +7,6 @@ import json
 import os
 import tracemalloc
 from array import array
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,7 +64,7 @@ def test_append_returns_the_turn_as_stored(memory: Memory, context: Context, clo
     assert first == Turn(1, 0, 0, "message", 1, 0, hash_of(b"one"), 3, 0, AT)
     clock.move(60)
     new = NewTurn("zwölf", type_id="tool.call", type_version=U32, encoding=7, flags=U32)
-    second = context.append(replace(new, refs=[first.ref]), key="k")
+    second = context.append(new._replace(refs=[first.ref]), key="k")
     text, at = "zwölf".encode(), AT + 60_000
     assert second == Turn(2, 1, 1, "tool.call", U32, 7, hash_of(text), 6, U32, at)
     assert second.ref == "blob:blake3:" + hash_of(text)
@@ -74,7 +73,7 @@ def test_append_returns_the_turn_as_stored(memory: Memory, context: Context, clo
     data = b'{"a":[1.5,null],"b":1}'
     assert third == Turn(3, 2, 2, "", 0, 0, hash_of(data), len(data), 0, at, "eventq-json-1")
     bare, payloads = [first, second, third], [b"one", text, data]
-    full = [replace(turn, payload=data) for turn, data in zip(bare, payloads, strict=True)]
+    full = [turn._replace(payload=data) for turn, data in zip(bare, payloads, strict=True)]
     assert list(context.last()) == full
     assert [memory.contexts.turn(number) for number in (1, 2, 3)] == full
     assert list(context.last(payload=False)) == bare
@@ -322,8 +321,8 @@ def test_the_same_key_is_the_same_turn(thread: Thread, home: Context, stored: St
     grow(home, 2)
     before = stored()
     assert home.append(ONE, key="k") == first
-    assert home.append(replace(ONE, payload="one"), key="k", expected_head=999) == first
-    file = replace(ONE, payload=io.BytesIO(b"one"))
+    assert home.append(ONE._replace(payload="one"), key="k", expected_head=999) == first
+    file = ONE._replace(payload=io.BytesIO(b"one"))
     assert home.append(file, key="k", parent=2, source="self") == first
     with thread.write():
         assert home.append(ONE, key="k") == first
@@ -695,7 +694,7 @@ def test_payloads_are_left_out_on_request(tree: Tree, memory: Memory) -> None:
         ]
 
     for full, bare in zip(readings(True), readings(False), strict=True):
-        assert bare == [replace(turn, payload=None) for turn in full]
+        assert bare == [turn._replace(payload=None) for turn in full]
         for turn in full:
             assert turn.tombstone == (turn.payload is None)
             assert turn.tombstone or turn.hash == hash_of(turn.payload or b"")

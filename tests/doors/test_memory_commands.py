@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -242,7 +242,7 @@ def test_verify_says_which_blobs_are_damaged(box: str) -> None:
 def test_contexts_are_made_forked_moved_and_deleted(box: str) -> None:
     """Each command prints the context afterwards, by name or by id, with all fields."""
     (made,) = objects("context create --thread", box)
-    assert list(made) == list(ContextInfo.__slots__)
+    assert list(made) == list(ContextInfo._fields)
     expected = (3, None, 0, None)
     assert (made["context_id"], made["name"], made["head_turn_id"], made["fork_of"]) == expected
     (made,) = objects("context create --name based --base 2 --thread", box)
@@ -534,7 +534,7 @@ def test_a_turn_is_readable(box: str) -> None:
     assert next(render.readable(turn_of(None, patch=3))) == head.format("0 bytes") + " [patched]"
     expected = head.format("0 bytes") + " [tombstone]"
     hidden = turn_of(None, patch=3, tombstone=True)
-    assert next(render.readable(replace(hidden, hash=""))) == expected
+    assert next(render.readable(hidden._replace(hash=""))) == expected
     assert next(render.readable(hidden)) == head.format("0 bytes") + " [erased]"
     assert lines(b"a\n\nb\x1b[2J\t\r\n") == ["  a", "  ", "  b\\x1b[2J\\t\\r"]
     assert lines(b"\n") == ["  "]

@@ -40,14 +40,14 @@ from tests.doors.support import (
 if TYPE_CHECKING:
     from tests.conftest import Until
 
-ARTIFACT_FIELDS = [*ArtifactInfo.__slots__, "url"]
+ARTIFACT_FIELDS = [*ArtifactInfo._fields, "url"]
 OUTPUT = [
     name
     for word in ("artifact", "output", "cat", "capture", "session")
     for name in groups.every()
     if name.split()[0] == word
 ]
-OUTPUT_FIELDS = [*OutputInfo.__slots__, "url"]
+OUTPUT_FIELDS = [*OutputInfo._fields, "url"]
 NUMBERS = b"".join(b"%d\n" % n for n in range(1, 5001))
 FINDINGS = '{"findings": [{"file": "a.py"}, {"file": "é"}]}'
 PIXELS = bytes(range(256)) * 8
@@ -635,7 +635,7 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
     assert ok(*take) == "Imported 1 of 3 entries into context 'abc' (2)\n"
     assert ok(*take) == "Imported 0 of 3 entries into context 'abc' (2)\n"
     (told,) = objects(*take, "--as", "again")
-    assert list(told) == list(SessionImported.__slots__)
+    assert list(told) == list(SessionImported._fields)
     nothing = {"blobs": 0, "notes": [], "raw": 0, "files": 0, "agents": 0, "generation": 1}
     assert told == {"context_id": 3, "entries": 3, "added": 3, **nothing}
     for name in ("abc", "2", "again"):
@@ -668,7 +668,7 @@ def test_a_session_is_forked_into_a_new_file(box: str, tmp_path: Path) -> None:
     refused(1, "has no entry 'zz'", run("session fork abc --at zz --out .", "--thread", box))
     refused(2, "Missing option '--out'", run("session fork abc", "--thread", box))
     (made,) = objects("session fork abc --title t --cwd /new --out", str(tmp_path), "--thread", box)
-    assert list(made) == list(SessionForked.__slots__)
+    assert list(made) == list(SessionForked._fields)
     head, *_, title = [json.loads(line) for line in Path(made["output"]).read_text().splitlines()]
     assert (head["id"], head["cwd"], title["name"]) == (made["session_id"], "/new", "t")
 
@@ -815,7 +815,7 @@ def test_a_thread_is_copied_to_another_and_twice_adds_nothing(box: str, tmp_path
         "Copied 3 blobs, 1 turn, 1 context, 3 artifacts and 2 outputs; 0 heads moved\n"
     )
     (told,) = objects("thread-copy", box, other)
-    assert list(told) == list(Imported.__slots__)
+    assert list(told) == list(Imported._fields)
     assert told == dict.fromkeys(told, 0) | {"notes": []}
     assert (
         ok("thread-copy", box, other) == "Copied 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"

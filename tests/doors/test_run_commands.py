@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OLD_NAMES = ["threadId", "updatedAt", "completedAt"]  # of three of the fields
-RUN_FIELDS = [*RunInfo.__slots__, *OLD_NAMES]
-STEP_FIELDS = list(Step.__slots__)
+RUN_FIELDS = [*RunInfo._fields, *OLD_NAMES]
+STEP_FIELDS = list(Step._fields)
 
 
 @pytest.fixture
@@ -399,7 +399,7 @@ def test_a_budget_gives_the_newest_steps_whole(box: str) -> None:
     assert want.omitted
     assert ok("run show build --budget 60 --thread", box) == want.text + "\n"
     (told,) = objects("run show build --budget 60 --thread", box)
-    assert list(told) == list(RunText.__slots__)
+    assert list(told) == list(RunText._fields)
     assert (told["text"], told["steps"], told["omitted"]) == (want.text, want.steps, want.omitted)
     refused(2, "--budget must be", run("run show build --budget 0 --thread", box))
     done = run("run show build --budget 9 --from 1 --thread", box)

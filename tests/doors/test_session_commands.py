@@ -62,7 +62,7 @@ def test_sessions_are_listed(box: str, tmp_path: Path) -> None:
     assert first.startswith("p  pi  6 lines  2 branches  20")
     assert second.startswith("t  claude  2 lines  1 branch  1 subagent  generation 2  20")
     made = objects("session ls --thread", box)
-    assert [list(one) for one in made] == [list(SessionInfo.__slots__)] * 2
+    assert [list(one) for one in made] == [list(SessionInfo._fields)] * 2
     assert (made[0]["file"], made[0]["size"]) == (str(tmp_path / "p.jsonl"), len(spell(PI)))
 
 
@@ -85,7 +85,7 @@ def test_a_session_is_shown(box: str, tmp_path: Path) -> None:
     ]  # fmt: skip
     (made,) = objects("session show p --thread", box)
     assert (made["title"], len(made["generations"])) == ("A title", 1)
-    assert [list(one) for one in made["branches"]] == [list(SessionBranch.__slots__)] * 2
+    assert [list(one) for one in made["branches"]] == [list(SessionBranch._fields)] * 2
 
 
 def test_a_session_is_drawn(box: str) -> None:

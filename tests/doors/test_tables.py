@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 import os
 import subprocess
@@ -122,7 +121,7 @@ def test_defaults_are_those_of_the_library() -> None:
     (rules,) = [part.kind for part in COMMANDS["serve"].parts if part.name == "keys"]
     assert isinstance(rules, kinds.Choice)
     assert rules.words == (*KEY_RULES,)
-    unset = {field.name: field.default for field in dataclasses.fields(Subscription)}
+    unset = Subscription._field_defaults
     for name in ("max_attempts", "timeout", "batch", "concurrency", "ordered_by", "on_failure",
                  "backoff", "lease", "emit_dead"):  # fmt: skip
         assert default["subscribe", name.replace("_", "-")] == unset[name]

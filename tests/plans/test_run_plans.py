@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -150,7 +149,7 @@ CALLS: dict[str, Callable[[eventq.Thread, Run], object]] = {
     ),
     "step": lambda _, run: run.step("a", 1, "new"),
     "step with all": lambda thread, run: run.step(
-        replace(WHOLE, refs=[thread.blobs.put(b"thing").ref]),
+        WHOLE._replace(refs=[thread.blobs.put(b"thing").ref]),
         expected_head=run.info().head_turn_id,
         key="new",
     ),

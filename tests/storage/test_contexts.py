@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,8 +34,8 @@ def test_a_context_is_read(contexts: Contexts) -> None:
     one, two = contexts.get(1), contexts.get(2)
     assert one is not None
     assert two is not None
-    assert astuple(one)[:8] == (1, "one", 4, 3, 0, None, 4, 0)
-    assert astuple(two)[:8] == (2, None, 5, 2, 2, 1, 1, 0)
+    assert one[:8] == (1, "one", 4, 3, 0, None, 4, 0)
+    assert two[:8] == (2, None, 5, 2, 2, 1, 1, 0)
     assert (contexts.named("one"), contexts.named("two")) == (1, None)
     assert [contexts.head(number) for number in (1, 2, 3)] == [4, 5, None]
     assert contexts.get(3) is None

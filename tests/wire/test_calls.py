@@ -94,7 +94,7 @@ RECORD = [
     Move(1, "append", 0, 1, 9),
     OpenInfo(1, 2, "t", 3, 4, 5, 6, 7),
     NewTurn(b"abc", "t", 2, 3, 4, "eventq-json-1", [HASH], HASH, 3),
-    Page((TURN, dataclasses.replace(TURN, payload=b"abc")), 5),
+    Page((TURN, TURN._replace(payload=b"abc")), 5),
     TURN,
 ]
 

@@ -12,19 +12,14 @@ from blake3 import blake3
 
 from eventq.errors import UsageError
 from eventq.event import check_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple
-else:
-    from eventq.named import NamedTuple
+from eventq.record import Record
 
 _SCHEMES = ("postgresql", "postgres")
 _EXAMPLE = "write postgresql://user@host/database?thread=NAME"
 _SAFE = "/-._~"
 
 
-class Address(NamedTuple):
+class Address(Record):
     """A database, and a thread in it.
 
     `conninfo` is the URL for libpq, `shown` the whole one for people, without a password. `pooled`

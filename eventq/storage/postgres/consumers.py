@@ -14,6 +14,7 @@ from eventq.errors import (
     UnknownConsumerError,
 )
 from eventq.event import ORIGINAL, ConsumerState, EventPage, LinePage, Popped, Settings
+from eventq.record import Record
 from eventq.storage import SLACK_MS
 from eventq.storage.postgres.events import lines_of
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
@@ -23,12 +24,10 @@ from eventq.storage.rules import stall
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, NamedTuple
+    from typing import Any
 
     from eventq.storage.postgres.database import Database
     from eventq.storage.postgres.link import Rows
-else:
-    from eventq.named import NamedTuple
 
 # ruff: noqa: S608 (the parts are constants)
 
@@ -133,7 +132,7 @@ _WATERMARKS = f"""SELECT consumer, scanned_after, scanned_id, scanned_filter
 FROM eventq.consumers WHERE {MINE} AND position IS NOT NULL AND scanned_id > 0"""
 
 
-class _Position(NamedTuple):
+class _Position(Record):
     """Where a consumer stands: `before` is what it acked last, or None for nothing yet."""
 
     filter: str | None

@@ -7,15 +7,13 @@ number. Everything else is left to SQLite: its types, its LIKE and its functions
 from __future__ import annotations
 
 from eventq.filters.grammar import tokens
+from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import NamedTuple
 
     Token = tuple[str, str, int]
-else:
-    from eventq.named import NamedTuple
 
 _TEXTS = ("source", "type", "subtype", "created_at")
 _SIGNS = {"=": "=", "==": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -25,7 +23,7 @@ _OTHERS = frozenset(("OR", "NOT", "BETWEEN", "CASE", "COLLATE", "ESCAPE"))
 _MOST = (1 << 63) - 1
 
 
-class Pushed(NamedTuple):
+class Pushed(Record):
     """Conditions in SQL, with their values by name; `is_whole` says that they are the filter."""
 
     sql: str

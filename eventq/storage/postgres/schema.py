@@ -18,6 +18,7 @@ from eventq.errors import (
     StoreError,
     ThreadExistsError,
 )
+from eventq.record import Record
 from eventq.storage.migrations import files
 from eventq.storage.postgres import failures
 from eventq.storage.postgres.link import Link
@@ -25,13 +26,11 @@ from eventq.storage.postgres.link import Link
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NamedTuple, TypeVar
+    from typing import TypeVar
 
     from eventq.storage.postgres.address import Address
 
     T = TypeVar("T")
-else:
-    from eventq.named import NamedTuple
 
 # ruff: noqa: S608 (the names of tables are constants)
 
@@ -55,7 +54,7 @@ _TABLES = (
 )  # fmt: skip
 
 
-class Found(NamedTuple):
+class Found(Record):
     """A thread in a database; `identity` tells it from all others there ever were."""
 
     bucket: int

@@ -17,18 +17,17 @@ from eventq.errors import (
     UnknownConsumerError,
 )
 from eventq.event import ORIGINAL, ConsumerState, Popped, Settings
+from eventq.record import Record
 from eventq.storage import SLACK_MS
 from eventq.storage.sqlite.values import is_text, name_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, NamedTuple
+    from typing import Any
 
     from eventq.event import EventPage, LinePage
     from eventq.storage.sqlite.database import Database
-else:
-    from eventq.named import NamedTuple
 
 _STATE_ROW = (  # none for a consumer that was unsubscribed meanwhile
     "INSERT OR IGNORE INTO subscription_state (consumer_id) SELECT consumer_id FROM subscriptions"
@@ -133,7 +132,7 @@ stalled = iif(?2 IS NULL, stalled, nullif(?2, '')), stalled_at = iif(?2 IS NULL,
 WHERE consumer_id = ?4"""
 
 
-class _Position(NamedTuple):
+class _Position(Record):
     """Where a consumer stands: `before` is what it acked last, or None for nothing yet."""
 
     filter: str | None
