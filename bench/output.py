@@ -20,7 +20,7 @@ from bench.machine import watch_process
 from bench.report import Row, Sample, alone, versus
 from eventq.output.sink import OutputSink
 from eventq.sessions.lines import pack, split, unpack
-from eventq.zstd import ZstdCompressor
+from eventq.system.zstd import ZstdCompressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -208,7 +208,7 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use (PEP 562)."""
     for home, names in _HOMES.items():
         if name in names:
-            # Imported here, as `from eventq import system` calls this function for each module.
+            # Imported here, as `from eventq import storage` calls this function for each module.
             from importlib import import_module
 
             found = getattr(import_module(home), "open_thread" if name == "open" else name)

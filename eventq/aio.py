@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from eventq import system
 from eventq.errors import ClosedError, EventqError
 from eventq.event import Batch, Event
+from eventq.system import clock
 from eventq.thread import Thread, open_thread
 
 if TYPE_CHECKING:
@@ -246,10 +246,10 @@ class AsyncThread:
         found = await self._claim(self._executor, partial(claim, 0))
         if found or wait == 0:
             return found
-        deadline = float("inf") if wait is None else system.monotonic() + wait
+        deadline = float("inf") if wait is None else clock.monotonic() + wait
         executor = ThreadPoolExecutor(1, "eventq-claim")
         try:
-            while not found and (left := deadline - system.monotonic()) > 0:
+            while not found and (left := deadline - clock.monotonic()) > 0:
                 look = partial(claim, min(left, _WAIT_SECONDS))
                 found = await self._claim(executor, look)
         finally:

@@ -15,13 +15,13 @@ from itertools import islice
 
 from blake3 import blake3
 
-from eventq import system
 from eventq.errors import BusyError, DamagedBlobError, InputError, TooLargeError, UnknownBlobError
 from eventq.event import REF as PREFIX
 from eventq.event import check_name
 from eventq.records import Blob
 from eventq.storage.rows import GONE, NONE, PARTS, ZSTD, GoneError, Piece, PreparedBlob
 from eventq.storage.rules import erased_blob as erased
+from eventq.system import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import BinaryIO, Protocol
 
-    from eventq import zstd
     from eventq.storage.base import MemoryAreas
     from eventq.storage.rows import BlobRow
+    from eventq.system import zstd
 
     Bytes = bytes | bytearray | memoryview
     Name = str | bytes
@@ -111,7 +111,9 @@ class Zip:
 
     def pack(self, raw: Bytes) -> tuple[int, Bytes]:
         """Return the codec and the bytes to store: raw unless compression makes them fewer."""
-        from eventq import zstd  # not above: a command that reads no compressed blob needs none
+        from eventq.system import (
+            zstd,  # not above: a command that reads no compressed blob needs none
+        )
 
         with self._lock:
             self._compressor = self._compressor or zstd.ZstdCompressor(level=_LEVEL)
@@ -143,7 +145,7 @@ class Zip:
         raise DamagedBlobError(PREFIX + digest.hex())
 
     def _load(self) -> ModuleType:
-        from eventq import zstd
+        from eventq.system import zstd
 
         with self._lock:
             self._decompressor = self._decompressor or zstd.ZstdDecompressor()
@@ -222,7 +224,7 @@ class Blobs:
         self._db = db
         self._engine = db.blobs
         self._zip = Zip()
-        self._cache = Cache(system.env_bytes("EVENTQ_BLOB_CACHE", CACHE_BYTES))
+        self._cache = Cache(environment.env_bytes("EVENTQ_BLOB_CACHE", CACHE_BYTES))
 
     # --- putting ----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pyfastcdc import FastCDC
 
-from eventq import zstd
+from eventq.system import zstd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

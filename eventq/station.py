@@ -7,12 +7,12 @@ first look for events, and after its release there is another look.
 
 from __future__ import annotations
 
-from eventq import system
 from eventq.errors import DamagedError, EventqError, NotAThreadError
 from eventq.log.supervisor import Supervisor
 from eventq.storage.engines import trace
+from eventq.system import clock
+from eventq.system.mounts import check_local
 from eventq.thread import Thread
-from eventq.workspace.mounts import check_local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Station:
     @property
     def wake_at(self) -> float:
         """When to advance even if nothing wakes us; for a station that is busy."""
-        return self._supervisor.wake_at if self._supervisor is not None else system.monotonic()
+        return self._supervisor.wake_at if self._supervisor is not None else clock.monotonic()
 
     @property
     def running(self) -> int:
@@ -151,7 +151,7 @@ class Station:
         """Report an error that may pass, and try again later."""
         delay = min(_RETRY_SECONDS * 2**self._errors, _RETRY_MOST)
         self._errors = min(self._errors + 1, 10)
-        self.retry_at = system.monotonic() + delay
+        self.retry_at = clock.monotonic() + delay
         self._trace = None
         self._complain(str(error))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
 from eventq.errors import (
     DiskError,
     EventqError,
@@ -15,10 +14,11 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import Batch, Event, check_natural, check_positive
-from eventq.locks import FolderLock
 from eventq.log.events import EventLog, refuse_conflict
 from eventq.storage.engines import check_path, create, open_database, open_shared
-from eventq.system import SLOW_LOOK
+from eventq.system import clock, disk, environment
+from eventq.system.clock import SLOW_LOOK
+from eventq.system.locks import FolderLock
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import LINK, Layout, is_shared, is_url, resolve
 
@@ -105,7 +105,7 @@ def init(path: Path, *, shared: bool = False) -> str:
     if "://" in _text(path):
         what = f"'{_text(path)}' is no directory, and not the URL of a database"
         raise UsageError(what, "give the path of a directory, or postgresql://…")
-    from eventq.workspace.mounts import check_local
+    from eventq.system.mounts import check_local
 
     return init_anywhere(path, check_local, shared=shared)
 
@@ -161,7 +161,7 @@ def _make(layout: Layout, *, shared: bool) -> None:
                 raise ThreadExistsError(layout.directory)
             # Without this a power cut could lose the whole thread with the events pushed since.
             for path in (layout.directory, os.path.dirname(layout.directory)):
-                system.sync_folder(path)
+                disk.sync_folder(path)
     finally:
         lock.close()
 
@@ -571,10 +571,10 @@ class Thread:
         consumers = self.consumers
         if wait <= 0:
             return consumers.pop(consumer, acked, limit, **how)
-        deadline = system.monotonic() + wait
+        deadline = clock.monotonic() + wait
         with self.database.watch() as watcher:
             page = consumers.pop(consumer, acked, limit, **how)
-            while not page[0] and (left := deadline - system.monotonic()) > 0:
+            while not page[0] and (left := deadline - clock.monotonic()) > 0:
                 watcher.wait(min(left, SLOW_LOOK))
                 page = consumers.read_on(consumer, page.next, limit, **how)
         return page
@@ -592,7 +592,7 @@ class Thread:
 
     def _fence(self, consumer: str) -> int | None:
         """Return the fence of this process, if it is a handler of this consumer."""
-        if not system.env("EVENTQ_FENCE"):
+        if not environment.env("EVENTQ_FENCE"):
             return None
         from eventq.log.fences import fence_of
 

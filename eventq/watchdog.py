@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import select
 
-from eventq import system
-from eventq.locks import FRESH_SECONDS
 from eventq.log.dispatch import detach
+from eventq.system import clock, processes
+from eventq.system.locks import FRESH_SECONDS
 from eventq.thread import Thread
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout
@@ -46,7 +46,7 @@ class Watchdog:
             detach({fd})
             _Watch(fd, hands_over=hands_over).run()
 
-        self._pid = system.fork(watch)
+        self._pid = processes.fork(watch)
         os.close(fd)
 
     def add(self, directory: str) -> None:
@@ -76,7 +76,7 @@ class Watchdog:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            system.wait(self._pid, _GONE_SECONDS)
+            processes.wait(self._pid, _GONE_SECONDS)
 
     def close(self, *, farewell: bool) -> None:
         """End it. Without a `farewell` it does what it does when the worker is killed."""
@@ -98,14 +98,14 @@ class _Watch:
         """Watch until the pipe ends."""
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
-        heard_at: float | None = system.monotonic()
+        heard_at: float | None = clock.monotonic()
         while True:
             if poll.poll(1000):
                 if not (data := os.read(self._fd, 1 << 16)):
                     break
                 self._hear(data)
-                heard_at = system.monotonic()
-            elif heard_at is not None and system.monotonic() > heard_at + _STUCK_SECONDS:
+                heard_at = clock.monotonic()
+            elif heard_at is not None and clock.monotonic() > heard_at + _STUCK_SECONDS:
                 self._hand_over("does nothing")
                 heard_at = None  # from now on, pushes start handlers
         if self._hands_over:

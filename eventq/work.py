@@ -11,12 +11,12 @@ import os
 import select
 import signal
 
-from eventq import system
 from eventq.errors import DamagedError, EventqError, LogicError, NotAThreadError, PlatformError
 from eventq.log.notifier import check_handlers
 from eventq.log.supervisor import Waker, milliseconds_to
 from eventq.station import Station
 from eventq.storage.engines import bells
+from eventq.system import clock
 from eventq.watchdog import Watchdog
 from eventq.workspace.layout import Layout, resolve, resolve_folder
 
@@ -67,7 +67,7 @@ class Work:
         self._known: dict[str, object] = {}  # all threads that were ever found
         self._passed: set[str] = set()  # those that are passed over
         self._turn = 0  # counts seconds
-        self._turn_at = self._find_at = system.monotonic()
+        self._turn_at = self._find_at = clock.monotonic()
         self._ends_at = 0.0  # when handlers that still run are ended
         self._signals: list[int] = []
         self._first_error: EventqError | None = None
@@ -130,7 +130,7 @@ class Work:
 
     def wake_at(self) -> float:
         """Return when to advance even if nothing wakes us."""
-        now = system.monotonic()
+        now = clock.monotonic()
         if self._queue and not self._signals:
             return now
         times = [self._turn_at, *(station.wake_at for station in self._busy.values())]
@@ -142,7 +142,7 @@ class Work:
         """Do what can be done without waiting."""
         rang, changed = self._bells.take()
         self._queue.update(dict.fromkeys(rang & self._stations.keys()))
-        now = system.monotonic()
+        now = clock.monotonic()
         if changed or now >= self._find_at:
             self._find()
         if now >= self._turn_at:
@@ -195,7 +195,7 @@ class Work:
 
     def _find(self) -> None:
         """Begin to work for the threads that are new."""
-        self._find_at = system.monotonic() + _FIND_SECONDS
+        self._find_at = clock.monotonic() + _FIND_SECONDS
         for directory in (*self._threads, *self._below()):
             if directory in self._stations:
                 continue
@@ -257,7 +257,7 @@ class Work:
 
     def stop(self) -> None:
         """Start nothing more, and let pushes start handlers."""
-        self._ends_at = system.monotonic() + self._grace
+        self._ends_at = clock.monotonic() + self._grace
         for station in self._stations.values():
             station.stop(self._ends_at, hands_over=self._hands_over)
         if running := sum(station.running for station in self._busy.values()):
@@ -265,7 +265,7 @@ class Work:
 
     def finish(self) -> bool:
         """Look after what still runs; return whether anything is left. A second signal ends it."""
-        now = system.monotonic()
+        now = clock.monotonic()
         if len(self._signals) > 1 and now < self._ends_at:
             self._ends_at = now
             for station in self._busy.values():

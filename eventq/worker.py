@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from eventq import system
 from eventq.errors import (
     DamagedError,
     EventqError,
@@ -35,6 +34,7 @@ from eventq.errors import (
 )
 from eventq.event import check_name, check_positive
 from eventq.log.claims import milliseconds
+from eventq.system import clock, environment
 from eventq.thread import open_thread
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class _Running:
     def add(self, claim: Claim, consumer: _Consumer) -> None:
         """Note that a function begins."""
         with self._lock:
-            self._since[claim] = consumer, system.monotonic()
+            self._since[claim] = consumer, clock.monotonic()
 
     def remove(self, claim: Claim) -> bool:
         """Note that a function has ended; return False if its claim was settled before."""
@@ -162,7 +162,7 @@ class _Running:
 
     def all(self) -> list[tuple[Claim, _Consumer, float]]:
         """Return claims, consumers, and for how many seconds each function has run."""
-        now = system.monotonic()
+        now = clock.monotonic()
         with self._lock:
             return [(claim, one, now - since) for claim, (one, since) in self._since.items()]
 
@@ -270,7 +270,7 @@ class Worker:
         with what follows. The logger is `eventq.worker`; where logging is not set up, it writes to
         stderr, with times, what went wrong.
         """
-        path = self.path or system.env(_VARIABLE)
+        path = self.path or environment.env(_VARIABLE)
         if not path:
             raise UsageError(
                 f"the worker has no thread, and {_VARIABLE} is not set",
@@ -339,9 +339,9 @@ class Worker:
 
     def _end(self, loops: list[threading.Thread]) -> None:
         """Wait for the functions that run, then give back the events of those that stay."""
-        deadline = system.monotonic() + self._grace
+        deadline = clock.monotonic() + self._grace
         for loop in loops:
-            loop.join(max(0.0, deadline - system.monotonic()))
+            loop.join(max(0.0, deadline - clock.monotonic()))
         self._ended.set()
         for claim, _, _ in self._running.all():
             _LOG.warning("%r did not end within %g seconds", claim, self._grace)
@@ -486,7 +486,7 @@ class Worker:
         presence.renew()
         while not self._ended.wait(min(times)):
             presence.renew()
-            now = system.monotonic()
+            now = clock.monotonic()
             running = self._running.all()
             extended = {claim: extended.get(claim, now - age) for claim, _, age in running}
             for claim, consumer, age in running:
@@ -538,9 +538,9 @@ class _Presence:
 
     def renew(self) -> None:
         """Refresh the notes if it is time; remove those of workers that were killed."""
-        if system.monotonic() < self._renew_at:
+        if clock.monotonic() < self._renew_at:
             return
-        self._renew_at = system.monotonic() + _HOLD_SECONDS
+        self._renew_at = clock.monotonic() + _HOLD_SECONDS
         for name in self._names:
             try:
                 if name in self._holds:

@@ -14,7 +14,6 @@ import apsw
 import pytest
 
 import eventq
-from eventq import system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -183,7 +182,7 @@ def write_as_original(path: str, name: str, first: int, last: int) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return a clock for eventq that stays at 2026-03-18T10:30:00.123Z until it is moved."""
     made = Clock(1773829800.1234)
-    monkeypatch.setattr(system, "now", made)
+    monkeypatch.setattr("eventq.system.clock.now", made)
     return made
 
 

@@ -13,7 +13,7 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq import system
+from eventq.system import clock
 from eventq.workspace import shared
 from eventq.workspace.layout import is_url
 from tests.running import MARK
@@ -74,4 +74,4 @@ def delete(path: str) -> None:
 def use_our_clock(database: Any) -> None:
     """Let a database in PostgreSQL read the clock that tests move."""
     if hasattr(database, "clock"):
-        database.clock = lambda: int(system.now() * 1000)
+        database.clock = lambda: int(clock.now() * 1000)

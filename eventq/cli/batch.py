@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.cli import show
 from eventq.errors import InputError, TooLargeError
-from eventq.jsontext import Reader, skip
+from eventq.system.jsontext import Reader, skip
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -50,14 +50,14 @@ def get(thread: Memory, *, ref: str, output: str | None, json: bool) -> None:
 
 def save(path: str, pieces: Iterable[bytes]) -> int:
     """Write a file atomically, even across a power cut, and return its size."""
-    from eventq import system
+    from eventq.system import disk
 
     target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):
         fix = "give another path, or leave --output out and redirect stdout"
         raise LogicError(f"'{path}' is not a regular file", fix)
     try:
-        return system.save(target, pieces)
+        return disk.save(target, pieces)
     except OSError as error:
         what = f"'{path}' could not be written: {error.strerror}"
         raise LogicError(what, "check the path, its permissions and the disk") from error

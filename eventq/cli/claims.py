@@ -9,7 +9,7 @@ from eventq.cli import kinds, show
 from eventq.cli.options import CONSUMER, JSON, JSON_ERRORS, OF_CONSUMER, READ, THREAD
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import InputError, LeaseLostError, LogicError, UsageError
-from eventq.jsontext import quote
+from eventq.system.jsontext import quote
 from eventq.workspace.mirror import line
 
 TYPE_CHECKING = False
@@ -174,10 +174,10 @@ def known(thread: Thread, consumer: str | None, found: Iterable[_T]) -> Iterator
 
 def ls(thread: Thread, *, consumer: str | None, json: bool) -> None:
     """List the claims that are out. With their workers, ages and deadlines."""
-    from eventq import system
     from eventq.cli import render
+    from eventq.system import clock
 
-    now = system.now()
+    now = clock.now()
 
     def as_line(one: ClaimInfo) -> str:
         age, left = now - one.claimed_at_ms / 1000, one.deadline_ms / 1000 - now

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from eventq import system
 from eventq.cli import kinds, show
 from eventq.cli.options import (
     CONSUMER,
@@ -19,6 +18,7 @@ from eventq.cli.table import Command, Option, together
 from eventq.errors import InputError, LogicError, UsageError
 from eventq.event import NewEvent
 from eventq.log.events import key_conflict, limit_of_event
+from eventq.system import environment
 from eventq.workspace.mirror import line
 
 TYPE_CHECKING = False
@@ -158,7 +158,7 @@ def _unfenced() -> bool:
     """Return whether this is `thread`, which goes back without asking, and knows no fences."""
     is_thread = show.program() == "thread"
     if is_thread:
-        system.take_env("EVENTQ_FENCE")
+        environment.take_env("EVENTQ_FENCE")
     return is_thread
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eventq import system
 from eventq.cli import show
-from eventq.jsontext import writer
+from eventq.system import clock
+from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def say_all(lines: Iterable[str]) -> None:
 
 def stamp(at_ms: int) -> str:
     """Return a time in milliseconds as text; half a millisecond more keeps the last digit."""
-    return system.stamp((at_ms + 0.5) / 1000)
+    return clock.stamp((at_ms + 0.5) / 1000)
 
 
 def duration(seconds: float) -> str:

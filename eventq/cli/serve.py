@@ -99,9 +99,9 @@ def _on_end(do: Any) -> None:
 
 def _token(token: str | None) -> str:
     """Return what every peer has to show; handlers that events start do not inherit it."""
-    from eventq import system
+    from eventq.system import environment
 
-    known = system.take_env("EVENTQ_TOKEN")
+    known = environment.take_env("EVENTQ_TOKEN")
     name, found = ("--token", token) if token is not None else ("EVENTQ_TOKEN", known)
     if len(found) > MAX_TOKEN:
         what = f"{name} has {len(found)} characters"

@@ -7,8 +7,8 @@ import os
 import sys
 
 from eventq.errors import LogicError, TooLargeError
-from eventq.jsontext import quote, writer
-from eventq.system import write_all
+from eventq.system.disk import write_all
+from eventq.system.jsontext import quote, writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -32,20 +32,20 @@ def work(
     SIGTERM or an error that does not pass; the module is looked for in the current directory first.
     """
     gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
-    from eventq import system
+    from eventq.system import clock, disk
 
     if worker is not None:
         return _run_program(worker, *thread)
     from eventq.work import Work
 
-    system.allow_more_files()
+    disk.allow_more_files()
     made = Work(
         thread,
         all,
         consumer,
         grace=grace,
         hands_over=dispatches,
-        say=lambda line: show.note(f"[{system.stamp(system.now())}] {show.program()} work: {line}"),
+        say=lambda line: show.note(f"[{clock.stamp(clock.now())}] {show.program()} work: {line}"),
     )
     return 130 if made.run() == _SIGINT else 0
 

@@ -11,7 +11,7 @@ order could change the bytes. Other rules may be registered under other names.
 from __future__ import annotations
 
 from eventq.errors import InputError, UsageError
-from eventq.jsontext import Reader, writer
+from eventq.system.jsontext import Reader, writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ import zlib
 from dataclasses import dataclass, fields
 from io import BytesIO
 
-from eventq import system
 from eventq.errors import ClosedError, DamagedError, DiskError, InputError, LogicError
-from eventq.locks import lock_whole
+from eventq.system import disk
+from eventq.system.locks import lock_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -430,7 +430,7 @@ class _Source:
 
     def __enter__(self) -> _Source:
         try:
-            self._file = system.open_regular(os.fspath(self.path), buffering=_CHUNK >> 2)
+            self._file = disk.open_regular(os.fspath(self.path), buffering=_CHUNK >> 2)
             self.size = os.fstat(self._file.fileno()).st_size
             self.spare = 4 * self.size + _LENIENT
         except FileNotFoundError:
@@ -1059,7 +1059,7 @@ class _FreshTarget(_Target):
         try:
             if not os.path.isdir(folder):
                 os.mkdir(folder, 0o700)
-            system.save(os.path.join(folder, name), pieces)
+            disk.save(os.path.join(folder, name), pieces)
         except OSError as error:
             raise _disk(self._path(ARTIFACTS), error) from None
 
@@ -1068,7 +1068,7 @@ class _FreshTarget(_Target):
         if os.path.isdir(self._draft(ARTIFACTS)):
             first.append(ARTIFACTS)
         known = {name: _identity(self._draft(name)) for name in (*first, last)}
-        system.save(self._draft(_NAMES), [json.dumps(known).encode()])
+        disk.save(self._draft(_NAMES), [json.dumps(known).encode()])
         for name in first:
             self._name(name)
         os.fsync(self._fd)
@@ -1079,7 +1079,7 @@ class _FreshTarget(_Target):
         self._owned = False
         os.fsync(self._fd)
         if self._made:
-            system.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
+            disk.sync_folder(os.path.dirname(os.path.abspath(self._folder)))
         self._named.clear()
 
     def _name(self, name: str) -> None:
@@ -1113,7 +1113,7 @@ def _identity(path: str) -> list[int] | None:
 def _named_by(path: str) -> dict[str, object]:
     """Return the files that a killed writer was about to name; none where it was not that far."""
     try:
-        with system.open_regular(path, follow=False) as file:
+        with disk.open_regular(path, follow=False) as file:
             known = json.loads(file.read(LONGEST_LINE))
     except (OSError, ValueError, RecursionError):
         return {}

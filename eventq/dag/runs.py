@@ -50,7 +50,7 @@ from eventq.storage.rows import (
     RunState,
 )
 from eventq.storage.rules import status_conflict
-from eventq.system import SLOW_LOOK
+from eventq.system.clock import SLOW_LOOK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
 from eventq.errors import InputError, LeaseLostError, UsageError
 from eventq.event import check_name, check_positive
 from eventq.storage.rows import Verdict, Worker
-from eventq.system import SLOW_LOOK
+from eventq.system import clock
+from eventq.system.clock import SLOW_LOOK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Claim:
 
     def extend(self, seconds: float | None = None) -> None:
         """Set the end of the lease to `seconds` from now (None: as long as it was before)."""
-        now = system.now()  # the database may be waited for: then the lease ends a little later
+        now = clock.now()  # the database may be waited for: then the lease ends a little later
         span = self._span if seconds is None else extension(seconds)
         self._settle("extend", span)
         self.deadline, self._span = now + span / 1000, span
@@ -149,9 +149,9 @@ class Claims:
         found = take()
         if found or wait == 0:
             return found
-        deadline = NEVER if wait is None else system.monotonic() + wait
+        deadline = NEVER if wait is None else clock.monotonic() + wait
         with self._db.watch() as watcher:
-            while not (found := take()) and (left := deadline - system.monotonic()) > 0:
+            while not (found := take()) and (left := deadline - clock.monotonic()) > 0:
                 watcher.wait(min(left, SLOW_LOOK, self._next_look(consumer)))
         return found
 
@@ -232,7 +232,7 @@ def without_orphans(db: Database, journal: Journal, consumer: str, taken: Taken)
     """
     if not any(claimed.orphan for claimed in taken.claims):
         return taken
-    from eventq.processes import end_orphan  # `pop` loads this module, too
+    from eventq.system.processes import end_orphan  # `pop` loads this module, too
 
     kept = [c for c in taken.claims if c.orphan and not end_orphan(c.orphan, db.identity)]
     if not kept:

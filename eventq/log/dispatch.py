@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
 from eventq.errors import EventqError, StoreError
 from eventq.log.notifier import DELAY, QUEUE_FD
+from eventq.system import clock, environment, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MOST_SECONDS = 60.0  # the longest a dispatch is deferred
 
 def leave_queue(layout: Layout) -> None:
     """Free the queue slot for the next dispatch: from here on, this one may miss new events."""
-    fd = system.env_number(QUEUE_FD, -1)
+    fd = environment.env_number(QUEUE_FD, -1)
     os.environ.pop(QUEUE_FD, None)
     for slot in (layout.queue, layout.deferred):
         try:
@@ -37,16 +37,16 @@ def wait_turn() -> float:
 
     The descriptors of the caller are closed first, as it may be waiting for the end of a pipe.
     """
-    seconds = min(system.env_seconds(DELAY, 0.0), _MOST_SECONDS)
+    seconds = min(environment.env_seconds(DELAY, 0.0), _MOST_SECONDS)
     os.environ.pop(DELAY, None)
-    fd = system.env_number(QUEUE_FD, -1)
+    fd = environment.env_number(QUEUE_FD, -1)
     if fd <= 2 or not seconds:
         return 0.0
     # The shell that started us ignores these, and handlers would inherit that.
-    for number in (system.signals.SIGINT, system.signals.SIGQUIT):
-        system.signals.signal(number, system.signals.SIG_DFL)
+    for number in (processes.signals.SIGINT, processes.signals.SIGQUIT):
+        processes.signals.signal(number, processes.signals.SIG_DFL)
     _close_all({fd})
-    system.pause(seconds)
+    clock.pause(seconds)
     return seconds
 
 
@@ -117,7 +117,7 @@ def detach(keep: set[int]) -> None:
     The directory and the environment stay the caller's.
     """
     # The process that pushed may block the signals that a supervisor waits for.
-    system.signals.pthread_sigmask(system.signals.SIG_SETMASK, ())
+    processes.signals.pthread_sigmask(processes.signals.SIG_SETMASK, ())
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -147,6 +147,6 @@ def start_supervisor(directory: str, locks: dict[str, Lease]) -> None:
 
         supervise(directory, locks)
 
-    system.fork(supervise)
+    processes.fork(supervise)
     for lock in locks.values():
         lock.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from eventq import system
 from eventq.errors import (
     InputError,
     KeyConflictError,
@@ -11,7 +10,8 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import REF, Batch, Event, NewEvent, check_name, check_whole, refs_in
-from eventq.system import SLOW_LOOK
+from eventq.system import environment
+from eventq.system.clock import SLOW_LOOK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _KNOWN = 1_000  # how many valid names are remembered
 
 def limit_of_event() -> int:
     """Return the maximum size of an event in bytes. Raises UsageError for an invalid variable."""
-    return system.env_bytes("EVENTQ_MAX_EVENT_BYTES", MAX_EVENT_BYTES)
+    return environment.env_bytes("EVENTQ_MAX_EVENT_BYTES", MAX_EVENT_BYTES)
 
 
 class EventLog:
@@ -48,7 +48,7 @@ class EventLog:
         Raises UsageError for a variable that is invalid.
         """
         if strict is None:
-            strict = system.env_choice("EVENTQ_STRICT_SOURCE", "0", "1") == "1"
+            strict = environment.env_choice("EVENTQ_STRICT_SOURCE", "0", "1") == "1"
         self._strict = strict
         self._db = db
         self._journal = journal

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
-from eventq.locks import encode
+from eventq.system import environment
+from eventq.system.locks import encode
 
 VARIABLE = "EVENTQ_FENCE"
 
@@ -24,7 +24,7 @@ def text_of(number: int, consumer: str, thread: str) -> str:
 
 def fence_of(thread: str, consumer: str) -> int | None:
     """Return the fence of this process, or None if it is no handler of this consumer."""
-    number, _, rest = system.env(VARIABLE).partition(" ")
+    number, _, rest = environment.env(VARIABLE).partition(" ")
     name, _, mine = rest.partition(" ")
     is_number = number.isascii() and number.isdigit() and len(number) < 19
     if not is_number or name != encode(consumer) or not _is_same(mine, thread):

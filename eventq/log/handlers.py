@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
-from eventq.locks import FolderLock
 from eventq.log import fences
-from eventq.processes import MARK, identity, mark_of
 from eventq.record import Record
+from eventq.system import disk, processes
+from eventq.system.locks import FolderLock
+from eventq.system.processes import MARK, identity, mark_of
 from eventq.workspace.layout import ROTATE_LINES, rotate_log
 
 TYPE_CHECKING = False
@@ -114,7 +114,7 @@ class Handlers:
         pid, mark = 0, b""
         output = Output(log)
         try:
-            pid = system.fork(lambda: _become(job, (gate, opener, source, log), environ))
+            pid = processes.fork(lambda: _become(job, (gate, opener, source, log), environ))
             note(pid)
             mark = mark_of(identity(pid)).encode()
         finally:
@@ -124,7 +124,7 @@ class Handlers:
             if not mark:
                 output.close()
                 if pid:
-                    system.wait(pid, _GONE_SECONDS)  # it ends at the gate
+                    processes.wait(pid, _GONE_SECONDS)  # it ends at the gate
         return output
 
     def ended(self, consumer: str, events: str | None, code: int, seconds: float) -> None:
@@ -137,7 +137,7 @@ class Handlers:
         """Return what a handler reads as its standard input: its events, a line each."""
         if not job.events:
             return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        from eventq.jsontext import writer
+        from eventq.system.jsontext import writer
 
         write = writer()
         if not os.path.isdir(self._layout.run):
@@ -148,7 +148,7 @@ class Handlers:
         try:
             os.unlink(path)
             for event in job.events:
-                system.write_all(fd, (write(event._asdict()) + "\n").encode())
+                disk.write_all(fd, (write(event._asdict()) + "\n").encode())
             os.lseek(fd, 0, os.SEEK_SET)
         except BaseException:
             os.close(fd)
@@ -194,9 +194,9 @@ def _become(job: Job, fds: tuple[int, int, int, int], environ: dict[str, str]) -
     os.dup2(log, 1)
     os.dup2(log, 2)
     # Python ignores two of them, and an ignored signal survives the exec.
-    for number in (system.signals.SIGCHLD, system.signals.SIGPIPE, system.signals.SIGXFSZ):
-        system.signals.signal(number, system.signals.SIG_DFL)
-    system.restore_file_limit()
+    for number in (processes.signals.SIGCHLD, processes.signals.SIGPIPE, processes.signals.SIGXFSZ):
+        processes.signals.signal(number, processes.signals.SIG_DFL)
+    disk.restore_file_limit()
     # The read returns nothing if the supervisor was killed before it recorded our pid.
     if not (mark := os.read(gate, 200)):
         return

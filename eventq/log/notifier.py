@@ -14,9 +14,9 @@ import os
 import sys
 from time import thread_time
 
-from eventq import system
 from eventq.errors import FilterError, LogicError
-from eventq.locks import queue
+from eventq.system import clock, environment, processes
+from eventq.system.locks import queue
 from eventq.workspace.layout import is_shared, shown
 
 TYPE_CHECKING = False
@@ -54,10 +54,10 @@ class Notifier:
 
     def committed(self, commit: Commit) -> None:
         """Wake the consumers of new events."""
-        chosen = system.environ.get("EVENTQ_NOTIFIER", "")
+        chosen = environment.environ.get("EVENTQ_NOTIFIER", "")
         if chosen == "none":
             return
-        fresh = chosen == self._chosen and system.monotonic() < self._argv_expires
+        fresh = chosen == self._chosen and clock.monotonic() < self._argv_expires
         argv = self._argv if fresh else self._find(chosen)
         if argv and not self._external(argv, commit.source):
             self.start()
@@ -70,7 +70,7 @@ class Notifier:
         It is remembered for a second, because finding it searches PATH.
         """
         self._argv = [] if chosen == "builtin" else _command(chosen)
-        self._chosen, self._argv_expires = chosen, system.monotonic() + _LOOK_AGAIN
+        self._chosen, self._argv_expires = chosen, clock.monotonic() + _LOOK_AGAIN
         return self._argv
 
     def wake_one(self) -> None:
@@ -78,7 +78,7 @@ class Notifier:
 
         The external notifier is not called, as there is no new event.
         """
-        if system.env("EVENTQ_NOTIFIER") != "none":
+        if environment.env("EVENTQ_NOTIFIER") != "none":
             self.start()
 
     def wake_supervisor(self, consumer: str) -> None:
@@ -100,7 +100,7 @@ class Notifier:
         """
         environ = {DELAY: f"{DEFERRED_SECONDS:g}"}
         shell = self._spawn(self._layout.deferred, ["/bin/sh", "-c", '"$@" &', "sh"], environ)
-        if shell is not None and system.wait(shell, SECONDS) is None:
+        if shell is not None and processes.wait(shell, SECONDS) is None:
             self._children.append(shell)
 
     def _spawn(self, slot: str, before: list[str], environ: dict[str, str]) -> int | None:
@@ -110,9 +110,9 @@ class Notifier:
             if fd is None:
                 return None
             try:
-                words = system.python("dispatch", "--thread", self._layout.directory)
+                words = processes.python("dispatch", "--thread", self._layout.directory)
                 environ = {**os.environ, QUEUE_FD: str(fd), **environ}
-                return system.spawn([*before, *words], keep=[fd], environ=environ)
+                return processes.spawn([*before, *words], keep=[fd], environ=environ)
             finally:
                 os.close(fd)
         except OSError as error:
@@ -157,16 +157,16 @@ class Notifier:
         task = f"dispatch-{slug(directory)}"
         words = ["--author", author, "--task-id", task, "--command", dispatch_command(directory)]
         try:
-            pid = system.spawn([*argv, "task", "add", *words])
+            pid = processes.spawn([*argv, "task", "add", *words])
         except (OSError, ValueError) as error:
             self._journal.warn(
                 f"notifier: {argv[0]} could not be started ({error}); dispatching directly"
             )
             return False
-        code = system.wait(pid, SECONDS)
+        code = processes.wait(pid, SECONDS)
         if code is None:
-            system.kill_group(pid, 9)
-            system.wait(pid, SECONDS)
+            processes.kill_group(pid, 9)
+            processes.wait(pid, SECONDS)
             self._journal.warn(
                 f"notifier: {argv[0]} took more than {SECONDS:g} seconds; dispatching directly"
             )
@@ -182,7 +182,7 @@ class Notifier:
 
     def close(self) -> None:
         """Reap the children that have ended."""
-        self._children = [pid for pid in self._children if system.reap(pid) is None]
+        self._children = [pid for pid in self._children if processes.reap(pid) is None]
 
 
 def check_handlers(path: str) -> None:
@@ -213,7 +213,7 @@ class RemoteNotifier(Notifier):
 def _command(chosen: str) -> list[str]:
     """Return the argv of the external notifier, or [] if none is chosen and none is installed."""
     if not chosen:
-        return [found] if (found := system.which("notifier")) else []
+        return [found] if (found := processes.which("notifier")) else []
     if " " in chosen and not os.path.exists(chosen):
         import shlex
 
@@ -258,7 +258,7 @@ def _program() -> str:
     if os.path.basename(here) not in ("eventq", "thread") or not os.access(here, os.X_OK):
         here = os.path.join(os.path.dirname(sys.executable), "eventq")
         if not os.access(here, os.X_OK):
-            return " ".join(quote(word) for word in system.python())
+            return " ".join(quote(word) for word in processes.python())
     name = os.path.basename(here)
-    found = system.which(name)
+    found = processes.which(name)
     return name if found and os.path.samefile(found, here) else quote(here)

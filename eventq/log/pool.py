@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
 from eventq.log.claims import without_orphans
 from eventq.log.handlers import Job
-from eventq.processes import LATE, STOPPED, Group, end_orphan, identity, is_lost, late, me
 from eventq.storage.rows import Verdict, Worker
 from eventq.storage.rules import ending
+from eventq.system import clock
+from eventq.system.processes import LATE, STOPPED, Group, end_orphan, identity, is_lost, late, me
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Run:
         self.output: Output | None = None  # what it has written, once it is started
         self.span = state.settings.lease
         self.timeout = state.timeout
-        self.renew_at = system.monotonic() + self.span / 3000
+        self.renew_at = clock.monotonic() + self.span / 3000
         self.group = Group(0, None)  # of the process, once there is one
         self.lost = False  # the lease has ended: the result does not count
 
@@ -97,11 +97,11 @@ class Pool:
         if self._ends_at is not None:
             return None
         if self._lost:
-            return system.monotonic() + _SOON
+            return clock.monotonic() + _SOON
         if state is None or not self.is_each or state.stalled is not None or state.paused:
             return None
         wait = self._subscriptions.next_due(self.consumer)
-        return None if wait is None else system.monotonic() + wait / 1000
+        return None if wait is None else clock.monotonic() + wait / 1000
 
     def _look_at(self, run: Run) -> float:
         """Return when to look at a run even if it does not end."""
@@ -172,7 +172,7 @@ class Pool:
             return
         group = run.group
         if group.reap():
-            seconds = system.monotonic() - group.since
+            seconds = clock.monotonic() - group.since
             self._handlers.ended(self.consumer, _named(run), group.code or 0, seconds)
         if group.exited_well or group.is_gone():
             self._settle(run, run.output)
@@ -183,7 +183,7 @@ class Pool:
             # Of one that took too long, the outcome is reported once it has ended.
             log = self._journal.info if group.why == LATE else self._journal.warn
             log(f"dispatch: consumer={self.consumer} {_named(run)} {why}")
-        if system.monotonic() >= run.renew_at and not run.lost:
+        if clock.monotonic() >= run.renew_at and not run.lost:
             self._extend(run)
 
     def _say(self, run: Run, what: str) -> None:
@@ -191,7 +191,7 @@ class Pool:
 
     def _extend(self, run: Run) -> None:
         """Extend the claim; kill the handler if it is lost, as somebody else may have the event."""
-        run.renew_at = system.monotonic() + run.span / 3000
+        run.renew_at = clock.monotonic() + run.span / 3000
         lost = self._claims.settle([run.verdict(self.consumer, "extend", run.span)]).lost
         if lost:
             self._say(run, "was acked, replayed or given to another worker: its handler is killed")

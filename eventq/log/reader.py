@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
 from eventq.errors import ConsumerInUseError, EventqError, FencedError, LeaseLostError
-from eventq.system import SLOW_LOOK
+from eventq.system import clock
+from eventq.system.clock import SLOW_LOOK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ class Reader:
                     lease.forget()
 
     def _take(self, wait: float | None) -> Lease:
-        deadline = _NEVER if wait is None else system.monotonic() + wait
+        deadline = _NEVER if wait is None else clock.monotonic() + wait
         while (lease := self._subscriptions.lease(self._consumer)) is None:
-            if system.monotonic() >= deadline:
+            if clock.monotonic() >= deadline:
                 raise ConsumerInUseError(self._consumer, "another process reads as it")
-            system.pause(_RETRY_SECONDS)
+            clock.pause(_RETRY_SECONDS)
             self._look_around()
         return lease
 
@@ -100,15 +100,15 @@ class Reader:
         self._acked = self._read = self._subscriptions.known(self._consumer).acked
 
     def _follow(self, watcher: Watcher, idle: float) -> Iterator[Event]:
-        deadline = system.monotonic() + idle
+        deadline = clock.monotonic() + idle
         while True:
             seen = self._read
             yield from self._each()
             if self._read > seen:
-                deadline = system.monotonic() + idle
+                deadline = clock.monotonic() + idle
                 continue
             self._flush()
-            left = deadline - system.monotonic()
+            left = deadline - clock.monotonic()
             if left <= 0:
                 return
             watcher.wait(min(left, SLOW_LOOK))
@@ -116,7 +116,7 @@ class Reader:
 
     def _check_lease(self) -> None:
         """Raise LeaseLostError if somebody else may read as this consumer by now."""
-        now = system.monotonic()
+        now = clock.monotonic()
         if now < self._look_at:
             return
         if self._lease is not None and not self._lease.renew():

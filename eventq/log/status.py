@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from datetime import datetime
 
-from eventq import system
 from eventq.errors import FilterError, StoreError
 from eventq.log.notifier import quote
 from eventq.log.outcomes import in_words
 from eventq.record import Record
 from eventq.records import ConsumerInfo, ThreadInfo
+from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _wait(
     if queue.leased and kind != "loop":
         return Wait(f"the end of {queue.leased} {'claim' if queue.leased == 1 else 'claims'}")
     works = leases.is_held(state.consumer) or leases.is_worked(state.consumer)
-    again = 0 if kind == "loop" or queue.due_at is None else queue.due_at / 1000 - system.now()
+    again = 0 if kind == "loop" or queue.due_at is None else queue.due_at / 1000 - clock.now()
     rests = state.settings.in_order or not subscriptions.unexamined(state)
     if again > 0 and rests and (works or kind == "pull"):
         return Wait(f"another attempt in {in_words(again)}{_AT_ONCE}")
@@ -150,7 +150,7 @@ def _age(db: Database, event: int) -> float | None:
         then = datetime.fromisoformat(found[0].created_at).timestamp()
     except ValueError:
         return None
-    return max(0.0, round(system.now() - then, 3))
+    return max(0.0, round(clock.now() - then, 3))
 
 
 def warnings(db: Database, layout: Layout, subscriptions: Subscriptions) -> Iterator[str]:

@@ -11,17 +11,17 @@ import os
 import select
 from functools import partial
 
-from eventq import system
 from eventq.errors import DamagedError, NotAThreadError
 from eventq.log.handlers import Handlers, Job
 from eventq.log.notifier import Notifier
 from eventq.log.outcomes import report
 from eventq.log.pool import Pool
 from eventq.log.subscriptions import Subscriptions
-from eventq.processes import LATE, LOOK_SECONDS, STOPPED, Group, late
 from eventq.storage.engines import open_database
 from eventq.storage.rows import Outcome
 from eventq.storage.rules import backoff, ending
+from eventq.system import clock, environment, processes
+from eventq.system.processes import LATE, LOOK_SECONDS, STOPPED, Group, late
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout
 
@@ -137,10 +137,10 @@ class Supervisor:
 
         An error would start no handler.
         """
-        found = system.env_seconds("EVENTQ_BACKOFF", -1.0)
+        found = environment.env_seconds("EVENTQ_BACKOFF", -1.0)
         if found >= 0:
             return round(found * 1000)
-        if text := system.env("EVENTQ_BACKOFF"):
+        if text := environment.env("EVENTQ_BACKOFF"):
             what = f"EVENTQ_BACKOFF is {text!r:.100}, which is no number of seconds"
             self._journal.warn(f"supervisor: {what}; that of the consumer is used")
         return None
@@ -165,7 +165,7 @@ class Supervisor:
         Nothing happens before `wake_at` unless a child ends or a watcher wakes.
         """
         for watched in self._watched:
-            if watched.paused_until <= system.monotonic():
+            if watched.paused_until <= clock.monotonic():
                 self._restore_lock_file(watched)
                 self._advance(watched)
         self._watched = [w for w in self._watched if w.state != "gone"]
@@ -180,14 +180,14 @@ class Supervisor:
         self._watched.append(Watched(consumer, lock))
 
     def stop(self, ends_at: float, hand_over: Callable[[], object] | None) -> None:
-        """Start no more handlers, and end those that still run at a time of `system.monotonic`.
+        """Start no more handlers, and end those that still run at a time of `clock.monotonic`.
 
         The locks are released as ever; but then `hand_over` is called for a consumer that is due,
         or will be: somebody else has to take it.
         """
         self._ends_at, self._hand_over = ends_at, hand_over
         for watched in self._watched:
-            watched.wake_at = watched.paused_until = system.monotonic()
+            watched.wake_at = watched.paused_until = clock.monotonic()
             if watched.pool is not None:
                 watched.pool.stop(ends_at)
 
@@ -211,14 +211,14 @@ class Supervisor:
             if self._watcher.fileno() >= 0:
                 poll.register(self._watcher.fileno(), select.POLLIN)
             for watched in self._watched:
-                watched.wake_at = system.monotonic()
+                watched.wake_at = clock.monotonic()
         self._watcher.wait(0)
 
     @property
     def wake_at(self) -> float:
         """When to look even if nothing wakes us."""
         times = [w.wake_at for w in self._watched if w.wake_at is not None]
-        return min([*times, system.monotonic() + _TICK])
+        return min([*times, clock.monotonic() + _TICK])
 
     def _restore_lock_file(self, watched: Watched) -> None:
         """Recreate a lock file that a handler removed, unless the lock was released."""
@@ -252,7 +252,7 @@ class Supervisor:
         """Stay in the same state for a while: a busy or full store may recover."""
         delay = min(_RETRY_SECONDS * 2 ** min(watched.errors, 30), _RETRY_MOST)
         watched.errors += 1
-        watched.wake_at = watched.paused_until = system.monotonic() + delay
+        watched.wake_at = watched.paused_until = clock.monotonic() + delay
         self._journal.error(
             f"dispatch: consumer={watched.consumer} failed, retried in {delay:g}s ({error})"
         )
@@ -323,7 +323,7 @@ class Supervisor:
         self._judge(watched)
 
     def _note_end(self, watched: Watched, group: Group) -> None:
-        code, seconds = group.code or 0, system.monotonic() - group.since
+        code, seconds = group.code or 0, clock.monotonic() - group.since
         self._handlers.ended(watched.consumer, None, code, seconds)
         watched.late = late(group.timeout or 0) if group.why == LATE else None
         watched.code = None if watched.late else code
@@ -352,10 +352,10 @@ class Supervisor:
             watched.move("stopping")
             return
         if group is not None and lock is not None and lock.orphan() == group.pid:
-            if system.birth(group.pid) is None:
-                group.code = system.UNKNOWN
+            if processes.birth(group.pid) is None:
+                group.code = processes.UNKNOWN
             self._hurry(watched, group)
-            watched.wake_at = system.monotonic() + LOOK_SECONDS
+            watched.wake_at = clock.monotonic() + LOOK_SECONDS
             return
         watched.group = None
         watched.wake_at = None
@@ -368,7 +368,7 @@ class Supervisor:
         if watched.attempts_void(self._subscriptions.state(watched.consumer)):
             watched.reset_attempts()
             watched.move("resumed")
-        elif self._ends_at is not None or system.monotonic() >= watched.backs_off_until:
+        elif self._ends_at is not None or clock.monotonic() >= watched.backs_off_until:
             watched.move("time")
         else:
             watched.wake_at = watched.backs_off_until
@@ -492,7 +492,7 @@ class Supervisor:
         base, most = state.settings.backoff, state.settings.backoff_most
         base = base if self._backoff_base is None else self._backoff_base
         wait = backoff(watched.attempts, base, most)
-        watched.wake_at = watched.backs_off_until = system.monotonic() + wait / 1000
+        watched.wake_at = watched.backs_off_until = clock.monotonic() + wait / 1000
         event = self._subscriptions.first_waiting(state)
         said = watched.late or (None if watched.code else f"it acked nothing of event {event}")
         most = state.max_attempts
@@ -511,8 +511,8 @@ class Waker:
     def __init__(self, poll: select.poll) -> None:
         """Begin."""
         self._in, self._out = _pipe()
-        system.signals.signal(system.signals.SIGCHLD, lambda *_: None)
-        system.signals.set_wakeup_fd(self._out, warn_on_full_buffer=False)
+        processes.signals.signal(processes.signals.SIGCHLD, lambda *_: None)
+        processes.signals.set_wakeup_fd(self._out, warn_on_full_buffer=False)
         poll.register(self._in, select.POLLIN)
 
     def drain(self) -> bool:
@@ -521,14 +521,14 @@ class Waker:
 
     def close(self) -> None:
         """End."""
-        system.signals.set_wakeup_fd(-1)
+        processes.signals.set_wakeup_fd(-1)
         os.close(self._in)
         os.close(self._out)
 
 
 def milliseconds_to(at: float) -> int:
-    """Return the ms until a time of `system.monotonic`, for a poll."""
-    return max(0, int((at - system.monotonic()) * 1000) + 1)
+    """Return the ms until a time of `clock.monotonic`, for a poll."""
+    return max(0, int((at - clock.monotonic()) * 1000) + 1)
 
 
 def _pipe() -> tuple[int, int]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 
-from eventq import system
 from eventq.blobs import digest_of
 from eventq.errors import InputError, UnknownOutputError, UsageError
 from eventq.event import check_positive, check_whole
 from eventq.output.artifacts import LARGEST_ID, LISTED, is_plain, listed, save_or_compare
+from eventq.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Outputs:
         made = {}
         taken: set[tuple[str, int]] = set()
         for match in matches:
-            with system.open_regular(os.path.join(folder, match[0]), follow=False) as file:
+            with disk.open_regular(os.path.join(folder, match[0]), follow=False) as file:
                 blob = self._blobs.put(file)
             made[match[0]], _ = self.take(match[1], int(match[2] or 1), blob.hash, taken=taken)
         return made

@@ -12,7 +12,6 @@ from functools import partial
 
 from blake3 import blake3
 
-from eventq import system, zstd
 from eventq.blobs import flat
 from eventq.errors import (
     ConflictError,
@@ -29,6 +28,7 @@ from eventq.storage import engines
 from eventq.storage.rows import Ending, Growth, StreamPiece
 from eventq.storage.rules import erased
 from eventq.streams import after_lines, pieces_from
+from eventq.system import clock, disk, processes, zstd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class ArtifactWriter:
         view = as_bytes(data)
         self._hasher.update(view)
         if self._size == self._stored:
-            self._since = system.monotonic()
+            self._since = clock.monotonic()
         self._size += len(view)
         while len(self._tail) + len(view) >= CHUNK:
             room = CHUNK - len(self._tail)
@@ -137,7 +137,7 @@ class ArtifactWriter:
 
     def tick(self) -> None:
         """Store the bytes that have waited for COMMIT_SECONDS."""
-        if self._size > self._stored and system.monotonic() - self._since >= COMMIT_SECONDS:
+        if self._size > self._stored and clock.monotonic() - self._since >= COMMIT_SECONDS:
             self._commit()
 
     def _add_chunk(self, chunk: bytes) -> None:
@@ -160,7 +160,7 @@ class ArtifactWriter:
         self._broken = ""
         self._stored = size
         self._ready.clear()
-        self._since = system.monotonic()
+        self._since = clock.monotonic()
 
     def _growth(self) -> Growth:
         """Return the waiting pieces, including the incomplete last chunk.
@@ -614,7 +614,8 @@ def _number(artifact_id: object) -> int | None:
 
 def _owner() -> str:
     """Return a unique id of a writer: a random number and its process."""
-    return f"{os.urandom(6).hex()}:{os.getpid()}:{system.namespace()}:{system.birth(os.getpid())}"
+    pid = os.getpid()
+    return f"{os.urandom(6).hex()}:{pid}:{processes.namespace()}:{processes.birth(pid)}"
 
 
 def _is_alive(owner: str | None) -> bool:
@@ -622,7 +623,7 @@ def _is_alive(owner: str | None) -> bool:
     _, pid, namespace, birth = [*(owner or "").split(":", 3), "", "", ""][:4]
     if not pid.isascii() or not pid.isdigit() or len(pid) > 9 or not birth:
         return False
-    return namespace != system.namespace() or system.birth(int(pid)) == birth
+    return namespace != processes.namespace() or processes.birth(int(pid)) == birth
 
 
 def _info(row: ArtifactRow, session: str | None) -> ArtifactInfo:
@@ -651,7 +652,7 @@ def save_or_compare(path: str, pieces: Iterable[bytes], digest: str | None) -> N
     if os.path.lexists(path) and not os.path.isfile(path):
         raise ConflictError(f"'{path}' exists, but is not a file", "give another folder", 0)
     if digest is None or not os.path.exists(path):
-        system.save(path, pieces)
+        disk.save(path, pieces)
     elif hash_of(read_file(path, follow=True))[0] != digest:
         raise ConflictError(f"'{path}' exists with other content", "give another folder", 0)
 
@@ -663,7 +664,7 @@ def is_plain(path: str) -> bool:
 
 def read_file(path: str, *, follow: bool = False) -> Iterator[bytes]:
     """Yield the bytes of a plain file; raise OSError for anything else."""
-    with system.open_regular(path, follow=follow) as file:
+    with disk.open_regular(path, follow=follow) as file:
         yield from iter(lambda: file.read(CHUNK), b"")
 
 

@@ -9,9 +9,9 @@ import select
 import signal
 import threading
 
-from eventq import system
 from eventq.errors import EventqError, LogicError, UsageError
 from eventq.output.sink import OutputSink
+from eventq.system import clock, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _pump(
     """Push output until the pipe is closed, or the command has ended and all is silent."""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
-    last = system.monotonic()
+    last = clock.monotonic()
     while not command.dismissed:
         if poll.poll(_LOOK * 1000):
             data = os.read(reader, _PIPE)
@@ -174,11 +174,11 @@ def _pump(
             sink.push(data)
             if head := sink.take_head():
                 show(head)
-            last = system.monotonic()
+            last = clock.monotonic()
         else:
             tick()
             show(b"")  # lets the callback retry what it could not write at once
-            if command.look() is not None and system.monotonic() - last > LINGER:
+            if command.look() is not None and clock.monotonic() - last > LINGER:
                 return
 
 
@@ -213,7 +213,7 @@ class _Command:
     def begin(self, argv: Sequence[str], fd: int) -> None:
         """Start the command, and forward the signals that came too early."""
         try:
-            self._pid = system.spawn_into(argv, fd)
+            self._pid = processes.spawn_into(argv, fd)
         except OSError as error:
             raise CannotStartError(argv[0], error) from error
         for number in self._early:
@@ -222,7 +222,7 @@ class _Command:
     def look(self, seconds: float = 0) -> int | None:
         """Wait for the command; return its exit code (negative: the signal), or None if it runs."""
         if self.code is None:
-            found = system.wait(self._pid, seconds)
+            found = processes.wait(self._pid, seconds)
             if self.code is None:  # a signal handler may have been quicker
                 self.code = found
         return self.code
@@ -230,7 +230,7 @@ class _Command:
     def _forward(self, number: int, _: FrameType | None) -> None:
         if self._pid and self.look() is not None:
             self.dismissed = True
-        elif number in (signal.SIGINT, signal.SIGQUIT) and system.in_foreground():
+        elif number in (signal.SIGINT, signal.SIGQUIT) and processes.in_foreground():
             return  # the terminal signals the command as well
         elif self._pid:
             self._send(number)

@@ -10,12 +10,12 @@ import os
 from functools import partial
 from itertools import chain
 
-from eventq import system
 from eventq.blobs import LARGEST
 from eventq.errors import ErasedError
 from eventq.output import agents, artifacts
 from eventq.records import OutputInfo
 from eventq.storage.rows import FileRow
+from eventq.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class _Incoming:
         return made
 
     def _put(self) -> Blob:
-        with system.open_regular(self._place, follow=False) as file:
+        with disk.open_regular(self._place, follow=False) as file:
             return self._produced.blobs.put(file)
 
     def _note_as(self, file: FileRow) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from codecs import utf_8_decode
 
-from eventq import system
 from eventq.errors import EventqError, InputError, LogicError, UsageError
+from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -470,7 +470,7 @@ class OutputSink:
         throttle: float = 0.0,
         sanitize: bool = True,
         keep: bool = False,
-        clock: Callable[[], float] = system.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
         **window: Unpack[Budget],
     ) -> None:
         self._window = Window(**window)

@@ -6,11 +6,11 @@ import json
 import os
 import posixpath
 
-from eventq import system
 from eventq.record import Record
 from eventq.sessions.imports import LONG, free_name
 from eventq.sessions.links import Start
 from eventq.sessions.reading import reader_named
+from eventq.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Agents:
 
     def _sidecar(self, path: str) -> Start:
         try:
-            with system.open_regular(os.path.join(self._folder, path), follow=False) as file:
+            with disk.open_regular(os.path.join(self._folder, path), follow=False) as file:
                 content = json.loads(file.read(_SIDECAR_BYTES))
         except (OSError, ValueError, RecursionError):
             return Start(None, None)

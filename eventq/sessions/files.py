@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from eventq import system
 from eventq.dag.contexts import check_context_name
 from eventq.errors import (
     ConflictError,
@@ -36,6 +35,7 @@ from eventq.sessions.agents import Agent, Agents
 from eventq.sessions.forks import Forks, anew, of_context
 from eventq.sessions.imports import OF_LINES, Import, OvertakenError, Read, bytes_of, read_lines
 from eventq.sessions.reading import reader_named, reader_of
+from eventq.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -337,7 +337,7 @@ class Sessions:
     def _bring_agent(
         self, owner: SessionRow, scope: int, agent: Agent, place: str, fetch: _Fetch
     ) -> _Taken:
-        with system.open_regular(place, follow=False) as file:
+        with disk.open_regular(place, follow=False) as file:
             beside = _Beside(owner, scope, agent)
             _, found = self._again_and_again(file, place, agent.name, fetch, beside)
         for note in found.notes:
@@ -408,7 +408,7 @@ class Sessions:
         written = Written(chain([first], made))
         try:
             self.export_folder(context, path, notes.append, forked=True)
-            size = system.save(path, written, mode=0o600)
+            size = disk.save(path, written, mode=0o600)
         except OSError as error:
             what = f"'{path}', or the folder beside it, could not be written: {error.strerror}"
             raise LogicError(what, "check the path, its permissions and the disk") from error
@@ -603,7 +603,7 @@ class _Fetch:
         digits = ref.removeprefix(SHA256)
         path = os.path.join(folder, digits)
         try:
-            with system.open_regular(path) as file:
+            with disk.open_regular(path) as file:
                 made = self._produced.blobs.put(file)
         except OSError as error:
             self._leave(ref, f"{ref} is not in '{folder}' ({error.strerror}): the ref is kept")
@@ -669,7 +669,7 @@ def _first_entries(file: BinaryIO, path: str, most: int) -> list[dict[str, Any]]
 
 def _first_of(folder: str, path: str) -> dict[str, Any] | None:
     """Return the first entry of a file in a folder, None for what is no session."""
-    with system.open_regular(os.path.join(folder, path), follow=False) as file:
+    with disk.open_regular(os.path.join(folder, path), follow=False) as file:
         try:
             return _first_entries(file, path, 1)[0]
         except InputError:

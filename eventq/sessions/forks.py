@@ -19,7 +19,7 @@ from eventq.sessions import lines
 from eventq.sessions.imports import OF_LINES
 from eventq.sessions.links import MESSAGE, NewSession
 from eventq.sessions.reading import reader_named, reader_of
-from eventq.system import stamp
+from eventq.system.clock import stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ The rules are here; the statements are those of each engine, which derives its `
 
 from __future__ import annotations
 
-from eventq.jsontext import writer
 from eventq.record import Record
 from eventq.storage import SLACK_MS, rules
 from eventq.storage.rows import Claimed, Outcome, Verdict
 from eventq.storage.rules import backoff, event_of_death
+from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

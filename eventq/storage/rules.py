@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from eventq.errors import ConflictError, ErasedError, LogicError
-from eventq.jsontext import writer
-from eventq.system import stamp
+from eventq.system.clock import stamp
+from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

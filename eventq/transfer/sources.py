@@ -15,7 +15,6 @@ from itertools import chain
 
 from blake3 import blake3
 
-from eventq import system
 from eventq.blobs import Blobs
 from eventq.dag import packfile
 from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord
@@ -39,6 +38,7 @@ from eventq.storage.copied import (
     TipCopy,
 )
 from eventq.storage.rows import ScopeRow
+from eventq.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class PackSource:
         Any bytes will do, so no link is followed: it could bring in any file.
         """
         path = os.path.join(self._folder, packfile.ARTIFACTS, file_name(line))
-        with system.open_regular(path, follow=False) as file:
+        with disk.open_regular(path, follow=False) as file:
             yield from iter(lambda: file.read(1 << 16), b"")
 
 

@@ -8,9 +8,9 @@ import stat
 import sys
 from contextlib import contextmanager, suppress
 
-from eventq import system
 from eventq.errors import LogicError, UsageError
-from eventq.locks import lock_whole
+from eventq.system import clock
+from eventq.system.locks import lock_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,12 +134,12 @@ def _lock(path: str) -> Iterator[None]:
     """
     fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        deadline = system.monotonic() + LOCK_SECONDS
+        deadline = clock.monotonic() + LOCK_SECONDS
         while not _locked(fd):
-            if system.monotonic() >= deadline:
+            if clock.monotonic() >= deadline:
                 what = f"another program holds the folder of '{path}' locked"
                 raise LogicError(what, "choose another folder")
-            system.pause(0.002)
+            clock.pause(0.002)
         yield
     finally:
         os.close(fd)

@@ -18,9 +18,9 @@ from _thread import allocate_lock
 from collections import deque
 from contextlib import suppress
 
-from eventq import system
 from eventq.dag.turns import Diff
 from eventq.errors import ClosedError, EventqError, LogicError, UsageError
+from eventq.system import clock, environment
 from eventq.wire.address import host_and_port, unix_path
 from eventq.wire.frames import (
     Call,
@@ -112,14 +112,14 @@ def _reach(url: str, address: Address, seconds: float) -> socket.socket:
 
 def _dial(made: socket.socket, path: str, seconds: float) -> None:
     """Connect to a path; while the server's queue is full, retry until the timeout."""
-    end = system.monotonic() + seconds
+    end = clock.monotonic() + seconds
     while True:
         try:
             return made.connect(path)
         except BlockingIOError:  # unlike TCP it does not wait, nor can it be waited for
-            if system.monotonic() >= end:
+            if clock.monotonic() >= end:
                 raise
-            system.pause(_DIAL_SECONDS)
+            clock.pause(_DIAL_SECONDS)
 
 
 class Broken(Exception):  # noqa: N818 (never leaves this module)
@@ -268,7 +268,7 @@ class Connection:
         """Open a socket now, and another when it breaks; see `connect`."""
         self.url = self.path = url  # `path` is what a thread calls its place
         self._make_socket = make_socket
-        self._token = system.env("EVENTQ_TOKEN") or None if token is None else token
+        self._token = environment.env("EVENTQ_TOKEN") or None if token is None else token
         self._reply_seconds = reply_seconds
         self._pid = os.getpid()
         self._lock = allocate_lock()

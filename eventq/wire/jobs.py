@@ -11,8 +11,8 @@ from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from eventq import system
 from eventq.errors import EventqError, NotAThreadError, StoreError
+from eventq.system import clock
 from eventq.thread import open_thread
 from eventq.wire import rpc
 from eventq.wire.frames import encode_reply
@@ -234,7 +234,7 @@ class Workers:
 
     def stop(self, seconds: float) -> None:
         """Stop after the queued jobs; drop those that are not done within so many seconds."""
-        end = system.monotonic() + seconds
+        end = clock.monotonic() + seconds
         self._end(end)
         if any(thread.is_alive() for thread in self._threads):
             while not self._jobs.empty():
@@ -244,13 +244,13 @@ class Workers:
                 with suppress(EventqError):
                     thread.database.interrupt()
             # One that waits for a lock of another process ends with this process.
-            self._end(system.monotonic() + 1)
+            self._end(clock.monotonic() + 1)
 
     def _end(self, deadline: float) -> None:
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join(max(0, deadline - system.monotonic()))
+            thread.join(max(0, deadline - clock.monotonic()))
 
     def _run(self) -> None:
         thread: Thread | None = None

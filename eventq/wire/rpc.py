@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import cache
 from inspect import signature
 
-from eventq import errors, system
+from eventq import errors
 from eventq.blobs import LARGEST, PART_BYTES, Blobs
 from eventq.dag.contexts import Context, Contexts, OpenTurn
 from eventq.dag.turns import PAGE_TURNS, Chain, Diff, Turns, View
@@ -43,6 +43,7 @@ from eventq.errors import (
 )
 from eventq.event import check_natural, check_positive
 from eventq.records import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
+from eventq.system import disk
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_TEXT,
@@ -620,7 +621,7 @@ class Calls:
             size = file.tell() + len(data)
             if size > LARGEST:
                 raise TooLargeError(size, LARGEST, "blob", "store it in several blobs")
-            system.write_all(file.fileno(), data)
+            disk.write_all(file.fileno(), data)
         except (OSError, TooLargeError) as error:
             self._take(number).close()
             raise _refused(error) if isinstance(error, OSError) else error from error

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
-from eventq.locks import lock_whole
+from eventq.system import clock, disk
+from eventq.system.locks import lock_whole
 from eventq.workspace.layout import ROTATE_LINES, rotated, touch_folder
 
 TYPE_CHECKING = False
@@ -61,7 +61,7 @@ class Staged:
         self._folder = layout.adopting
         self._name = os.path.basename(layout.mirror)
         # The names are a second apart. Start early enough that the last is not in the future.
-        self._time = system.now() - last // ROTATE_LINES
+        self._time = clock.now() - last // ROTATE_LINES
         self._fd = -1
         self._lines = 0
         self._lock = _lock(layout, wait=wait)
@@ -76,7 +76,7 @@ class Staged:
                     self._begin()
                 part = lines[: ROTATE_LINES - self._lines]
                 del lines[: len(part)]
-                system.write_all(self._fd, b"".join(part))
+                disk.write_all(self._fd, b"".join(part))
                 self._lines += len(part)
 
     def _begin(self) -> None:
@@ -85,7 +85,7 @@ class Staged:
         if self._fd >= 0:
             self._end()
             stem, extension = os.path.splitext(path)
-            os.rename(path, f"{stem}-{system.file_stamp(self._time)}{extension}")
+            os.rename(path, f"{stem}-{clock.file_stamp(self._time)}{extension}")
             self._time += 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._fd, self._lines = os.open(path, flags, self._layout.file_mode()), 0

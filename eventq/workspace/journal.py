@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from _thread import RLock
 
-from eventq import system
-from eventq.locks import FolderLock
+from eventq.system import clock
+from eventq.system.locks import FolderLock
 from eventq.workspace.layout import ROTATE_LINES, Layout, rotate_log
 
 TYPE_CHECKING = False
@@ -71,10 +71,10 @@ class Journal:
 
     def write(self, level: str, text: str, stamp: str = "") -> None:
         """Append one line; control characters are escaped, and failure is silent."""
-        now = system.now()
+        now = clock.now()
         if not text.isprintable():
             text = printable(text)
-        line = f"[{stamp or system.stamp(now)}] [{level}] {text}\n".encode(
+        line = f"[{stamp or clock.stamp(now)}] [{level}] {text}\n".encode(
             "utf-8", "backslashreplace"
         )
         with self._turn:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
 from eventq.errors import InputError, LogicError
-from eventq.locks import ConsumerFiles, encode, files_of
+from eventq.system import clock, disk
+from eventq.system.locks import ConsumerFiles, encode, files_of
 
 LINK = "thread.url"  # the file in a directory that names a thread in PostgreSQL
 ROTATE_LINES = 10_000  # a file that holds more begins anew
@@ -65,11 +65,11 @@ class Layout:
 
     def file_mode(self) -> int:
         """Return the permissions of a new file: those of the database."""
-        return system.mode_like(self.database)
+        return disk.mode_like(self.database)
 
     def make_folder(self, path: str) -> None:
         """Make a folder of the thread that is missing, as open as the database is."""
-        system.make_folder(path, self.database)
+        disk.make_folder(path, self.database)
 
 
 def is_url(path: str) -> bool:
@@ -133,12 +133,12 @@ def rotate(path: str) -> str:
     """
     folder = os.path.dirname(path)
     stem, extension = os.path.splitext(path)
-    stamp = system.file_stamp(system.now())
+    stamp = clock.file_stamp(clock.now())
     for name in reversed(rotated(path)):
         newest = _parts(name, stem, extension)[0]
         if newest < stamp:
             break
-        if later := system.file_stamp_after(newest):
+        if later := clock.file_stamp_after(newest):
             stamp = later
             break
     target, number = f"{stem}-{stamp}{extension}", 2

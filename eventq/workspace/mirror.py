@@ -17,11 +17,11 @@ from __future__ import annotations
 import os
 from itertools import count, repeat
 
-from eventq import system
 from eventq.errors import NotAThreadError
-from eventq.jsontext import quote
-from eventq.locks import FolderLock, lock_whole
-from eventq.system import write_all
+from eventq.system import disk
+from eventq.system.disk import write_all
+from eventq.system.jsontext import quote
+from eventq.system.locks import FolderLock, lock_whole
 from eventq.workspace.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
 
 TYPE_CHECKING = False
@@ -352,7 +352,7 @@ class Mirror:
                     os.unlink(self._rewritten)
                 for path in self._every_file():
                     self._rewrite(path, change)
-                    system.sync_folder(os.path.dirname(path))
+                    disk.sync_folder(os.path.dirname(path))
                 touch_folder(self._layout.directory, before)
                 self._sync(self._db.alive())
                 self._catch_up()

@@ -10,10 +10,10 @@ import os
 
 from blake3 import blake3
 
-from eventq import system
 from eventq.errors import UsageError
 from eventq.storage.engines import check_driver
 from eventq.storage.postgres.address import parse
+from eventq.system import environment
 from eventq.workspace.layout import Layout, is_url
 
 _MOST = 64 << 10  # bytes of it that are read
@@ -45,7 +45,7 @@ class SharedLayout(Layout):
 
 def _state_of(shown: str) -> str:
     """Return the folder for what this machine keeps of a thread."""
-    home = system.env("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    home = environment.env("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return f"{home}/eventq/{blake3(shown.encode()).hexdigest()[:16]}"
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq import system
 from eventq.output import entries
 from eventq.workspace.layout import is_shared
 from tests.contract.support import dump
@@ -66,7 +65,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
         clock.move(0.001)
         return clock.at
 
-    monkeypatch.setattr(system, "now", tick)
+    monkeypatch.setattr("eventq.system.clock.now", tick)
 
 
 @pytest.fixture

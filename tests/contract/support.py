@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 import eventq
-from eventq import system
 from eventq.records import NewTurn
+from eventq.system import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,7 +112,7 @@ def left_behind(thread: eventq.Thread, data: bytes, tool: str = "tool") -> None:
         with eventq.open(thread.path) as opened:
             writer = opened.artifacts.allocate(tool)
             writer.write(data)
-            system.monotonic = lambda: 1e12  # long after, so that the bytes are stored
+            clock.monotonic = lambda: 1e12  # long after, so that the bytes are stored
             writer.tick()
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0

@@ -18,7 +18,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import eventq
-from eventq import system
 from eventq.errors import (
     ConflictError,
     DamagedError,
@@ -38,6 +37,7 @@ from eventq.output.artifacts import (
     tool_name,
 )
 from eventq.records import ArtifactInfo
+from eventq.system import processes
 from tests.conftest import ROOT
 from tests.contract.produced import (
     BLOCK,
@@ -78,7 +78,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
     """Return seconds that are moved by hand."""
     made = Moments()
-    monkeypatch.setattr(system, "monotonic", made)
+    monkeypatch.setattr("eventq.system.clock.monotonic", made)
     return made
 
 
@@ -1038,8 +1038,8 @@ def test_a_writer_of_another_container(
 ) -> None:
     """A writer whose process is invisible is assumed to be alive: no one deletes its artifact."""
     writer = thread.artifacts.allocate("sh")
-    monkeypatch.setattr(system, "namespace", lambda: "another")
-    monkeypatch.setattr(system, "birth", lambda _: None)
+    monkeypatch.setattr(processes, "namespace", lambda: "another")
+    monkeypatch.setattr(processes, "birth", lambda _: None)
     assert thread.artifacts.get(0).status == "open"
     with pytest.raises(ConflictError, match="still being written"):
         thread.artifacts.remove(0)

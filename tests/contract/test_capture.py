@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import system
 from eventq.errors import EventqError, LogicError, ReadOnlyError, UsageError
 from eventq.output import capture as module
 from eventq.output.capture import CannotStartError
 from eventq.output.sink import SPILL
 from eventq.records import Captured
+from eventq.system import processes
 from tests.conftest import Clock, open_gate
 from tests.contract.test_sink import model_cap, model_view
 
@@ -250,7 +250,7 @@ def test_an_error_of_show_leaves_no_zombie(thread: eventq.Thread, until: Until) 
 
     with pytest.raises(ZeroDivisionError):
         thread.capture(["sh", "-c", "echo $$; exec yes"], show=show)
-    until(lambda: system.birth(int(parts[0].split()[0])) is None, "it ends", SOON)
+    until(lambda: processes.birth(int(parts[0].split()[0])) is None, "it ends", SOON)
     with pytest.raises(ProcessLookupError):
         os.kill(int(parts[0].split()[0]), 0)
 
@@ -263,14 +263,14 @@ def test_a_signal_before_the_start_goes_on_too(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     """One that comes before there is a command is the command's as soon as there is one."""
-    spawn = system.spawn_into
+    spawn = processes.spawn_into
     monkeypatch.setattr(os, "isatty", lambda _: False)
 
     def late(argv: list[str], fd: int) -> int:
         os.kill(os.getpid(), number)
         return spawn(argv, fd)
 
-    monkeypatch.setattr(system, "spawn_into", late)
+    monkeypatch.setattr(processes, "spawn_into", late)
     assert thread.capture(["sleep", "60"])[0] == 128 + number
 
 
@@ -311,7 +311,7 @@ def test_a_signal_for_a_command_that_has_gone_is_lost() -> None:
         command.begin(["true"], null.fileno())
     os.waitpid(command._pid, 0)
     command._forward(signal.SIGTERM, None)
-    assert command.look() == system.UNKNOWN
+    assert command.look() == processes.UNKNOWN
 
 
 def test_an_ignored_signal_stays_ignored(thread: eventq.Thread) -> None:
@@ -337,13 +337,13 @@ def test_what_is_left_running_is_waited_for_until_it_is_silent(
 ) -> None:
     """LINGER seconds of silence end a capture, counted from the last byte."""
     clock = Clock(1000.0)
-    monkeypatch.setattr(system, "monotonic", clock)
+    monkeypatch.setattr("eventq.system.clock.monotonic", clock)
     said: list[bytes] = []
 
     def show(data: bytes) -> None:
         said.append(data)
         words = b"".join(said).split()
-        if data or len(words) < 2 + len(waited) or system.birth(int(words[0])):
+        if data or len(words) < 2 + len(waited) or processes.birth(int(words[0])):
             return
         waited.append(0.9 if len(waited) < 3 else 1.1)  # in a silence, with the command over
         clock.move(module.LINGER * waited[-1])

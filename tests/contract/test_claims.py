@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import system
 from eventq.errors import InputError, LeaseLostError, UsageError
 from eventq.log.claims import MOST_ERROR
 from eventq.storage.sqlite.database import Database
-from eventq.system import SLOW_LOOK
+from eventq.system.clock import SLOW_LOOK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,7 +280,7 @@ class Watcher:
         self.waits: list[float] = []
         self.happens: list[Callable[[], object]] = []
         self.clock = clock
-        patch.setattr(system, "monotonic", clock)
+        patch.setattr("eventq.system.clock.monotonic", clock)
         patch.setattr(Database, "watch", lambda _: self)
 
     def __enter__(self) -> Watcher:

@@ -12,7 +12,6 @@ import apsw
 import pytest
 
 import eventq
-from eventq import system
 from eventq.errors import (
     BusyError,
     ConflictError,
@@ -25,9 +24,9 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.event import ERASED
-from eventq.jsontext import quote
 from eventq.records import Erasure
 from eventq.storage.sqlite import database
+from eventq.system.jsontext import quote
 from eventq.workspace import mirror, traces
 from tests.conftest import write_as_original
 from tests.erasing import remains, secret
@@ -436,7 +435,7 @@ def test_a_reader_that_ends_is_waited_for(thread: Thread, monkeypatch: pytest.Mo
         looks.append(seconds)
         reader.close()
 
-    monkeypatch.setattr(system, "pause", pause)
+    monkeypatch.setattr("eventq.system.clock.pause", pause)
     thread.erasures.event(1)
     assert len(looks) == 1
     assert remains(thread.path, text) == []

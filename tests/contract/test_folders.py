@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import system
 from eventq.errors import ConflictError
+from eventq.system import disk
 from tests.storage.older import aged
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def test_a_file_that_cannot_be_read(
     thread: eventq.Thread, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is left out with a note that names it; all else comes, and it comes the next time."""
-    real = system.open_regular
+    real = disk.open_regular
 
     def refuse(path: str, *, follow: bool = True) -> Any:
         if path.endswith(("5.read.log", "x.bin")):
@@ -218,7 +218,7 @@ def test_a_file_that_cannot_be_read(
         return real(path, follow=follow)
 
     with monkeypatch.context() as patch:
-        patch.setattr(system, "open_regular", refuse)
+        patch.setattr(disk, "open_regular", refuse)
         made = load(thread, place)
     assert made.files == len(FILES) - 2
     assert sorted(made.notes) == [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import system
+from eventq.system import disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +183,7 @@ def test_changed_between_the_look_and_the_open(
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", swap)
         with pytest.raises(OSError, match="not a regular file"):
-            system.open_regular(path)
+            disk.open_regular(path)
 
 
 def test_a_pipe_that_is_named(path: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 import eventq
-from eventq import system
+from eventq.system import disk
 from eventq.workspace import adoption
 from eventq.workspace.layout import rotated
 from eventq.workspace.mirror import line
@@ -547,7 +547,7 @@ def test_a_mirror_that_cannot_be_taken_over_stays_as_it_is(
 
     with eventq.open(path) as thread:
         with monkeypatch.context() as patch:
-            patch.setattr(system, "write_all", full)
+            patch.setattr(disk, "write_all", full)
             push(thread)
         assert mirror_files(path) == before
         assert thread.check() == []

@@ -372,7 +372,7 @@ def test_init_puts_the_names_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_init_says_who_is_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who keeps the lock of the folder is named in the error."""
-    monkeypatch.setattr("eventq.locks.LOCK_SECONDS", 0.01)
+    monkeypatch.setattr("eventq.system.locks.LOCK_SECONDS", 0.01)
     fd = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
     with pytest.raises(eventq.StoreError, match="keeps the lock"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import LogicError, system
+from eventq import LogicError
 from eventq.blobs import Blobs
 from eventq.dag import packfile
 from eventq.errors import BusyError, DiskError, NotAThreadError, ReadOnlyError
@@ -157,7 +157,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVENTQ_NOTIFIER", "none")
-        patch.setattr(system, "now", lambda: at[0])
+        patch.setattr("eventq.system.clock.now", lambda: at[0])
         with eventq.open(eventq.init(tmp_path_factory.mktemp("whole") / "thread")) as thread:
             fill(thread, tick)
             return exported(thread)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eventq import processes, system
 from eventq.errors import StoreError
 from eventq.log.notifier import Notifier
 from eventq.log.pool import Pool
 from eventq.storage.rows import Verdict, Worker
+from eventq.system import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,14 +41,14 @@ class Handlers:
         self.warnings: list[str] = []
         self.error: Exception | None = None  # what a start raises
         thread.journal.listener = self.warnings.append
-        patch.setattr(system, "monotonic", clock)
+        patch.setattr("eventq.system.clock.monotonic", clock)
         patch.setattr(Notifier, "committed", lambda *_: None)
         patch.setattr(Notifier, "wake_one", lambda _: None)
-        patch.setattr(system, "reap", lambda pid: self.codes.pop(self.pids[pid], None))
-        patch.setattr(system, "kill_group", self.kill)
-        patch.setattr(system, "group", lambda pid: self.left.get(self.pids[pid], []))
-        patch.setattr(system, "has_group", lambda pid: self.pids[pid] in self.left)
-        for module in ("processes", "log.pool"):
+        patch.setattr(processes, "reap", lambda pid: self.codes.pop(self.pids[pid], None))
+        patch.setattr(processes, "kill_group", self.kill)
+        patch.setattr(processes, "group", lambda pid: self.left.get(self.pids[pid], []))
+        patch.setattr(processes, "has_group", lambda pid: self.pids[pid] in self.left)
+        for module in ("system.processes", "log.pool"):
             patch.setattr(f"eventq.{module}.end_orphan", self.end_orphan)
         self.pool = Pool("w", thread.consumers, self, thread.journal)  # type: ignore[arg-type]
 
@@ -168,11 +168,11 @@ def test_a_group_that_was_not_looked_at_for_long_is_known_by_its_mark(
     """While its supervisor was stopped it may have ended, and somebody else have its number."""
     marks = ["EVENTQ_HANDLER=5:8"]
     begun = clock.at
-    monkeypatch.setattr(system, "monotonic", clock)
-    monkeypatch.setattr(system, "birth", lambda _: "8" if clock.at == begun else None)
-    monkeypatch.setattr(system, "has_group", lambda _: True)
-    monkeypatch.setattr(system, "group", lambda _: [7])
-    monkeypatch.setattr(system, "group_has", lambda _, mark: mark == marks[0])
+    monkeypatch.setattr("eventq.system.clock.monotonic", clock)
+    monkeypatch.setattr(processes, "birth", lambda _: "8" if clock.at == begun else None)
+    monkeypatch.setattr(processes, "has_group", lambda _: True)
+    monkeypatch.setattr(processes, "group", lambda _: [7])
+    monkeypatch.setattr(processes, "group_has", lambda _, mark: mark == marks[0])
     group = processes.Group(5, None)
     group.code = 1
     for step in (0.9, 0.9, 60):
@@ -497,10 +497,12 @@ def test_the_handler_of_a_lost_worker_is_killed(
     """Until it is gone, and nobody else is."""
     killed: list[tuple[int, int]] = []
     births = {999: "8"}
-    monkeypatch.setattr(system, "monotonic", clock)
-    monkeypatch.setattr(system, "pause", lambda _: births.pop(999) if len(killed) == 3 else None)
-    monkeypatch.setattr(system, "birth", births.get)
-    monkeypatch.setattr(system, "kill_group", lambda *what: killed.append(what))
+    monkeypatch.setattr("eventq.system.clock.monotonic", clock)
+    monkeypatch.setattr(
+        "eventq.system.clock.pause", lambda _: births.pop(999) if len(killed) == 3 else None
+    )
+    monkeypatch.setattr(processes, "birth", births.get)
+    monkeypatch.setattr(processes, "kill_group", lambda *what: killed.append(what))
     assert processes.end_orphan(process, "this")
     assert killed == [(999, signal.SIGKILL)] * kills
 
@@ -509,10 +511,10 @@ def test_nobody_waits_for_ever_for_a_handler_to_die(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may hang in the kernel."""
-    monkeypatch.setattr(system, "monotonic", clock)
-    monkeypatch.setattr(system, "pause", lambda _: clock.move(1))
-    monkeypatch.setattr(system, "birth", lambda _: "8")
-    monkeypatch.setattr(system, "kill_group", lambda *_: None)
+    monkeypatch.setattr("eventq.system.clock.monotonic", clock)
+    monkeypatch.setattr("eventq.system.clock.pause", lambda _: clock.move(1))
+    monkeypatch.setattr(processes, "birth", lambda _: "8")
+    monkeypatch.setattr(processes, "kill_group", lambda *_: None)
     before = clock.at
     assert not processes.end_orphan(f"{HERE} 1 1 999 8 this", "this")
     assert clock.at == before + 5

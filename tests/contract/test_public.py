@@ -56,16 +56,11 @@ LEVELS = {
     "eventq.storage.postgres": 3,
     "eventq.storage": 1.5,
     "eventq.filters": 2,
-    "eventq.locks": 2,
-    "eventq.portable": 1.5,
     "eventq.memory": 2,
-    "eventq.processes": 1.2,
     "eventq.system": 1,
     "eventq.records": 1,
     "eventq.event": 0.5,
     "eventq.record": 0,
-    "eventq.jsontext": 0,
-    "eventq.zstd": 0,
     "eventq.errors": 0,
 }
 

@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventq import event, records, zstd
+from eventq import event, records
 from eventq.dag import nodes
 from eventq.errors import InputError
-from eventq.jsontext import Reader, writer
 from eventq.storage import rows
+from eventq.system import zstd
+from eventq.system.jsontext import Reader, writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +141,7 @@ def test_what_is_no_json_is_refused_in_the_words_of_the_package(text: str) -> No
     with pytest.raises(json.JSONDecodeError) as found:
         Reader().decode(text)
     assert str(found.value) == str(expected.value)
-    code = f"from eventq.jsontext import Reader\ntry: Reader().decode({text!r})\nexcept ValueError as e: print(e)"
+    code = f"from eventq.system.jsontext import Reader\ntry: Reader().decode({text!r})\nexcept ValueError as e: print(e)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout == f"{expected.value}\n"
 
@@ -154,12 +155,12 @@ def test_what_json_has_no_word_for_is_refused() -> None:
         writer()({1})
 
 
-@pytest.mark.parametrize("first", ["eventq.zstd", "zstandard"])
+@pytest.mark.parametrize("first", ["eventq.system.zstd", "zstandard"])
 def test_the_c_part_of_zstandard_is_one_whoever_imports_it_first(first: str) -> None:
     """A program that uses the package too has one error class and one compressor."""
-    second = "zstandard" if first == "eventq.zstd" else "eventq.zstd"
+    second = "zstandard" if first == "eventq.system.zstd" else "eventq.system.zstd"
     code = (
-        f"import sys, {first}, {second}; import zstandard, eventq.zstd as mine;"
+        f"import sys, {first}, {second}; import zstandard, eventq.system.zstd as mine;"
         "print(mine.ZstdError is zstandard.ZstdError, mine.ZstdCompressor is zstandard.ZstdCompressor,"
         "zstandard.decompress(mine.ZstdCompressor(level=1).compress(b'x' * 99)) == b'x' * 99)"
     )
@@ -173,7 +174,7 @@ def test_without_the_c_part_the_package_is_used() -> None:
         "import sys, zstandard; del sys.modules['zstandard.backend_c'];"
         "from _frozen_importlib_external import PathFinder as P; find = P.find_spec;"
         "P.find_spec = lambda name, *more: None if name.endswith('backend_c') else find(name, *more);"
-        "from eventq import zstd; print(zstd.ZstdError is zstandard.ZstdError)"
+        "from eventq.system import zstd; print(zstd.ZstdError is zstandard.ZstdError)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr) == ("True\n", "")
@@ -181,7 +182,7 @@ def test_without_the_c_part_the_package_is_used() -> None:
 
 BOTH = """
 import fcntl, os, sys, portalocker
-from eventq.locks import lock_whole
+from eventq.system.locks import lock_whole
 portalocker.portalocker.LOCKER = fcntl.lockf  # as a program may
 one, other = (os.open(sys.argv[1], os.O_RDWR | os.O_CREAT) for _ in range(2))
 lock_whole(one, wait=False)
@@ -202,9 +203,9 @@ def test_the_part_that_locks_is_not_that_of_other_users(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("hidden", "used"),
     [
-        ("nothing", "eventq.portable.portalocker"),
+        ("nothing", "eventq.system.flock.portalocker"),
         ("portalocker", "portalocker.portalocker"),
-        ("eventq.portable.portalocker", "portalocker.portalocker"),
+        ("eventq.system.flock.portalocker", "portalocker.portalocker"),
     ],
 )
 def test_without_the_part_that_locks_the_package_is_used(hidden: str, used: str) -> None:
@@ -213,7 +214,7 @@ def test_without_the_part_that_locks_the_package_is_used(hidden: str, used: str)
         "import sys; from _frozen_importlib_external import PathFinder as P; find = P.find_spec;"
         "hidden = sys.argv[1:];"
         "P.find_spec = lambda name, *more: hidden.clear() if name in hidden else find(name, *more);"
-        "from eventq.portable import lock; print(lock.__module__, 'portalocker' in sys.modules)"
+        "from eventq.system.flock import lock; print(lock.__module__, 'portalocker' in sys.modules)"
     )
     words = [sys.executable, "-c", code, hidden]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)

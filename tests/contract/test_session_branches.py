@@ -16,7 +16,7 @@ import eventq
 from eventq.errors import ConflictError, InputError, LogicError, UnknownContextError
 from eventq.sessions import imports, tree
 from eventq.sessions.omp import slot
-from eventq.zstd import ZstdCompressor
+from eventq.system.zstd import ZstdCompressor
 from tests.sessions.support import (
     SESSION,
     answers,

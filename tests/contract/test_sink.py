@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eventq import system
 from eventq.errors import DiskError, EventqError, InputError, LogicError, UsageError
 from eventq.output import sink as module
 from eventq.output.sink import (
@@ -23,6 +22,7 @@ from eventq.output.sink import (
     Sanitizer,
     Window,
 )
+from eventq.system import clock
 from tests.conftest import Clock
 
 if TYPE_CHECKING:
@@ -782,7 +782,7 @@ def test_watcher_raises_at_the_end() -> None:
 
 def test_real_clock() -> None:
     """The clock is the one of the machine, which only grows; without a throttle it is not asked."""
-    assert inspect.signature(OutputSink).parameters["clock"].default is system.monotonic
+    assert inspect.signature(OutputSink).parameters["clock"].default is clock.monotonic
     asked: list[int] = []
     sink = OutputSink(on_chunk=len, clock=lambda: asked.append(1) or 0.0)  # type: ignore[func-returns-value]
     sink.push(b"x")

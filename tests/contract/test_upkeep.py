@@ -11,7 +11,7 @@ import pytest
 import eventq
 from eventq import ConsumerInfo, LogicError, UsageError
 from eventq.errors import ReadOnlyError, UnknownConsumerError
-from eventq.locks import ConsumerLock
+from eventq.system.locks import ConsumerLock
 from tests.contract.support import fill, found, mirror_lines
 
 if TYPE_CHECKING:

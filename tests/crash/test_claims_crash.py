@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq import system
+from eventq.system import clock
 from tests.claiming import (
     SPAN,
     attempts,
@@ -94,7 +94,7 @@ def reviving(path: str, claim: Taken) -> None:
 
 def expiring(path: str, _: Taken) -> None:
     """Claim after the last attempts have expired."""
-    system.now.move(SPAN / 1000 + 1)  # type: ignore[attr-defined]
+    clock.now.move(SPAN / 1000 + 1)  # type: ignore[attr-defined]
     with eventq.open(path) as thread:
         take(thread.database, 9)
 

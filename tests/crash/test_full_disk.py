@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq import system
+from eventq.system import processes
 from tests.crash.support import contents, sound, start
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_the_command_says_what_is_wrong_and_exits_with_1(tmp_path: Path) -> None
     ]
     for extra in ([], ["--json"]):
         done = subprocess.run(
-            [sys.executable, "-c", code, *system.python(*words, *extra)],
+            [sys.executable, "-c", code, *processes.python(*words, *extra)],
             capture_output=True,
             text=True,
             timeout=120,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import system
 from eventq.errors import DiskError, EventqError, LogicError
 from eventq.output import artifacts as module
+from eventq.system import disk
 from tests.crash.support import REFUSALS, ROOT, Calls, FaultyVFS, copy, kill, some_of, sound
 from tests.crash.support import start as start_program
 from tests.crash.test_every_step import fell
@@ -358,7 +358,7 @@ def test_an_export_that_is_refused(
                 os.unlink(out / name)
             calls: Any = Calls(os, number, short=short, lasting=True)
             with monkeypatch.context() as patch:
-                patch.setattr(system, "os", calls)
+                patch.setattr(disk, "os", calls)
                 try:
                     thread.artifacts.export_folder(str(out))
                     thread.outputs.export_folder(str(out))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq import system
+from eventq.system import disk
 from eventq.workspace import journal, mirror
 from tests.crash.support import Calls, contents, mirror_lines, sound
 
@@ -34,7 +34,7 @@ def test_a_push_succeeds_though_the_mirror_cannot_be_written(
     path = eventq.init(tmp_path / "thread")
     with eventq.open(path) as thread, monkeypatch.context() as patch:
         calls = Calls(os, number, short=short, lasting=lasting)
-        for module in (system, mirror):
+        for module in (disk, mirror):
             patch.setattr(module, "os", calls)
         for text in texts():
             thread.push("self", "test", text)

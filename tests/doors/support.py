@@ -15,7 +15,7 @@ from io import FileIO
 from typing import Any
 
 import eventq
-from eventq import system
+from eventq.system import disk
 from tests import running
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -113,7 +113,7 @@ class Forks:
 
 def _give(pipe: FileIO, data: bytes) -> None:
     with suppress(BrokenPipeError), pipe:
-        system.write_all(pipe.fileno(), data)
+        disk.write_all(pipe.fileno(), data)
 
 
 @functools.cache

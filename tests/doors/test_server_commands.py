@@ -17,7 +17,6 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq import system
 from eventq.cli.app import run_click
 from eventq.cli.execute import execute
 from eventq.cli.groups import every, find
@@ -273,7 +272,7 @@ def doors() -> Iterator[dict[str, Door]]:
         patch.setenv("EVENTQ_NOTIFIER", "none")
         patch.setenv("EVENTQ_SYNCHRONOUS", "normal")
         patch.delenv("EVENTQ_TOKEN", raising=False)
-        patch.setattr(system, "now", lambda: 1773829800.1234)
+        patch.setattr("eventq.system.clock.now", lambda: 1773829800.1234)
         try:
             for kind in KINDS:
                 made[kind] = _door(kind, os.path.join(folder, kind))

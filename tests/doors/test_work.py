@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq import system
 from eventq.errors import LogicError, PlatformError
-from eventq.workspace import mounts
+from eventq.system import mounts, processes
 from tests.doors.support import run
 from tests.servers import fresh
 
@@ -36,7 +35,7 @@ def handle(event):
 
 def work(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `eventq work` with a program in a folder."""
-    command = system.python("work", *words)
+    command = processes.python("work", *words)
     return subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
     )
@@ -428,7 +427,7 @@ def test_a_python_worker_runs_for_a_thread_in_postgresql(
     (tmp_path / "tasks.py").write_text(PROGRAM)
     with eventq.open(shared) as thread:
         thread.push("self", "note", "hello")
-    words = system.python("work", "tasks:worker")
+    words = processes.python("work", "tasks:worker")
     if place == "--thread":
         words += ["--thread", shared]
     if place == "run":

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from eventq import system
 from eventq.errors import ConsumerInUseError
 from eventq.event import NewEvent, Settings
 from eventq.log.notifier import Notifier
@@ -457,7 +456,7 @@ class Machine(Beside):
         self.patch.setattr(Notifier, "committed", lambda *_: None)
         self.make_thread()
         self.clock = Clock(1773829800.0)
-        self.patch.setattr(system, "now", self.clock)
+        self.patch.setattr("eventq.system.clock.now", self.clock)
         self.patch.setattr(rules, "MOST_UNFINISHED", MOST)
         self.model = Model()
         self.claims: list[tuple[bytes, int]] = []  # all that were ever given

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 import eventq
-from eventq import system
 from eventq.chunking import cut
 from eventq.errors import ConflictError
 from eventq.records import NewTurn
+from eventq.system import clock
 from tests.contract.memory import hash_of
 from tests.model.support import Beside, drive
 
@@ -155,7 +155,7 @@ class Machine(Beside):
     def begin(self) -> None:
         self.make_thread()
         self.model = Model()
-        system.now = lambda: self.model.now / 1000 + 0.0005
+        clock.now = lambda: self.model.now / 1000 + 0.0005
 
     def refs(self, picks: list[int]) -> list[str]:
         """Return the hashes of some blobs that can be seen."""
@@ -401,5 +401,5 @@ class Machine(Beside):
 
 def test_the_dead_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was done before, a collection deletes exactly what is dead."""
-    monkeypatch.setattr(system, "now", system.now)  # which the machine replaces
+    monkeypatch.setattr("eventq.system.clock.now", clock.now)  # which the machine replaces
     drive(Machine, monkeypatch, 60, 40)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eventq
-from eventq import EventqError, system
+from eventq import EventqError
 from eventq.records import NewTurn
 from eventq.storage.copied import RootCopy
 from tests.model.support import bounded
@@ -154,7 +154,7 @@ def test_random_trees(folder: str, steps: list[Any], more: list[Any], own: bool)
     """A tree comes over whole, once, also in two exports, and goes on as the same bytes."""
     at = [1_000_000.0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(system, "now", lambda: at[0])
+        patch.setattr("eventq.system.clock.now", lambda: at[0])
         with fresh(folder) as first, fresh(folder) as second:
             if own:
                 second.contexts.create("own").append("own")
@@ -196,7 +196,7 @@ def test_random_damage(folder: str, steps: list[Any], wounds: list[Any], own: bo
     """From a damaged pack nothing comes in that was not in it, once, and it checks out."""
     at = [1_000_000.0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(system, "now", lambda: at[0])
+        patch.setattr("eventq.system.clock.now", lambda: at[0])
         with fresh(folder) as first, fresh(folder) as second:
             if own:
                 second.contexts.create("own").append("own")

@@ -18,14 +18,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import eventq
-from eventq import Event, Thread, locks, system
+from eventq import Event, Thread
 from eventq.errors import AlreadyAckedError
-from eventq.locks import ConsumerLock
 from eventq.log import dispatch, handlers, notifier, supervisor
 from eventq.log.dispatch import Dispatch
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events
+from eventq.system import clock, locks, processes
+from eventq.system.locks import ConsumerLock
 from eventq.workspace.journal import Journal
 from eventq.workspace.layout import Layout
 
@@ -280,7 +281,7 @@ class Play:
             ("kill_group", lambda *_: None), ("group", lambda _: []), ("has_group", lambda _: False),
             ("group_has", lambda *_: False),
         ):  # fmt: skip
-            patch.setattr(system, name, fake)
+            patch.setattr(clock if name in ("pause", "monotonic") else processes, name, fake)
         patch.setattr(dispatch, "detach", lambda _: None)
         patch.setattr(supervisor, "supervise", self._supervise)
         patch.setattr(handlers, "_become", self._become_handler)
@@ -291,7 +292,7 @@ class Play:
             signal=lambda *_: None,
             set_wakeup_fd=lambda *_, **__: None,
         )
-        patch.setattr(system, "signals", signals)
+        patch.setattr(processes, "signals", signals)
         patch.setattr(
             supervisor,
             "select",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import locks, system
 from eventq.log.notifier import quote
+from eventq.system import locks, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,7 +103,7 @@ class Box:
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line and wait for it; its output is a pipe."""
         return subprocess.run(
-            system.python(*words),
+            processes.python(*words),
             capture_output=True,
             text=True,
             timeout=DEADLINE,

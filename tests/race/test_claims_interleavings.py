@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import system
 from eventq.errors import (
     ConsumerInUseError,
     LeaseLostError,
@@ -58,7 +57,7 @@ class Workers:
         self.stage = Stage({})
         self.clock = Clock(1773829800.0)
         self.threads = [eventq.open(path) for _ in range(5)]
-        patch.setattr(system, "now", self.clock)
+        patch.setattr("eventq.system.clock.now", self.clock)
         for owner, name in (
             (Claims, "_look_ahead"),
             (Database, "begin"),

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq import system
 from tests.claiming import dead, progress, push, subscribe
 from tests.conftest import Clock
 from tests.race.support import DEADLINE, ROOT, until
@@ -285,7 +284,7 @@ def test_a_clock_that_is_set_back_ends_leases_once(
 ) -> None:
     """An hour back, what was leased or waits is due at once, and to one worker only."""
     clock = Clock(1773829800.0)
-    monkeypatch.setattr(system, "now", clock)
+    monkeypatch.setattr("eventq.system.clock.now", clock)
     path = eventq.init(tmp_path / "thread")
     with eventq.open(path) as one, eventq.open(path) as two:
         subscribe(one.database)

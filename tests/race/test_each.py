@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq import processes
 from eventq.log.notifier import quote
+from eventq.system import processes
 from tests.race.support import until
 
 if TYPE_CHECKING:

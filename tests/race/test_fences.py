@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq import system
 from eventq.log.supervisor import Supervisor, Watched
+from eventq.system import processes
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def begin(box: Box) -> None:
     for gate in ("old-gate", "new-gate"):
         os.mkfifo(os.path.join(box.folder, gate))
     with open(os.path.join(box.folder, "ack.sh"), "w", encoding="utf-8") as file:
-        file.write(ACK.format(eventq=" ".join(map(quote, system.python()))))
+        file.write(ACK.format(eventq=" ".join(map(quote, processes.python()))))
     box.thread.subscribe("w", HANDLER.format(folder=quote(box.folder)))
     box.thread.push("self", "test", "x")
     until(lambda: exists(box, "worker"), "the first handler runs")

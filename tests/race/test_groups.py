@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eventq import processes, system
 from eventq.log.notifier import quote
+from eventq.system import processes
 from tests.race.support import ALONE, until
 from tests.race.test_work import Worker, workers
 
@@ -132,16 +132,16 @@ def test_a_group_in_which_nobody_is_seen_is_not_gone(monkeypatch: pytest.MonkeyP
     """It is listed again and again; where only ended processes are seen, it is killed once more."""
     seen: list[dict[int, bool]] = [{}, {}, {8: True, 9: False}, {8: True}, {8: True}]
     killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(system, "has_group", lambda _: True)
-    monkeypatch.setattr(system, "_members", lambda _: (seen.pop(0) if seen else {}).items())
-    monkeypatch.setattr(system, "kill_group", lambda *what: killed.append(what))
-    assert system.group(7) == [9]
+    monkeypatch.setattr(processes, "has_group", lambda _: True)
+    monkeypatch.setattr(processes, "_members", lambda _: (seen.pop(0) if seen else {}).items())
+    monkeypatch.setattr(processes, "kill_group", lambda *what: killed.append(what))
+    assert processes.group(7) == [9]
     group = processes.Group(7, None)
     assert not group.is_gone()
     group.code = 3
     assert group.is_gone()
     assert killed == [(7, signal.SIGKILL)]
-    assert system.group(7) == [7]
+    assert processes.group(7) == [7]
     assert not group.is_gone()
 
 
@@ -158,7 +158,7 @@ def test_a_command_has_the_grace_period_though_its_shell_has_ended(
     _, shell, _ = begun(box)
     worker.process.send_signal(signal.SIGTERM)
     until(lambda: box.trace("asked"), "it is asked to end")
-    until(lambda: system.birth(shell) is None, "its shell has ended")
+    until(lambda: processes.birth(shell) is None, "its shell has ended")
     box.open_gate()
     assert worker.end() == 0
     assert len(box.trace("cleaned")) == 1
@@ -187,9 +187,9 @@ def test_a_group_that_has_taken_the_number_of_another_is_left_alone() -> None:
         shell.stdout.close()
         names.append(name)
         assert processes.group_of(name) == (shell.pid if marked else None)
-        assert len(system.group(shell.pid)) == 1
-        system.kill_group(shell.pid, signal.SIGKILL)
-        until(lambda: not system.group(shell.pid), "it is gone")  # noqa: B023
+        assert len(processes.group(shell.pid)) == 1
+        processes.kill_group(shell.pid, signal.SIGKILL)
+        until(lambda: not processes.group(shell.pid), "it is gone")  # noqa: B023
         assert processes.group_of(name) is None
 
 

@@ -15,8 +15,8 @@ import apsw
 import pytest
 
 import eventq
-from eventq import processes
 from eventq.log.notifier import quote
+from eventq.system import processes
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -377,12 +377,12 @@ def test_a_clock_that_goes_backwards_hurts_nobody(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids order the events: with a clock that jumps back, all are handled in order."""
-    from eventq import system
+    from eventq.system import clock
 
-    real = system.now
+    real = clock.now
     box.thread.subscribe("w", box.handler())
     for number, offset in enumerate((0, -86_400 * 400, 3600, -3600, -5)):
-        monkeypatch.setattr(system, "now", lambda offset=offset: real() + offset)
+        monkeypatch.setattr("eventq.system.clock.now", lambda offset=offset: real() + offset)
         assert box.thread.push("self", "test", str(number)).id == number + 1
         box.thread.journal.info("still written")
     until(box.all_handled, "all is handled")

@@ -15,13 +15,13 @@ import apsw
 import pytest
 
 import eventq
-from eventq import locks, system
 from eventq.errors import DamagedError
-from eventq.locks import ConsumerLock, FolderLock
 from eventq.log import supervisor
 from eventq.log.dispatch import Dispatch
 from eventq.log.subscriptions import Subscriptions
 from eventq.storage.rows import Verdict, Worker
+from eventq.system import clock, locks, processes
+from eventq.system.locks import ConsumerLock, FolderLock
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_the_back_off_of_the_thousandth_attempt_is_a_number(
     """However many attempts were made, the wait is at most five minutes."""
     boss, one = watched(thread, "w")
     one.attempts, one.acked, one.state = 5_000, 0, "running"
-    monkeypatch.setattr(system, "monotonic", lambda: 100.0)
+    monkeypatch.setattr("eventq.system.clock.monotonic", lambda: 100.0)
     boss._judge(one)
     assert one.state == "backoff"
     assert one.wake_at is not None
@@ -106,7 +106,7 @@ def test_trouble_with_the_store_is_waited_out(
         for _ in range(3):
             boss._advance(one)
             assert one.wake_at is not None
-            delays.append(one.wake_at - system.monotonic())
+            delays.append(one.wake_at - clock.monotonic())
     assert one.state == "look"
     assert delays == sorted(delays)
     assert one.lock is not None
@@ -124,7 +124,9 @@ def test_an_ack_during_the_back_off_forgets_the_attempts(thread: eventq.Thread) 
     boss._advance(one)
     assert one.attempts < 2, "the run that follows, which may have ended already, is the first"
     assert "spawned" in Path(thread.layout.journal).read_text()
-    until(lambda: one.group is None or system.reap(one.group.pid) is not None, "the handler ends")
+    until(
+        lambda: one.group is None or processes.reap(one.group.pid) is not None, "the handler ends"
+    )
 
 
 def test_a_handler_keeps_its_timeout_when_its_subscription_is_replaced(
@@ -191,7 +193,7 @@ def test_a_lasting_shared_lock_counts_as_held(
     path = thread.layout.consumer("w").lock
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_SH)
-    monkeypatch.setattr("eventq.locks._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("eventq.system.locks._LOOK_SECONDS", 0.01)
     assert ConsumerLock.take(thread.layout.consumer("w")) is None
     os.close(fd)
 
@@ -281,7 +283,7 @@ def test_names_are_of_bounded_length(thread: eventq.Thread) -> None:
 def test_stdin_that_is_closed_is_an_error(box: Box) -> None:
     """A push that is to read from a closed stdin stores nothing and says so."""
     for words in ("--batch", "--source s --type t --content-file -"):
-        program = shlex.join(system.python())
+        program = shlex.join(processes.python())
         shell = ["sh", "-c", f"{program} push --thread '{box.path}' {words} <&-"]
         done = subprocess.run(shell, capture_output=True, text=True)
         assert done.returncode == 1
@@ -310,7 +312,7 @@ def test_errors_are_one_line_whatever_they_name(tmp_path: Path) -> None:
         ["info", "--thread", f"{tmp_path}/a\nb\x1b[31m"],
         ["peek", "--thread", eventq.init(tmp_path / "t"), "--last", "1\n2"],
     ):
-        done = subprocess.run(system.python(*words), capture_output=True, text=True)
+        done = subprocess.run(processes.python(*words), capture_output=True, text=True)
         assert done.returncode in (1, 2)
         assert len(done.stderr.splitlines()) == 1
         assert "\x1b" not in done.stderr
@@ -334,7 +336,7 @@ def damage(path: str, table: str) -> None:
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     """Run the command line, waking nobody."""
     return subprocess.run(
-        system.python(*words), capture_output=True, text=True, timeout=120, check=False
+        processes.python(*words), capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -450,7 +452,9 @@ def test_a_back_off_ends_when_the_attempts_do_not_count_any_more(
     """`resume`, an ack and a new subscription start the handler now, and reset attempts."""
     thread.push("self", "test", "y")
     boss, one = watched(thread, "w")
-    monkeypatch.setattr(system, "monotonic", lambda: 100.0)  # the time of the back-off never comes
+    monkeypatch.setattr(
+        "eventq.system.clock.monotonic", lambda: 100.0
+    )  # the time of the back-off never comes
     one.attempts, one.acked, one.state = 7, 0, "running"
     boss._judge(one)
     boss._advance(one)
@@ -465,7 +469,9 @@ def test_a_back_off_ends_when_the_attempts_do_not_count_any_more(
     boss._advance(one)
     assert one.attempts < 2
     assert "spawned" in Path(thread.layout.journal).read_text()
-    until(lambda: one.group is None or system.reap(one.group.pid) is not None, "the handler ends")
+    until(
+        lambda: one.group is None or processes.reap(one.group.pid) is not None, "the handler ends"
+    )
 
 
 def test_resume_during_a_run_counts_anew(thread: eventq.Thread) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import locks
 from eventq.log import dispatch
 from eventq.log.supervisor import Supervisor
+from eventq.system import locks
 from tests.race.steps import Play, explore
 
 if TYPE_CHECKING:

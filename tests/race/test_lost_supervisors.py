@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq import locks
-from eventq.locks import ConsumerLock
 from eventq.log.notifier import Notifier
+from eventq.system import locks
+from eventq.system.locks import ConsumerLock
 from tests.race.support import until
 
 if TYPE_CHECKING:

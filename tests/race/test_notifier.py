@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import locks, system
-from eventq.locks import ConsumerLock
 from eventq.log import notifier
 from eventq.log.notifier import dispatch_command, quote
+from eventq.system import locks, processes
+from eventq.system.locks import ConsumerLock
 from tests.race.support import DEADLINE, Box, until
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_a_task_that_is_queued_and_never_done_costs_no_wake_up(body: str, box: B
 def deferrals(box: Box) -> list[list[str]]:
     """Return the deferred dispatches spawned from now on; none is really started."""
     spawned: list[list[str]] = []
-    real = system.spawn
+    real = processes.spawn
 
     def spawn(argv: list[str], **options: Any) -> int:
         if notifier.DELAY in options.get("environ", {}):
@@ -102,7 +102,7 @@ def deferrals(box: Box) -> list[list[str]]:
             argv = ["true"]
         return real(argv, **options)
 
-    box.patch.setattr(system, "spawn", spawn)
+    box.patch.setattr(processes, "spawn", spawn)
     return spawned
 
 
@@ -179,14 +179,15 @@ def _killed(box: Box) -> bool:
 DEFERRED = """
 import json, os, sys
 import eventq
-from eventq import cli, locks, system
+from eventq import cli
+from eventq.system import locks, processes, clock
 from eventq.log import notifier
 from eventq.log.dispatch import Dispatch
 path, done = sys.argv[1:]
 with eventq.open(path) as thread:
     layout = thread.layout
 os.environ |= {notifier.QUEUE_FD: str(locks.queue(layout.deferred, layout.database)), notifier.DELAY: "30"}
-pause, scan, seen = system.pause, Dispatch.scan, []
+pause, scan, seen = clock.pause, Dispatch.scan, []
 def waits(seconds):
     if seconds != 30:
         return pause(seconds)
@@ -198,7 +199,7 @@ def looks(self):
     seen.append(["looks", locks._is_locked(layout.deferred)])
     print(json.dumps(seen), flush=True)
     return scan(self)
-system.pause, Dispatch.scan = waits, looks
+clock.pause, Dispatch.scan = waits, looks
 sys.argv[1:] = ["dispatch", "--thread", path]
 cli.main()
 """
@@ -228,7 +229,7 @@ def test_a_handler_of_a_deferred_dispatch_is_like_any_other(box: Box) -> None:
     """It ignores no signal, and finds no variable of ours that is for a dispatch."""
     found = os.path.join(box.folder, "found")
     words = ("ack", "--thread", box.path, "--consumer", "w", "--last-event-id", "1")
-    ack = " ".join(map(quote, system.python(*words)))
+    ack = " ".join(map(quote, processes.python(*words)))
     box.thread.subscribe("w", f"env > {quote(found)}; kill -s INT $$; echo deaf >> {quote(found)}")
     install(box, "exit 0")
     box.patch.setattr(notifier, "DEFERRED_SECONDS", 0.01)
@@ -273,7 +274,7 @@ def test_a_dispatch_that_cannot_be_started_is_said(place: str, box: Box) -> None
     subscribe(box)
     if place == "deferred":
         install(box, "exit 0")
-    real = system.spawn
+    real = processes.spawn
 
     def spawn(argv: list[str], **options: Any) -> int:
         if notifier.QUEUE_FD in options.get("environ", {}):
@@ -281,7 +282,7 @@ def test_a_dispatch_that_cannot_be_started_is_said(place: str, box: Box) -> None
         return real(argv, **options)
 
     with box.patch.context() as patch:
-        patch.setattr(system, "spawn", spawn)
+        patch.setattr(processes, "spawn", spawn)
         assert box.thread.push("self", "test", "x").id == 1
     assert not locks._is_locked(getattr(box.thread.layout, place))
     (line,) = box.journal("[WARN]")

@@ -114,11 +114,11 @@ def race(box: Box, words: Callable[[int], list[str]], count: int) -> list[tuple[
     """Run a command in several processes at once."""
     import subprocess
 
-    from eventq import system
+    from eventq.system import processes
 
     started = [
         subprocess.Popen(
-            system.python(*words(n)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            processes.python(*words(n)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         for n in range(count)
     ]
@@ -203,16 +203,16 @@ def test_fast_pushes_start_few_dispatches(box: Box) -> None:
     os.mkfifo(os.path.join(box.folder, "begin"))
     box.thread.subscribe("w", box.handler("hang"))
     began: list[int] = []
-    from eventq import system
+    from eventq.system import processes
 
-    real = system.spawn
+    real = processes.spawn
     late = ["sh", "-c", 'read x < "$0"; exec "$@"', os.path.join(box.folder, "begin")]
 
     def spawn(argv: list[str], **named: Any) -> int:
         began.append(1)
         return real([*late, *argv], **named)
 
-    box.patch.setattr(system, "spawn", spawn)
+    box.patch.setattr(processes, "spawn", spawn)
     for number in range(50):
         box.thread.push("self", "test", str(number))
     assert len(began) == 1, "the dispatch that is yet to begin will see every event"
@@ -229,7 +229,7 @@ def test_fast_pushes_start_few_dispatches(box: Box) -> None:
 
 def test_a_waiting_dispatch_is_not_joined_by_another(box: Box) -> None:
     """Until a dispatch starts to look, further pushes start none: it will see their events."""
-    from eventq import system
+    from eventq.system import processes
 
     began: list[int] = []
     kept: list[int] = []
@@ -241,7 +241,7 @@ def test_a_waiting_dispatch_is_not_joined_by_another(box: Box) -> None:
 
     box.thread.subscribe("w", box.handler())
     with box.patch.context() as patch:
-        patch.setattr(system, "spawn", spawn)
+        patch.setattr(processes, "spawn", spawn)
         for number in range(20):
             box.thread.push("self", "test", str(number))
         assert began == [1]
@@ -255,13 +255,13 @@ def test_a_waiting_dispatch_is_not_joined_by_another(box: Box) -> None:
 
 def test_no_dispatch_is_started_when_nobody_could_be_due(box: Box) -> None:
     """Without a consumer, a match, or an unstalled one, a push starts no process."""
-    from eventq import system
+    from eventq.system import processes
 
     def spawn(*_: object, **__: object) -> int:
         raise AssertionError("a process was started")
 
     with box.patch.context() as patch:
-        patch.setattr(system, "spawn", spawn)
+        patch.setattr(processes, "spawn", spawn)
         box.thread.push("self", "test", "nobody is there")
         box.thread.subscribe("other", "true", filter="type = 'other'")
         box.thread.subscribe("later", "true", from_now=True, filter="type = 'later'")

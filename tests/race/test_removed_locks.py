@@ -15,9 +15,9 @@ import portalocker
 import pytest
 
 import eventq
-from eventq import locks
-from eventq.locks import ConsumerLock
 from eventq.log.notifier import quote
+from eventq.system import locks
+from eventq.system.locks import ConsumerLock
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -265,12 +265,12 @@ def test_a_handler_that_an_older_supervisor_left_is_known(
     thread: eventq.Thread, *, guarded: bool
 ) -> None:
     """The lock file's note counts if the guard has none, or one of an earlier supervisor."""
-    from eventq import system
+    from eventq.system import processes
 
     if guarded:
         take(thread).close()  # killed: its guard stays
     with open(thread.layout.consumer("w").lock, "w", encoding="utf-8") as file:
-        file.write(f"supervisor 1\nhandler {os.getpid()} {system.birth(os.getpid())}\n")
+        file.write(f"supervisor 1\nhandler {os.getpid()} {processes.birth(os.getpid())}\n")
     lock = take(thread)
     assert lock.orphan() == os.getpid()
     lock.note()
@@ -385,7 +385,7 @@ def test_dispatch_loads_the_part_of_the_library_that_locks(thread: eventq.Thread
         return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
     thread.subscribe("w", "true")
-    part = {"eventq.portable", "eventq.portable.portalocker", "portalocker"}
+    part = {"eventq.system.flock", "eventq.system.flock.portalocker", "portalocker"}
     assert not imported() & part
     thread.push("self", "test", "x")
-    assert imported() & part == {"eventq.portable", "eventq.portable.portalocker"}
+    assert imported() & part == {"eventq.system.flock", "eventq.system.flock.portalocker"}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq import locks, system
 from eventq.log.notifier import quote
+from eventq.system import locks, processes
 from tests.race.support import DEADLINE, until
 from tests.race.test_each import fill, got, noting
 
@@ -31,7 +31,7 @@ class Worker:
         self._log = os.path.join(folder, f"work-{len(os.listdir(folder))}.log")
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(
-                system.python("work", *words), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                processes.python("work", *words), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def said(self, text: str = "") -> list[str]:
@@ -113,7 +113,7 @@ def test_a_worker_loads_the_part_of_portalocker_that_locks(box: Box, workers: li
     worker = start(box, workers)
     worker.end(signal.SIGINT)
     imported = {line.rpartition("|")[2].strip() for line in worker.said("|")}
-    assert "eventq.portable.portalocker" in imported
+    assert "eventq.system.flock.portalocker" in imported
     assert "portalocker" not in imported
 
 

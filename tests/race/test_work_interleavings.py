@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import locks, station, work
+from eventq import station, work
 from eventq.log.supervisor import Supervisor
 from eventq.station import Station
 from eventq.storage.sqlite.database import Database
+from eventq.system import locks
 from eventq.work import Work
 from tests.race.steps import Play, explore
 

@@ -526,7 +526,7 @@ def test_a_worker_is_not_told_a_later_deadline_than_is_stored(
 ) -> None:
     """However long an extension waits for the database, the worker knows when it ends."""
     times = iter(range(1_800_000_000, 1_900_000_000))  # each look at the clock is a second later
-    monkeypatch.setattr("eventq.system.now", lambda: float(next(times)))
+    monkeypatch.setattr("eventq.system.clock.now", lambda: float(next(times)))
     subscribe(opened.database)
     opened.push("self", "note", "x")
     (claim,) = opened.claim("w", lease=1000)

@@ -761,7 +761,7 @@ def test_a_disk_that_takes_no_more(server: Server, monkeypatch: pytest.MonkeyPat
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("eventq.system.write_all", full)
+    monkeypatch.setattr("eventq.system.disk.write_all", full)
     with pytest.raises(DiskError, match="could not keep an upload: No space left on device"):
         server.ask("upload", upload.which, "append", b"d")
     assert not server.calls._uploads

@@ -572,7 +572,7 @@ def test_a_server_who_has_too_many_waiting(tmp_path: Any, monkeypatch: pytest.Mo
             if len(pauses) == 3:
                 stack.enter_context(server.accept()[0])
 
-        monkeypatch.setattr("eventq.system.pause", pause)
+        monkeypatch.setattr("eventq.system.clock.pause", pause)
         stack.enter_context(client._reach(f"unix:{address}", address, 60))
         assert len(pauses) == 3
         assert max(pauses) <= 0.1

@@ -12,7 +12,7 @@ from eventq.storage.postgres.names import short
 from eventq.storage.postgres.queues import LIVE, LOCK, NEXT_END, READ, locked, look
 from eventq.storage.queueing import NEVER, Ahead, Change, Queue
 from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
-from eventq.system import stamp
+from eventq.system.clock import stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

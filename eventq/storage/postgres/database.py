@@ -13,7 +13,6 @@ from random import random
 
 import psycopg
 
-from eventq import system
 from eventq.errors import (
     BusyError,
     ClosedError,
@@ -30,6 +29,7 @@ from eventq.storage.postgres.consumers import Consumers
 from eventq.storage.postgres.events import Events
 from eventq.storage.postgres.judge import Judge
 from eventq.storage.postgres.link import MINE, NOW, Link
+from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ class Database(Commits):
     def _tried(
         self, link: Link, call: Callable[[Link], T], *, again: bool = True, changes: bool = False
     ) -> T:
-        deadline, pause = system.monotonic() + failures.WAIT_SECONDS, _PAUSE
+        deadline, pause = clock.monotonic() + failures.WAIT_SECONDS, _PAUSE
         in_doubt = False  # the answer to a change was lost: it may be stored
         while True:
             try:
@@ -319,7 +319,7 @@ class Database(Commits):
                 self._clean(link, lost=lost or failures.is_read_only(error))
                 in_doubt |= lost and changes
                 goes_on = again if lost else isinstance(error, failures.AGAIN)
-                if not goes_on or system.monotonic() > deadline:
+                if not goes_on or clock.monotonic() > deadline:
                     found = failures.unknown(self.address) if in_doubt else self.explain(error)
                     raise found from error
             except BaseException as error:  # ours, or an interrupt, between two round trips
@@ -327,7 +327,7 @@ class Database(Commits):
                 if in_doubt and isinstance(error, StoreError):  # there is no server any more
                     raise failures.unknown(self.address) from error
                 raise
-            system.pause(pause * random())  # noqa: S311 (two that collide wait for different times)
+            clock.pause(pause * random())  # noqa: S311 (two that collide wait for different times)
             pause = min(pause * 2, _PAUSE_MOST)
 
     def _clean(self, link: Link, *, lost: bool) -> None:
@@ -658,7 +658,7 @@ class Database(Commits):
 
     def stamp(self) -> str:
         """Return the time of the server as text."""
-        return system.stamp(self.milliseconds() / 1000)
+        return clock.stamp(self.milliseconds() / 1000)
 
     # --- changes of queues ------------------------------------------------------------------------
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from eventq.errors import EventqError, InputError, NotAThreadError
 from eventq.event import Appended, Bounds, Commit, Event, EventPage, LinePage, refs_in
-from eventq.jsontext import writer
 from eventq.storage.postgres.failures import unknown
 from eventq.storage.postgres.link import MINE, NOW
 from eventq.storage.postgres.names import short
 from eventq.storage.postgres.pushdown import NOTHING
+from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import os
 
 import psycopg
 
-from eventq import system
 from eventq.errors import EventqError, StoreError
-from eventq.processes import identity, me, orphan_of
 from eventq.storage.postgres.failures import translate
 from eventq.storage.postgres.link import DURABLE, MINE, NOW, Link
 from eventq.storage.postgres.names import check_short
+from eventq.system import clock
+from eventq.system.processes import identity, me, orphan_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Lease:
     renew_every: float | None = LEASE_MS / 3000
 
     def __init__(self, db: Database, consumer: str, owner: str, begun: float) -> None:
-        """Take what was leased at a time of `system.monotonic`, or just after."""
+        """Take what was leased at a time of `clock.monotonic`, or just after."""
         self._db = db
         self._consumer = consumer
         self._owner = owner
@@ -71,7 +71,7 @@ class Lease:
     def take(cls, db: Database, consumer: str) -> Lease | None:
         """Take the lease of a consumer; return None while somebody else holds it."""
         check_short(consumer, "consumer")
-        made = cls(db, consumer, os.urandom(16).hex(), system.monotonic())
+        made = cls(db, consumer, os.urandom(16).hex(), clock.monotonic())
         made._left = db.one(_LAST, {"consumer": consumer})
         rows = made._run(_TAKE, process=made._process(None))
         if not rows:
@@ -97,12 +97,12 @@ class Lease:
 
     @property
     def deadline(self) -> float:
-        """When it ends at the latest, unless it is renewed: a time of `system.monotonic`."""
+        """When it ends at the latest, unless it is renewed: a time of `clock.monotonic`."""
         return self._begun + LEASE_MS / 1000
 
     def renew(self) -> bool:
         """Hold it for longer; return False when it is lost."""
-        now = system.monotonic()
+        now = clock.monotonic()
         if not self._is_held or now >= self.deadline:
             return False
         if now < self._begun + (self.renew_every or 0.0):

@@ -16,9 +16,9 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
-from eventq import system
 from eventq.errors import EventqError
 from eventq.storage.postgres import failures
+from eventq.system import clock, environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,14 +87,14 @@ class Link:
 
     def _open(self) -> psycopg.Connection[Any]:
         """Connect; wait for a server that starts or fails over. Raises StoreError and others."""
-        deadline, pause = system.monotonic() + failures.WAIT_SECONDS, _PAUSE_SECONDS
+        deadline, pause = clock.monotonic() + failures.WAIT_SECONDS, _PAUSE_SECONDS
         while True:
             try:
                 return self._connect()
             except psycopg.Error as error:
-                if not self._may_pass(error) or system.monotonic() + pause > deadline:
+                if not self._may_pass(error) or clock.monotonic() + pause > deadline:
                     raise failures.unreachable(error, self.address) from error
-            system.pause(pause)
+            clock.pause(pause)
             pause = min(pause * 2, _PAUSE_MOST)
 
     def _may_pass(self, error: psycopg.Error) -> bool:
@@ -112,7 +112,7 @@ class Link:
         if self.address.pooled:
             return psycopg.connect(place, autocommit=True, prepare_threshold=None, **more)
         given = conninfo_to_dict(place).get("options") or os.environ.get("PGOPTIONS", "")
-        relaxed = system.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal") == "normal"
+        relaxed = environment.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal") == "normal"
         level = " -c synchronous_commit=off" * relaxed
         more["options"] = f"{given} -c lock_timeout={failures.WAIT_SECONDS}s{level}".strip()
         return psycopg.connect(place, autocommit=True, prepare_threshold=1, **more)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from eventq import system
 from eventq.errors import EventqError
 from eventq.storage.postgres.link import MINE, NOW, Link
+from eventq.system import clock
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -55,7 +55,7 @@ class Watcher:
 
     def _say(self) -> None:
         """Note that somebody waits, so that notices are sent."""
-        now = system.monotonic()
+        now = clock.monotonic()
         if self._link is None or now < self._said_at + _SAY_AGAIN or not self._db.may_write:
             return
         given = self._db.bound(None)
@@ -73,7 +73,7 @@ class Watcher:
         self._db.check_process()
         self._say()
         if self._link is None:
-            system.pause(seconds)
+            clock.pause(seconds)
             self._listen()
         elif self._poll.poll(max(0.0, seconds) * 1000):
             if self._link.heard():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from eventq import system
+from eventq.system import disk
 
 BELL = "run/bell"
 
@@ -20,7 +20,7 @@ def make_bell(directory: str) -> None:
     path, database = f"{directory}/{BELL}", f"{directory}/events.db"
     try:
         mode = os.stat(database).st_mode & 0o666  # in a deleted thread nothing is made again
-        system.make_folder(os.path.dirname(path), database)
+        disk.make_folder(os.path.dirname(path), database)
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, mode))
         os.utime(path)
     except OSError:

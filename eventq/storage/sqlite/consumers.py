@@ -6,7 +6,6 @@ import os
 
 import apsw
 
-from eventq import system
 from eventq.errors import (
     AckError,
     AlreadyAckedError,
@@ -20,6 +19,7 @@ from eventq.event import ORIGINAL, ConsumerState, Popped, Settings
 from eventq.record import Record
 from eventq.storage import SLACK_MS
 from eventq.storage.sqlite.values import is_text, name_of
+from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Consumers:
             if settings is not None:
                 self._run(_PUT_SETTINGS, (consumer, *settings))
             if from_now and (last := self._db.events.last()):
-                self._run(SET_ACKED, (consumer, last, system.stamp(system.now())))
+                self._run(SET_ACKED, (consumer, last, clock.stamp(clock.now())))
             self._db.ring_on_commit()
         return True
 
@@ -296,7 +296,7 @@ class Consumers:
 
     def _set_acked(self, consumer: str, acked: int, *, replay: bool, fence: int | None) -> bool:
         """Record how far a consumer has got; return False where somebody else was faster."""
-        stamp = system.stamp(system.now())
+        stamp = clock.stamp(clock.now())
         if replay:
             return bool(self._db.change(_GO_BACK, (consumer, fence, acked, stamp), relaxed=True))
         values = (consumer, self._db.milliseconds(), acked, stamp, fence)
@@ -342,7 +342,7 @@ class Consumers:
         db = self._db
         db.check_process()
         with db.lock:
-            stamp = system.stamp(system.now())
+            stamp = clock.stamp(clock.now())
             values = (consumer, db.milliseconds(), before, acked, stamp, fence)
             db.change(_ADVANCE, values, relaxed=True)
             return bool(db.connection.changes())

@@ -6,10 +6,10 @@ import os
 
 import apsw
 
-from eventq import system
 from eventq.errors import InputError
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.failures import LONGEST, translate
+from eventq.system import clock
 
 _FRESH = "events.db.new"  # a database that is being made
 
@@ -64,7 +64,7 @@ def _fill(fresh: str) -> None:
     try:
         connection.pragma("page_size", 4096)
         connection.pragma("auto_vacuum", migrate.INCREMENTAL)
-        migrate.apply(connection, system.stamp(system.now()))
+        migrate.apply(connection, clock.stamp(clock.now()))
         # `close` does it too, but hides a failure.
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:

@@ -11,7 +11,6 @@ from _thread import RLock
 
 import apsw
 
-from eventq import system
 from eventq.errors import (
     BusyError,
     ClosedError,
@@ -31,6 +30,7 @@ from eventq.storage.sqlite.bell import BELL, make_bell
 from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events
 from eventq.storage.sqlite.failures import is_lacking, translate
+from eventq.system import clock, environment, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from eventq.event import Commit, Event
     from eventq.filters.sandbox import FilterSandbox
-    from eventq.locks import ConsumerLock as Lease
-    from eventq.locks import Hold, Leases
     from eventq.storage.base import Area
     from eventq.storage.commits import Part
     from eventq.storage.sqlite.blobs import Blobs
@@ -60,6 +58,8 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.streams import Artifacts, OpenTurns
     from eventq.storage.sqlite.turns import Turns
     from eventq.storage.sqlite.watcher import Watcher
+    from eventq.system.locks import ConsumerLock as Lease
+    from eventq.system.locks import Hold, Leases
 
 BUSY_SECONDS = 30.0
 LONG_WAL = 800_000  # bytes: a longer one is cut at close, as whoever opens it next reads all of it
@@ -119,10 +119,10 @@ class Busy:
     def __call__(self, tries: int) -> bool:
         """Wait a moment; return False when the time is up."""
         if tries == 0:
-            self._until = system.monotonic() + BUSY_SECONDS
-        elif system.monotonic() > self._until:
+            self._until = clock.monotonic() + BUSY_SECONDS
+        elif clock.monotonic() > self._until:
             return False
-        system.pause(0.0002 + os.urandom(1)[0] * 0.0008 / 255)
+        clock.pause(0.0002 + os.urandom(1)[0] * 0.0008 / 255)
         return True
 
 
@@ -270,7 +270,7 @@ class Database(Commits):
             self.cursor = self.open_connection.cursor()
             self.version = int(self.steady(lambda c: migrate.version(c, self.path)))
             if write and self.version < migrate.SCHEMA:
-                migrate.apply(self.connection, system.stamp(system.now()), self.version)
+                migrate.apply(self.connection, clock.stamp(clock.now()), self.version)
                 self._look_again()  # a newer eventq may have migrated it too
         except (apsw.Error, OSError, UnicodeEncodeError) as error:
             self.close()
@@ -324,7 +324,7 @@ class Database(Commits):
 
     def _connect(self, *, write: bool) -> apsw.Connection:
         if write:
-            level = system.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal")
+            level = environment.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal")
             connection = apsw.Connection(self.path, apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         else:
@@ -371,7 +371,7 @@ class Database(Commits):
                         or getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY
                     ):
                         raise self.explain(error) from error
-                    system.pause(_TRY_SECONDS)
+                    clock.pause(_TRY_SECONDS)
                     self._reopen()
                 except (apsw.Error, UnicodeError) as error:
                     if self._stamp is None or self._stamp == self._stamp_now():
@@ -596,19 +596,19 @@ class Database(Commits):
 
         Raises OSError when a lock file cannot be made.
         """
-        from eventq.locks import ConsumerLock, files_of
+        from eventq.system.locks import ConsumerLock, files_of
 
         return ConsumerLock.take(files_of(self.directory, consumer))
 
     def hold(self, consumer: str) -> Hold:
         """Note that this process works for a consumer; see `storage.base`."""
-        from eventq.locks import Hold
+        from eventq.system.locks import Hold
 
         return Hold(self.directory, consumer)
 
     def leases(self) -> Leases:
         """Return the current holders of leases."""
-        from eventq.locks import Leases
+        from eventq.system.locks import Leases
 
         return Leases(self.directory)
 
@@ -1054,11 +1054,11 @@ class Database(Commits):
 
     def milliseconds(self) -> int:
         """Return the time of this engine, in milliseconds since 1970."""
-        return max(0, int(system.now() * 1000))  # a clock that was never set may be before that
+        return max(0, int(clock.now() * 1000))  # a clock that was never set may be before that
 
     def stamp(self) -> str:
         """Return the time of this engine as text."""
-        return system.stamp(system.now())
+        return clock.stamp(clock.now())
 
     @property
     def queue_statements(self) -> Any:
@@ -1116,11 +1116,11 @@ class Database(Commits):
 
         Each try ends at once: SQLite would keep writers waiting until the readers are gone.
         """
-        deadline = system.monotonic() + BUSY_SECONDS
+        deadline = clock.monotonic() + BUSY_SECONDS
         while not self._cut_now():
-            if system.monotonic() > deadline:
+            if clock.monotonic() > deadline:
                 raise self._held()
-            system.pause(_NEXT_TRY)
+            clock.pause(_NEXT_TRY)
 
     def _cut_now(self) -> bool:
         with self.lock:
@@ -1138,8 +1138,8 @@ class Database(Commits):
 
     def _held(self) -> BusyError:
         """Return the error for a WAL that others still read, with their names."""
-        pids = system.lockers(self.path + "-shm", *_READ_LOCKS)
-        found = [system.described(pid) for pid in pids]
+        pids = processes.lockers(self.path + "-shm", *_READ_LOCKS)
+        found = [processes.described(pid) for pid in pids]
         who = ", ".join(found) or "another process"
         return BusyError(
             f"{who} still reads what was deleted, so it is still in '{self.path}-wal'",

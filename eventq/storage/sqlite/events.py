@@ -7,10 +7,10 @@ from _functools import partial  # type: ignore[import-not-found]  # the package 
 
 import apsw
 
-from eventq import system
 from eventq.errors import DamagedError, InputError
 from eventq.event import Appended, Bounds, Commit, Event, EventPage, LinePage, refs_in
 from eventq.storage.sqlite.values import is_utf8, name_of
+from eventq.system import clock
 
 try:
     from _json import encode_basestring as quote  # the C function: the package takes 8 ms to import
@@ -77,7 +77,7 @@ class Events:
             raise db.gone()
         with db.lock:
             alone = not db.depth
-            at = system.stamp(system.now())
+            at = clock.stamp(clock.now())
             try:
                 connection = db.prepare_write() if alone else db.ready()
                 db.cursor.execute(_INSERT, (at, source, kind, subtype, content))
@@ -102,7 +102,7 @@ class Events:
         db = self._db
         with db.joined():
             kept, places, found = self._split(new)
-            goes_on, at = at is not None, at or system.stamp(system.now())
+            goes_on, at = at is not None, at or clock.stamp(clock.now())
             if not kept:
                 return Appended(0, 0, at, found)
             db.many(_INSERT_MANY.format(at), kept)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import apsw
 
-from eventq import system
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.database import Database, Read, configure
 from eventq.storage.sqlite.readers import Reader
+from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class MemoryDatabase(Database):
     def _open(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")
         configure(connection)
-        migrate.apply(connection, system.stamp(system.now()))
+        migrate.apply(connection, clock.stamp(clock.now()))
         return connection
 
     def alive(self) -> int:

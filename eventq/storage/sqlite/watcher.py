@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 from _thread import RLock, allocate_lock
 
-from eventq import system
-from eventq.locks import supervised
 from eventq.storage.sqlite.bell import BELL, make_bell
+from eventq.system import clock
+from eventq.system.locks import supervised
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ class Watcher:
         return -1 if self._watch is None else self._watch.fileno()
 
     def _poll(self, seconds: float) -> bool:
-        deadline = system.monotonic() + seconds
+        deadline = clock.monotonic() + seconds
         while (version := self._db.data_version()) in (None, self._version):
-            left = deadline - system.monotonic()
+            left = deadline - clock.monotonic()
             if left <= 0:
                 self._db.alive()
                 return False
-            system.pause(min(_FAST_LOOK, left))
+            clock.pause(min(_FAST_LOOK, left))
         self._version = version
         return True
 
@@ -161,7 +161,7 @@ class _Watch:
 
     def wait(self, seconds: float) -> bool:
         """Wait for the file or its name to change."""
-        return self._notify.wait(self, system.monotonic() + seconds)
+        return self._notify.wait(self, clock.monotonic() + seconds)
 
     def fileno(self) -> int:
         """Return the descriptor of the instance, which all waiters share."""
@@ -370,7 +370,7 @@ class _Notify:
         try:
             self._waiting.append(watch)
             while not watch.rang and left > 0:
-                left = deadline - system.monotonic()
+                left = deadline - clock.monotonic()
                 if (instance := self._begin_to_read(watch)) is not None:
                     self._read(instance, left)
                 elif left > 0:

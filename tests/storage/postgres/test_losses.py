@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 import eventq
-from eventq import system
 from eventq.errors import BusyError, ReadOnlyError, UnknownOutcomeError, UsageError
 from eventq.thread import init_schema
 from tests.servers import fresh
@@ -172,7 +171,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(seconds)
         assert sum(asked) < 1, "it waits"
 
-    monkeypatch.setattr(system, "pause", pause)
+    monkeypatch.setattr("eventq.system.clock.pause", pause)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.locks import FolderLock
 from eventq.storage.engines import in_memory
 from eventq.storage.sqlite import database, memory
+from eventq.system.locks import FolderLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

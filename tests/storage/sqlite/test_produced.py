@@ -13,7 +13,6 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq import system
 from eventq.errors import ConflictError, DamagedBlobError, DamagedError, LogicError, StoreError
 from eventq.output.artifacts import CHUNK, COMMIT_BYTES, TRANSITIONS
 from eventq.storage.sqlite import migrate
@@ -99,7 +98,7 @@ def disown(thread: eventq.Thread, number: int, owner: str | None = DEAD) -> None
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each look at the clock find that what waits has waited long enough."""
     moments = iter(range(0, 1_000_000, 10))
-    monkeypatch.setattr(system, "monotonic", lambda: float(next(moments)))
+    monkeypatch.setattr("eventq.system.clock.monotonic", lambda: float(next(moments)))
 
 
 # --- changes that the file refuses ----------------------------------------------------------------

@@ -11,9 +11,9 @@ import apsw
 import pytest
 
 import eventq
-from eventq import system
 from eventq.errors import ClosedError, ReadOnlyError
 from eventq.storage.sqlite import migrate
+from eventq.system import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +105,7 @@ def test_a_fork_beside_a_write_is_refused(thread: Thread) -> None:
     ]
     try:
         assert inside.wait(120)
-        assert [system.wait(forked(call), 60) for call in calls] == [7] * len(calls)
+        assert [processes.wait(forked(call), 60) for call in calls] == [7] * len(calls)
     finally:
         done.set()
         holder.join()

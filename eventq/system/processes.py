@@ -1,22 +1,31 @@
-"""The clock, the environment and processes: all calls to the operating system that tests replace.
+"""Processes: start them, fork, wait, signal; and the names and groups of workers and handlers.
 
-Everything that only POSIX has (fork, sessions, signals, `flock`) is here and in `locks`. Linux and
+Everything that only POSIX has (fork, sessions, signals) is here; `flock` is in `locks`. Linux and
 macOS are supported; on other systems the import raises PlatformError.
+
+The name of a worker has the machine, the pid namespace, its pid and its birth, and may go on with
+the pid and the birth of the handler that it has started, and with the identity of the thread: in a
+copy of a thread's directory, the handler is not one of its own. By the name, others on the same
+machine see whether the worker is lost, and find what is left of the handler.
+
+A handler is a process group, not a process: a shell may die while the command that it started goes
+on. What belongs to the group of a handler whose leading process is gone is known by its mark, a
+variable of its environment: the number of a group that has ended may be used again.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 
-from eventq.errors import PlatformError, UsageError
+from eventq.errors import PlatformError
+from eventq.system import clock, environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any, BinaryIO
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 else:
     import _signal as signal  # the module around it takes 3 ms to import
 
@@ -30,184 +39,13 @@ _CLEAN: dict[str, Any] = {
     "setsigdef": (signals.SIGCHLD, signals.SIGPIPE, signals.SIGXFSZ),
 }
 _LOOKS = 20  # for a process of a group that has one, before it counts as too short-lived to be seen
-SLOW_LOOK = 1.0  # seconds between two looks when no watcher says that anything has changed
 UNKNOWN = 255  # stands in for a child's exit code that was lost
-_MOST_FILES = 65_536
-_file_limits: list[tuple[int, int]] = []  # before they were raised
-# The last second formatted and its text: strftime costs more than the rest of a timestamp.
-_second: list[Any] = [-1, ""]
-
-
-now = time.time  # seconds since 1970, UTC
-monotonic = time.monotonic  # seconds that only grow, for deadlines
-environ = os.environ
-
-
-def pause(seconds: float) -> None:
-    """Sleep, in the few places where there is no signal to wait for."""
-    time.sleep(seconds)
-
-
-def stamp(seconds: float) -> str:
-    """Return a time as `2026-03-18T10:30:00.123Z`."""
-    whole = int(seconds // 1)
-    cached, text = _second
-    if cached != whole:
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
-        _second[:] = (whole, text)
-    return f"{text}.{int((seconds - whole) * 1000):03d}Z"
-
-
-def file_stamp(seconds: float) -> str:
-    """Return a time as in the name of a rotated file, `20260318-103000`."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(seconds))
-
-
-def file_stamp_after(text: str) -> str:
-    """Return the time in a rotated file's name plus a second, or "" if it is no time."""
-    from calendar import timegm
-
-    try:
-        later = file_stamp(timegm(time.strptime(text, "%Y%m%d-%H%M%S")) + 1)
-    except (ValueError, OverflowError):
-        return ""
-    return later if len(later) == len(text) else ""
-
-
-def env(name: str, default: str = "") -> str:
-    """Return an environment variable, or `default` if unset."""
-    return os.environ.get(name, default)
-
-
-def take_env(name: str) -> str:
-    """Remove an environment variable, so that no child process gets it; return it, "" if unset."""
-    return os.environ.pop(name, "")
-
-
-def env_number(name: str, default: int) -> int:
-    """Return a variable as a whole number, or `default` if unset or invalid."""
-    text = env(name)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
-
-
-def env_bytes(name: str, default: int) -> int:
-    """Return a variable as a number of bytes, `default` if unset; raise UsageError if invalid."""
-    if not (text := env(name)):
-        return default
-    if (found := env_number(name, -1)) < 0:
-        raise UsageError(
-            f"{name} is {text!r:.100}, which is no number of bytes",
-            f"unset it, or set it to a whole number such as {default}",
-        )
-    return found
-
-
-def env_choice(name: str, *allowed: str) -> str:
-    """Return a variable in lower case, "" if unset; raise UsageError for what is not allowed."""
-    text = env(name).lower()
-    if text and text not in allowed:
-        raise UsageError(
-            f"{name} is {text!r:.100}, which has no meaning",
-            f"unset it, or set it to {' or '.join(allowed)}",
-        )
-    return text
-
-
-def env_seconds(name: str, default: float) -> float:
-    """Return a variable as seconds, perhaps with a fraction; `default` if unset or invalid."""
-    text = env(name)
-    return (
-        float(text)
-        if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 19
-        else default
-    )
-
-
-def mode_like(path: str) -> int:
-    """Return the permissions of a file, for a new one; owner only if it is missing."""
-    try:
-        return os.stat(path).st_mode & 0o666
-    except OSError:
-        return 0o600
-
-
-def make_folder(path: str, like: str) -> None:
-    """Create a folder and its parents with the permissions of the file `like`."""
-    mode = mode_like(like)
-    os.makedirs(path, mode=0o700 | mode | (mode >> 2 & 0o111), exist_ok=True)
-
-
-def sync_folder(path: str) -> None:
-    """Sync the names in a folder to the disk, as far as the system supports it."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except PermissionError:
-        return  # the folder is writable but not readable
-    try:
-        os.fsync(fd)
-    except OSError:
-        pass  # the file system does not support it
-    finally:
-        os.close(fd)
-
-
-def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write all of `data`. Raises OSError if the system refuses.
-
-    Waits for a full pipe or terminal, even if its other end made it non-blocking.
-    """
-    while data:
-        try:
-            data = memoryview(data)[os.write(fd, data) :]
-        except BlockingIOError:
-            import select
-
-            poll = select.poll()
-            poll.register(fd, select.POLLOUT)
-            poll.poll()
-
-
-def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> BinaryIO:
-    """Open a file of an untrusted folder; raise OSError (EINVAL) for all but a regular file.
-
-    Opening a pipe would block, and a device may have no end. `follow` allows a symbolic link to a
-    regular file.
-    """
-    import stat
-    from errno import EINVAL
-
-    # Check before opening, as opening alone activates some devices. Then check again: the file may
-    # have been replaced.
-    found = os.stat(path, follow_symlinks=follow)
-    if stat.S_ISREG(found.st_mode):
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-        fd = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            return open(fd, "rb", buffering=buffering)
-        os.close(fd)
-    raise OSError(EINVAL, "it is not a regular file", path)
-
-
-def save(path: str, pieces: Iterable[bytes], *, mode: int = 0o666) -> int:
-    """Write a file atomically, even across a power cut, and return its size in bytes."""
-    folder = os.path.dirname(path) or "."
-    temporary = f"{folder}/.eventq-{os.urandom(8).hex()}.tmp"
-    size = 0
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        try:
-            for piece in pieces:
-                write_all(fd, piece)
-                size += len(piece)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    sync_folder(folder)
-    return size
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
+MARK = "EVENTQ_HANDLER"  # the variable that has the handler's identity
+LATE, STOPPED, LEFT = "timed out", "stopped", "left"
+LOOK_SECONDS = 0.05  # between two looks at processes that are not our children
+_TRUST_SECONDS = 1.0  # in which no number of a group is used again
+_GONE_SECONDS = 5.0  # for which killed processes are waited for
 
 
 def which(name: str) -> str | None:
@@ -216,7 +54,7 @@ def which(name: str) -> str | None:
         return (
             os.path.abspath(name) if os.access(name, os.X_OK) and not os.path.isdir(name) else None
         )
-    for folder in env("PATH", os.defpath).split(os.pathsep):
+    for folder in environment.env("PATH", os.defpath).split(os.pathsep):
         found = os.path.join(folder or ".", name)
         if os.access(found, os.X_OK) and not os.path.isdir(found):
             return os.path.abspath(found)
@@ -306,36 +144,14 @@ def reap(pid: int) -> int | None:
 
 def wait(pid: int, seconds: float) -> int | None:
     """Wait for a child and return its exit code (negative: the signal), or None on timeout."""
-    deadline = monotonic() + seconds
+    deadline = clock.monotonic() + seconds
     step = 0.001
     while (code := reap(pid)) is None:
-        if monotonic() >= deadline:
+        if clock.monotonic() >= deadline:
             return None
-        pause(step)
+        clock.pause(step)
         step = min(step * 1.5, 0.02)
     return code
-
-
-def allow_more_files() -> None:
-    """Let this process open as many files as the system allows; programs that it starts may not.
-
-    Some of those still use `select`, which cannot watch a descriptor above 1,023.
-    """
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        _file_limits.append((soft, hard))
-
-
-def restore_file_limit() -> None:
-    """Undo `allow_more_files` in a process that is about to become another program."""
-    if _file_limits:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_NOFILE, _file_limits[0])
 
 
 def kill_group(pid: int, number: int) -> None:
@@ -512,3 +328,170 @@ def python(*words: str) -> list[str]:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     code = f"import sys; sys.path.append({root!r}); from eventq.cli import main; main()"
     return [sys.executable, "-P", "-c", code, *words]
+
+
+def me() -> str:
+    """Return what tells this process from all others: machine, pid namespace, pid and birth."""
+    return f"{machine()} {namespace()} {identity(os.getpid())}"
+
+
+def identity(pid: int) -> str:
+    """Return a pid and when its process was born: pids are used again."""
+    return _named(pid, birth(pid) or "0")
+
+
+def _named(pid: int, birth: str) -> str:
+    return f"{pid} {birth.replace(' ', '_')}"
+
+
+def mark_of(handler: str) -> str:
+    """Return what the processes of a handler have in their environment, by its identity."""
+    return handler.replace(" ", ":")
+
+
+def machine() -> str:
+    """Return the id of this boot of this machine; "0" where the system tells none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "0"
+
+
+def is_lost(process: str) -> bool:
+    """Return whether a worker that ran on this machine is gone; False for one elsewhere."""
+    words = process.split(" ")
+    if words[:2] != [machine(), namespace()] or len(words) < 4 or not words[2].isdigit():
+        return False
+    return identity(int(words[2])) != f"{words[2]} {words[3]}"
+
+
+def orphan_of(process: str, thread: str = "") -> int | None:
+    """Return the group of the handler that a worker has left on this machine, if any of it runs.
+
+    Returns None for a handler of another thread than that of the identity `thread`.
+    """
+    words = process.split(" ")
+    if words[:2] != [machine(), namespace()] or len(words) < 6:
+        return None
+    if " ".join(words[6:]) != thread:
+        return None
+    return group_of(f"{words[4]} {words[5]}")
+
+
+def group_of(handler: str) -> int | None:
+    """Return the process group of a handler of this identity, or None if nothing of it runs."""
+    pid = handler.partition(" ")[0]
+    if not pid.isascii() or not pid.isdigit() or len(pid) > 9 or int(pid) < 2:
+        return None
+    number = int(pid)
+    if (born := birth(number)) is not None:
+        return number if _named(number, born) == handler else None
+    return number if group_has(number, f"{MARK}={mark_of(handler)}") else None
+
+
+def end_orphan(process: str, thread: str, seconds: float = _GONE_SECONDS) -> bool:
+    """Kill the handler that a lost worker has left here; return whether nothing of it runs.
+
+    Waits up to `seconds` for that.
+    """
+    deadline = clock.monotonic() + seconds
+    while (number := orphan_of(process, thread)) is not None:
+        kill_group(number, signals.SIGKILL)
+        if clock.monotonic() >= deadline:
+            return False
+        clock.pause(0.002)
+    return True
+
+
+def late(seconds: float) -> str:
+    """Return what is said of a run that took too long."""
+    return f"timed out after {seconds:g} seconds"
+
+
+class Group:
+    """The process group of a handler under supervision.
+
+    A failed run is over when nothing of its group is left: an attempt must not go on beside the
+    next one. What a run that has succeeded leaves behind goes on.
+    """
+
+    def __init__(self, pid: int, timeout: float | None) -> None:
+        """Take the leading process, and for how many seconds it may run."""
+        self.pid = pid
+        self.timeout = timeout
+        self.since = self._seen = clock.monotonic()
+        self.name = identity(pid) if pid else ""
+        self.code: int | None = None  # of the leading process, negative for a signal
+        self.why = ""  # it was asked to end: LATE, STOPPED or LEFT
+        self._kill_at = 0.0  # once it was asked
+
+    def reap(self) -> bool:
+        """Return whether the leading process has just ended."""
+        if self.code is None:
+            self.code = reap(self.pid)
+            self._seen = clock.monotonic()
+            return self.code is not None
+        return False
+
+    @property
+    def exited_well(self) -> bool:
+        """Whether the leading process has exited with 0, and was not asked to end."""
+        return self.code == 0 and not self.why
+
+    def is_gone(self) -> bool:
+        """Return whether no process of it is left.
+
+        After a look long ago, somebody else may have its number: then marks count.
+
+        What is seen of it may be all zombies, and yet there be one that forks another before it is
+        seen. So the group is killed then: no process can fork after that.
+        """
+        if self.code is None or not has_group(self.pid):
+            return self.code is not None
+        last, self._seen = self._seen, clock.monotonic()
+        if self._seen > last + _TRUST_SECONDS and group_of(self.name) is None:
+            return True
+        if group(self.pid):
+            return False
+        kill_group(self.pid, signals.SIGKILL)
+        return not group(self.pid)
+
+    def look_at(self, stops_at: float | None) -> float | None:
+        """Return when to look even if no child ends."""
+        times = [clock.monotonic() + LOOK_SECONDS] if self.code is not None else []
+        if self.why:
+            times.append(self._kill_at)
+        else:
+            times += [self.since + self.timeout] if self.timeout else []
+            times += [stops_at] if stops_at is not None else []
+        return min(times, default=None)
+
+    def hurry(self, stops_at: float | None) -> str:
+        """End what runs too long, or beyond `stops_at`, or is left of a run that has failed.
+
+        All of the group gets SIGTERM, and what is left GRACE_SECONDS later SIGKILL. Returns why as
+        part of a sentence when it asks.
+        """
+        now = clock.monotonic()
+        if self.why:
+            if now >= self._kill_at:
+                self.kill()
+            return ""
+        if self.code is not None:
+            self.why, text = LEFT, "has left processes, which are ended"
+        elif self.timeout and now >= self.since + self.timeout:
+            self.why, text = LATE, late(self.timeout)
+        elif stops_at is not None and now >= stops_at:
+            self.why, text = STOPPED, "is stopped"
+        else:
+            return ""
+        kill_group(self.pid, signals.SIGTERM)
+        self._kill_at = now + GRACE_SECONDS
+        return text
+
+    def kill(self) -> None:
+        """Kill it at once; again later, if anything is left."""
+        kill_group(self.pid, signals.SIGKILL)
+        self.why = self.why or LEFT
+        self._kill_at = clock.monotonic() + GRACE_SECONDS

@@ -17,7 +17,7 @@ else:
     _package = PathFinder.find_spec("portalocker")
     __path__ = (_package and _package.submodule_search_locations) or []
     try:
-        from eventq.portable import portalocker as _part
+        from eventq.system.flock import portalocker as _part
 
         # Its default; a lock of another kind would not exclude those who call `flock` themselves.
         _part.LOCKER = flock

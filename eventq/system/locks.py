@@ -23,7 +23,7 @@ import os
 from _thread import RLock
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 
-from eventq import system
+from eventq.system import clock, disk, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ class FolderLock:
 
     def _wait(self) -> None:
         """Take the lock; raise TimeoutError when somebody keeps it for LOCK_SECONDS."""
-        deadline = system.monotonic() + LOCK_SECONDS
+        deadline = clock.monotonic() + LOCK_SECONDS
         while True:
-            system.pause(0.00005 + os.urandom(1)[0] * 0.0002 / 255)
+            clock.pause(0.00005 + os.urandom(1)[0] * 0.0002 / 255)
             try:
                 flock(self._fd, LOCK_EX | LOCK_NB)
                 return
             except BlockingIOError:
-                if system.monotonic() > deadline:
+                if clock.monotonic() > deadline:
                     raise TimeoutError(f"another process keeps the lock of {self._path}") from None
 
     def __exit__(
@@ -101,7 +101,7 @@ def lock_whole(fd: int, *, wait: bool) -> None:
     Raises BlockingIOError when somebody holds it, unless that is waited for, and OSError where the
     file system has no locks.
     """
-    from eventq.portable import AlreadyLocked, LockException, LockFlags, lock
+    from eventq.system.flock import AlreadyLocked, LockException, LockFlags, lock
 
     flags = LockFlags.EXCLUSIVE
     try:
@@ -182,7 +182,7 @@ class ConsumerLock:
 
         Raises OSError when one of the files cannot be made.
         """
-        deadline = system.monotonic() + _LOOK_SECONDS
+        deadline = clock.monotonic() + _LOOK_SECONDS
         while (guard := _take(files.guard, files.database)) is not None:
             try:
                 fd = _take(files.lock, files.database)
@@ -198,7 +198,7 @@ class ConsumerLock:
             # An eventq without guards holds the file. Whoever met our guard meanwhile has left its
             # event to us, so look again: a holder that is still there has its own last look before
             # it.
-            if _is_locked(files.lock) or system.monotonic() >= deadline:
+            if _is_locked(files.lock) or clock.monotonic() >= deadline:
                 return None
         return None
 
@@ -226,7 +226,7 @@ class ConsumerLock:
     def _note(self, handler: int | None = None) -> bytes:
         text = f"supervisor {os.getpid()}\n"
         if handler is not None:
-            from eventq.processes import identity
+            from eventq.system.processes import identity
 
             text += f"handler {identity(handler)}\nthread {self._number()}\n"
         return text.encode()
@@ -276,7 +276,7 @@ class ConsumerLock:
 
         An eventq without guards has left its note in the lock file only.
         """
-        from eventq.processes import group_of
+        from eventq.system.processes import group_of
 
         for fd in self.fds:
             notes = [
@@ -348,8 +348,8 @@ def _locks(fd: int) -> bool:
     Whoever only looks (`held`) has a shared lock for an instant. That must not count as held, or a
     wake-up would be lost: somebody holds the lock only when a shared lock fails too.
     """
-    deadline = system.monotonic() + _LOOK_SECONDS
-    while system.monotonic() < deadline:
+    deadline = clock.monotonic() + _LOOK_SECONDS
+    while clock.monotonic() < deadline:
         try:
             lock_whole(fd, wait=False)
         except BlockingIOError:
@@ -431,7 +431,7 @@ def wake_holder(files: ConsumerFiles) -> None:
         and words[1].isdigit()
         and _is_locked(files.guard)
     ):
-        system.wake(int(words[1]))
+        processes.wake(int(words[1]))
 
 
 def lost(files: ConsumerFiles) -> bool:
@@ -465,7 +465,7 @@ class Hold:
             if self._fd >= 0:
                 os.close(self._fd)
             self._fd = fresh
-        now = int(system.now() * 1e9)
+        now = int(clock.now() * 1e9)
         os.utime(self._fd, ns=(now, now))
 
     def release(self) -> None:
@@ -484,7 +484,7 @@ class Hold:
 def _is_worker(path: str) -> bool:
     """Return whether a worker is at work: its file is locked, and its time was refreshed lately."""
     try:
-        age = system.now() - os.stat(path).st_mtime
+        age = clock.now() - os.stat(path).st_mtime
     except OSError:
         return False
     return abs(age) < FRESH_SECONDS and _is_locked(path)
@@ -570,8 +570,8 @@ def queue(place: str, database: str) -> int | None:
 def _open(path: str, database: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
-        return os.open(path, flags, system.mode_like(database))
+        return os.open(path, flags, disk.mode_like(database))
     except FileNotFoundError:
         os.stat(database)  # a thread that was deleted is not made again for a lock
-        system.make_folder(os.path.dirname(path), database)
-        return os.open(path, flags, system.mode_like(database))
+        disk.make_folder(os.path.dirname(path), database)
+        return os.open(path, flags, disk.mode_like(database))

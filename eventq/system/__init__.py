@@ -1,0 +1,1 @@
+"""The operating system: clock, environment, files, processes, locks, mounts, C libraries."""

@@ -1,0 +1,122 @@
+"""Files and folders: modes, writes that are whole, and descriptors."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import BinaryIO
+
+_MOST_FILES = 65_536
+_file_limits: list[tuple[int, int]] = []  # before they were raised
+
+
+def mode_like(path: str) -> int:
+    """Return the permissions of a file, for a new one; owner only if it is missing."""
+    try:
+        return os.stat(path).st_mode & 0o666
+    except OSError:
+        return 0o600
+
+
+def make_folder(path: str, like: str) -> None:
+    """Create a folder and its parents with the permissions of the file `like`."""
+    mode = mode_like(like)
+    os.makedirs(path, mode=0o700 | mode | (mode >> 2 & 0o111), exist_ok=True)
+
+
+def sync_folder(path: str) -> None:
+    """Sync the names in a folder to the disk, as far as the system supports it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return  # the folder is writable but not readable
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass  # the file system does not support it
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Write all of `data`. Raises OSError if the system refuses.
+
+    Waits for a full pipe or terminal, even if its other end made it non-blocking.
+    """
+    while data:
+        try:
+            data = memoryview(data)[os.write(fd, data) :]
+        except BlockingIOError:
+            import select
+
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll()
+
+
+def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> BinaryIO:
+    """Open a file of an untrusted folder; raise OSError (EINVAL) for all but a regular file.
+
+    Opening a pipe would block, and a device may have no end. `follow` allows a symbolic link to a
+    regular file.
+    """
+    import stat
+    from errno import EINVAL
+
+    # Check before opening, as opening alone activates some devices. Then check again: the file may
+    # have been replaced.
+    found = os.stat(path, follow_symlinks=follow)
+    if stat.S_ISREG(found.st_mode):
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        fd = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return open(fd, "rb", buffering=buffering)
+        os.close(fd)
+    raise OSError(EINVAL, "it is not a regular file", path)
+
+
+def save(path: str, pieces: Iterable[bytes], *, mode: int = 0o666) -> int:
+    """Write a file atomically, even across a power cut, and return its size in bytes."""
+    folder = os.path.dirname(path) or "."
+    temporary = f"{folder}/.eventq-{os.urandom(8).hex()}.tmp"
+    size = 0
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            for piece in pieces:
+                write_all(fd, piece)
+                size += len(piece)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    sync_folder(folder)
+    return size
+
+
+def allow_more_files() -> None:
+    """Let this process open as many files as the system allows; programs that it starts may not.
+
+    Some of those still use `select`, which cannot watch a descriptor above 1,023.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        _file_limits.append((soft, hard))
+
+
+def restore_file_limit() -> None:
+    """Undo `allow_more_files` in a process that is about to become another program."""
+    if _file_limits:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, _file_limits[0])
