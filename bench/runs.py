@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench.report import Row, Sample, alone, percentile, versus
 from bench.turn_stores import EventqTurns, Payloads
-from eventq.records import NewStep
+from eventq.records.run import NewStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ from blake3 import blake3
 import eventq
 from bench.machine import PYTHON, Child
 from bench.turn_stores import TurnStore
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from eventq.wire.frames import (
     Appended,
     AppendTurn,

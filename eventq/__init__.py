@@ -47,25 +47,17 @@ if TYPE_CHECKING:
         UnknownTurnError,
         UsageError,
     )
-    from eventq.event import Batch, Event, NewEvent
     from eventq.log.claims import Claim
     from eventq.output.capture import CannotStartError
     from eventq.output.sink import OutputSink
-    from eventq.records import (
-        Blob,
-        Captured,
-        ClaimInfo,
-        ConsumerInfo,
-        Content,
-        DeadLetter,
-        NewRun,
-        NewStep,
-        NewTurn,
-        Source,
-        Subscription,
-        ThreadInfo,
-        Turn,
-    )
+    from eventq.records.artifact import Captured, Content
+    from eventq.records.claim import ClaimInfo, DeadLetter
+    from eventq.records.consumer import ConsumerInfo, Subscription
+    from eventq.records.event import Batch, Event, NewEvent
+    from eventq.records.info import ThreadInfo
+    from eventq.records.run import NewRun, NewStep
+    from eventq.records.source import Source
+    from eventq.records.turn import Blob, NewTurn, Turn
     from eventq.thread import Thread, destroy, exists, init
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
     from eventq.wire.client import connect
@@ -179,25 +171,17 @@ _HOMES = {
         "UnknownTurnError",
         "UsageError",
     ),
-    "eventq.event": ("Batch", "Event", "NewEvent"),
     "eventq.log.claims": ("Claim",),
     "eventq.output.capture": ("CannotStartError",),
     "eventq.output.sink": ("OutputSink",),
-    "eventq.records": (
-        "Blob",
-        "Captured",
-        "ClaimInfo",
-        "ConsumerInfo",
-        "Content",
-        "DeadLetter",
-        "NewRun",
-        "NewStep",
-        "NewTurn",
-        "Source",
-        "Subscription",
-        "ThreadInfo",
-        "Turn",
-    ),
+    "eventq.records.artifact": ("Captured", "Content"),
+    "eventq.records.claim": ("ClaimInfo", "DeadLetter"),
+    "eventq.records.consumer": ("ConsumerInfo", "Subscription"),
+    "eventq.records.event": ("Batch", "Event", "NewEvent"),
+    "eventq.records.info": ("ThreadInfo",),
+    "eventq.records.run": ("NewRun", "NewStep"),
+    "eventq.records.source": ("Source",),
+    "eventq.records.turn": ("Blob", "NewTurn", "Turn"),
     "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
     "eventq.wire.client": ("connect",),
     "eventq.worker": ("Dead", "Retry", "Worker"),

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from eventq.errors import ClosedError, EventqError
-from eventq.event import Batch, Event
+from eventq.records.event import Batch, Event
 from eventq.system import clock
 from eventq.thread import Thread, open_thread
 
@@ -22,15 +22,11 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from eventq.log.claims import Claim
-    from eventq.records import (
-        ClaimInfo,
-        Content,
-        DeadLetter,
-        RunChange,
-        Subscription,
-        Terms,
-        ThreadInfo,
-    )
+    from eventq.records.artifact import Content
+    from eventq.records.claim import ClaimInfo, DeadLetter
+    from eventq.records.consumer import Subscription, Terms
+    from eventq.records.info import ThreadInfo
+    from eventq.records.run import RunChange
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,9 +16,9 @@ from itertools import islice
 from blake3 import blake3
 
 from eventq.errors import BusyError, DamagedBlobError, InputError, TooLargeError, UnknownBlobError
-from eventq.event import REF as PREFIX
-from eventq.event import check_name
-from eventq.records import Blob
+from eventq.records.checks import REF as PREFIX
+from eventq.records.checks import check_name
+from eventq.records.turn import Blob
 from eventq.storage.rows import GONE, NONE, PARTS, ZSTD, GoneError, Piece, PreparedBlob
 from eventq.storage.rules import erased_blob as erased
 from eventq.system import environment

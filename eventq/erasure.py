@@ -17,7 +17,7 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownTurnError,
 )
-from eventq.event import ERASED, check_name, check_natural
+from eventq.records.checks import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing
 from eventq.workspace.mirror import erased_line, keep_from, line
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eventq.blobs import Name
     from eventq.dag.turns import Turns
     from eventq.output.artifacts import Artifacts
-    from eventq.records import Erasure
+    from eventq.records.info import Erasure
     from eventq.storage.base import Database
     from eventq.targets import Targets
     from eventq.workspace.journal import Journal

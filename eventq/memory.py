@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import BinaryIO, Self
 
-    from eventq.records import Blob, ContextInfo, Move, OpenInfo, Page, Turn
+    from eventq.records.turn import Blob, ContextInfo, Move, OpenInfo, Page, Turn
 
     Name = str | bytes  # of a blob: its ref, the hex digits of its hash, or the hash
     Which = int | str  # a context's id, or its name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.errors import InputError, UsageError
-from eventq.records import Setting
+from eventq.records.info import Setting
 from eventq.storage.rules import RUNS_EMIT
 
 TYPE_CHECKING = False

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from eventq.event import ConsumerState
+    from eventq.records.consumer import ConsumerState
     from eventq.storage.base import Hold, Leases
 
 _RETRY_SECONDS = 1.0  # after the first error; doubled for each further one

@@ -18,7 +18,7 @@ from eventq.dag.nodes import (
     decode,
 )
 from eventq.errors import DamagedError, LogicError
-from eventq.event import ERASED, REF
+from eventq.records.checks import ERASED, REF
 from eventq.storage.rows import GONE, PARTS
 from eventq.storage.rules import erased_blob
 

@@ -13,8 +13,9 @@ from eventq.errors import (
     UnknownContextError,
     UsageError,
 )
-from eventq.event import Batch, Event, check_natural, check_positive
 from eventq.log.events import EventLog, refuse_conflict
+from eventq.records.checks import check_natural, check_positive
+from eventq.records.event import Batch, Event
 from eventq.storage.engines import check_path, create, open_database, open_shared
 from eventq.system import clock, disk, environment
 from eventq.system.clock import SLOW_LOOK
@@ -43,17 +44,11 @@ if TYPE_CHECKING:
     from eventq.output.artifacts import Artifacts
     from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
-    from eventq.records import (
-        Captured,
-        ClaimInfo,
-        Collected,
-        Content,
-        DeadLetter,
-        Imported,
-        Subscription,
-        Terms,
-        ThreadInfo,
-    )
+    from eventq.records.artifact import Captured, Content
+    from eventq.records.claim import ClaimInfo, DeadLetter
+    from eventq.records.consumer import Subscription, Terms
+    from eventq.records.info import ThreadInfo
+    from eventq.records.turn import Collected, Imported
     from eventq.sessions.files import Sessions
     from eventq.settings import Settings
     from eventq.storage.rows import Outcome
@@ -486,7 +481,7 @@ class Thread:
         (default: a Python warning). Raises ConsumerExistsError, FilterError, InputError, and
         LogicError for a handler of a thread in PostgreSQL, which nobody would run.
         """
-        from eventq.records import Subscription
+        from eventq.records.consumer import Subscription
 
         self.database.check_writable()
         if not isinstance(handler, (str, type(None))) or not isinstance(filter, (str, type(None))):

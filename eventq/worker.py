@@ -32,8 +32,8 @@ from eventq.errors import (
     StoreError,
     UsageError,
 )
-from eventq.event import check_name, check_positive
 from eventq.log.claims import milliseconds
+from eventq.records.checks import check_name, check_positive
 from eventq.system import clock, environment
 from eventq.thread import open_thread
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from eventq.log.claims import Claim
-    from eventq.records import Terms
+    from eventq.records.consumer import Terms
     from eventq.storage.base import Hold
     from eventq.thread import Path, Thread
 

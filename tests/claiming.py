@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from eventq.event import NewEvent, Settings
+from eventq.records.consumer import Settings
+from eventq.records.event import NewEvent
 from eventq.storage.rows import Taken, Verdict, Worker
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import eventq
+from eventq.records.run import RunChange
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -132,7 +133,7 @@ def test_runs_are_watched(tmp_path: Path) -> None:
                 await thread.run(lambda t: t.runs.get(2).end())
                 for watcher in (everything, group):
                     change = await anext(watcher)
-                    assert change == eventq.records.RunChange(
+                    assert change == RunChange(
                         "end", 2, await thread.run(lambda t: t.runs.get(2).info())
                     )
             finally:

@@ -18,7 +18,7 @@ from eventq.memory import (
     MemoryDiff,
     MemoryOpenTurn,
 )
-from eventq.records import Page
+from eventq.records.turn import Page
 from eventq.wire.client import Connection
 from eventq.wire.remote import RemoteChain, RemoteContext, RemoteContexts
 from eventq.wire.server import Server

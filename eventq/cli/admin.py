@@ -15,7 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eventq.records import ConsumerInfo, ThreadInfo
+    from eventq.records.consumer import ConsumerInfo
+    from eventq.records.info import ThreadInfo
     from eventq.thread import Thread
 
 

@@ -65,7 +65,7 @@ def save(path: str, pieces: Iterable[bytes]) -> int:
 
 def _ref(name: str) -> str:
     """Return the ref that a ref or a bare hash spells."""
-    from eventq.event import REF
+    from eventq.records.checks import REF
 
     return REF + name.removeprefix(REF)
 

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypedDict
 
-    from eventq.records import Captured
+    from eventq.records.artifact import Captured
     from eventq.thread import Thread
 
     class View(TypedDict):

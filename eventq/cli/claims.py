@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from eventq.log.claims import Claim
-    from eventq.records import ClaimInfo
+    from eventq.records.claim import ClaimInfo
     from eventq.thread import Thread
 
     _T = TypeVar("_T")

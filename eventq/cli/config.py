@@ -8,7 +8,7 @@ from eventq.cli.table import Argument, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.records import Setting
+    from eventq.records.info import Setting
     from eventq.thread import Thread
 
 

@@ -10,7 +10,7 @@ from eventq.cli.table import Command, Option
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.memory import Memory
-    from eventq.records import ContextInfo
+    from eventq.records.turn import ContextInfo
 
 
 def create(thread: Memory, *, name: str | None, base: int | None, json: bool) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.cli.table import Raw
-    from eventq.records import DeadLetter
+    from eventq.records.claim import DeadLetter
     from eventq.thread import Thread
 
 

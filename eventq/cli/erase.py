@@ -9,7 +9,7 @@ from eventq.storage.rules import thing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.records import Erasure
+    from eventq.records.info import Erasure
     from eventq.thread import Thread
 
 

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from eventq.records import ContextInfo
+    from eventq.records.turn import ContextInfo
 
     Children = dict[int, list[int]]
 

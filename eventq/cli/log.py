@@ -16,8 +16,8 @@ from eventq.cli.options import (
 from eventq.cli.rules import exclude, needs, one_of, required, unless
 from eventq.cli.table import Command, Option, together
 from eventq.errors import InputError, LogicError, UsageError
-from eventq.event import NewEvent
 from eventq.log.events import key_conflict, limit_of_event
+from eventq.records.event import NewEvent
 from eventq.system import environment
 from eventq.workspace.mirror import line
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from eventq.cli.table import Raw
     from eventq.errors import KeyConflictError
-    from eventq.event import Event
+    from eventq.records.event import Event
     from eventq.thread import Thread
 
     class Pushed(TypedDict):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     from eventq.output.urls import Resource
-    from eventq.records import Content
+    from eventq.records.artifact import Content
     from eventq.thread import Thread
 
     class Part(TypedDict):

@@ -11,16 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from eventq.records import (
-        ArtifactInfo,
-        Blob,
-        ContextInfo,
-        Imported,
-        Move,
-        OpenInfo,
-        OutputInfo,
-        Turn,
-    )
+    from eventq.records.artifact import ArtifactInfo, OutputInfo
+    from eventq.records.turn import Blob, ContextInfo, Imported, Move, OpenInfo, Turn
 
 LINES = 20  # of a payload, in readable output
 CHARACTERS = 2000

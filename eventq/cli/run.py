@@ -8,7 +8,7 @@ from eventq.cli.options import EXPECTED_HEAD, JSON, READ, THREAD
 from eventq.cli.rules import alone, exclude, needs, one_of, one_stdin, required, unless
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.dag.messages import ANSWERS
-from eventq.records import NewRun, NewStep
+from eventq.records.run import NewRun, NewStep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from eventq.cli.table import Raw
     from eventq.dag.runs import Run
-    from eventq.records import RunChange, Step
+    from eventq.records.run import RunChange, Step
     from eventq.thread import Thread
 
     class Texts(TypedDict):

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import TypedDict
 
-    from eventq.records import ContextInfo, EntryInfo, SessionBranch, SessionInfo
+    from eventq.records.session import EntryInfo, SessionBranch, SessionInfo
+    from eventq.records.turn import ContextInfo
     from eventq.thread import Thread
 
     class New(TypedDict):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.dag.runs import Run
-    from eventq.records import RunInfo, Step
+    from eventq.records.run import RunInfo, Step
 
 SHOWN = 200  # characters of a question, and of the structured part of a step
 

@@ -22,7 +22,7 @@ from eventq.cli.options import (
 from eventq.cli.rules import alone, exclude, needs
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import ErasedError, EventqError, UsageError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from eventq.cli.inputs import Input, Payload
     from eventq.cli.table import Raw
     from eventq.memory import Memory, MemoryOpenTurn
-    from eventq.records import Turn
+    from eventq.records.turn import Turn
     from eventq.thread import Thread
 
     class Kind(TypedDict):

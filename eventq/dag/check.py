@@ -15,7 +15,7 @@ from eventq.dag.nodes import (
 )
 from eventq.dag.runs import COMPACTED
 from eventq.errors import LogicError, StoreError, UnknownRunError
-from eventq.event import REF
+from eventq.records.checks import REF
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from eventq.errors import (
     UnknownTurnError,
     UsageError,
 )
-from eventq.event import REF
-from eventq.records import Collected
+from eventq.records.checks import REF
+from eventq.records.turn import Collected
 from eventq.storage.rows import PARTS
 
 TYPE_CHECKING = False

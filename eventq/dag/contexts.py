@@ -5,8 +5,8 @@ from __future__ import annotations
 from eventq.blobs import LARGEST, PART_BYTES, digest_of, flat
 from eventq.dag.turns import Turns, View, check_u32, encoded, new_turn
 from eventq.errors import ConflictError, InputError, TooLargeError, UnknownContextError
-from eventq.event import check_name, check_natural, check_positive
-from eventq.records import ContextInfo, Move, NewTurn, OpenInfo, Turn
+from eventq.records.checks import check_name, check_natural, check_positive
+from eventq.records.turn import ContextInfo, Move, NewTurn, OpenInfo, Turn
 from eventq.storage.rows import AppendTo, Ending, GoneError, Growth, StreamPiece
 from eventq.storage.rules import open_conflict, run_conflict
 from eventq.streams import first_bytes, pieces_from

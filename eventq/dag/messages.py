@@ -10,14 +10,14 @@ from __future__ import annotations
 from eventq.dag import canonical
 from eventq.dag.nodes import NO_ROLES
 from eventq.errors import StoreError
-from eventq.event import ERASED
 from eventq.record import Record
+from eventq.records.checks import ERASED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from eventq.records import Step
+    from eventq.records.run import Step
 
 HEADING = "## What Happened Since Your Last Turn"
 GO_ON = "Go on."

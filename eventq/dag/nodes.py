@@ -10,8 +10,8 @@ from __future__ import annotations
 from eventq.blobs import parse_ref
 from eventq.dag import canonical
 from eventq.errors import DamagedError, InputError
-from eventq.event import REF
 from eventq.record import Record
+from eventq.records.checks import REF
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

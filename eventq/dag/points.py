@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.dag.turns import blob_or_turn
 from eventq.errors import InputError, LogicError
-from eventq.event import REF, check_natural
+from eventq.records.checks import REF, check_natural
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -35,9 +35,9 @@ from eventq.errors import (
     UnknownTurnError,
     UsageError,
 )
-from eventq.event import REF, check_name, check_natural, check_positive, check_whole
 from eventq.record import Record
-from eventq.records import NewRun, NewStep, RunChange, RunInfo, RunText, Step
+from eventq.records.checks import REF, check_name, check_natural, check_positive, check_whole
+from eventq.records.run import NewRun, NewStep, RunChange, RunInfo, RunText, Step
 from eventq.storage.rows import (
     AppendTo,
     GoneError,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from eventq.blobs import Blobs, Name, Prepared
     from eventq.dag.nodes import Node
     from eventq.dag.turns import Chain, View
-    from eventq.records import Turn
+    from eventq.records.turn import Turn
 
 COMPACTED = 1  # the flag of a turn whose node has a compaction: found without reading the nodes
 ABORTED = 130

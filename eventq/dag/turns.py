@@ -10,8 +10,8 @@ from eventq.errors import (
     UnknownTurnError,
     UsageError,
 )
-from eventq.event import check_name, check_natural, check_positive, check_whole
-from eventq.records import NewTurn, Page, Turn
+from eventq.records.checks import check_name, check_natural, check_positive, check_whole
+from eventq.records.turn import NewTurn, Page, Turn
 from eventq.storage.rows import GONE, AppendTo, GoneError, PreparedTurn
 from eventq.storage.rules import U32, chain_conflict
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from eventq.event import Event
+    from eventq.records.event import Event
 
 # A value as text: of one that is missing or null, or where there is no JSON, nothing is left.
 _VALUE_AT = """SELECT (SELECT json_quote(value) FROM (SELECT json_extract(?1, ?2) AS value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from eventq.errors import InputError, LeaseLostError, UsageError
-from eventq.event import check_name, check_positive
+from eventq.records.checks import check_name, check_positive
 from eventq.storage.rows import Verdict, Worker
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from eventq.records import ClaimInfo
+    from eventq.records.claim import ClaimInfo
     from eventq.storage.base import Database
     from eventq.storage.rows import Claimed, Taken
     from eventq.workspace.journal import Journal
@@ -208,7 +208,7 @@ class Claims:
 
     def out(self, consumer: str | None) -> Iterator[ClaimInfo]:
         """Yield the claims that are out, of one consumer or all, by consumer and event."""
-        from eventq.records import ClaimInfo
+        from eventq.records.claim import ClaimInfo
 
         if consumer is not None:
             check_name(consumer, "consumer")

@@ -10,8 +10,8 @@ from eventq.system import clock, environment, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.event import ConsumerState
     from eventq.log.subscriptions import Subscriptions
+    from eventq.records.consumer import ConsumerState
     from eventq.storage.base import Lease, Leases
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout

@@ -9,7 +9,8 @@ from eventq.errors import (
     TooLargeError,
     UsageError,
 )
-from eventq.event import REF, Batch, Event, NewEvent, check_name, check_whole, refs_in
+from eventq.records.checks import REF, check_name, check_whole, refs_in
+from eventq.records.event import Batch, Event, NewEvent
 from eventq.system import environment
 from eventq.system.clock import SLOW_LOOK
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from eventq.event import EventPage, LinePage
+    from eventq.records.event import EventPage, LinePage
     from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
 
@@ -267,7 +268,7 @@ class EventLog:
         if subtype is not None:
             check_name(subtype, "subtype", empty=True)
         if self._strict:
-            from eventq.records import Source
+            from eventq.records.source import Source
 
             Source.parse(source)
         if len(self._known) > _KNOWN:

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from eventq.event import Event
+    from eventq.records.event import Event
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 
 from eventq.errors import LogicError, UnknownDeadLetterError
-from eventq.event import check_name, check_positive
 from eventq.log.claims import PAGE
-from eventq.records import DeadLetter
+from eventq.records.checks import check_name, check_positive
+from eventq.records.claim import DeadLetter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

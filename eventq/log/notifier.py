@@ -21,7 +21,7 @@ from eventq.workspace.layout import is_shared, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.event import Commit
+    from eventq.records.event import Commit
     from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout

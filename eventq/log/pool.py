@@ -18,9 +18,9 @@ from eventq.system.processes import LATE, STOPPED, Group, end_orphan, identity, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.event import ConsumerState
     from eventq.log.handlers import Handlers, Output
     from eventq.log.subscriptions import Subscriptions
+    from eventq.records.consumer import ConsumerState
     from eventq.storage.base import Claims
     from eventq.storage.rows import ClaimRow, Taken
     from eventq.workspace.journal import Journal

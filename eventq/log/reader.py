@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.event import Event
     from eventq.log.subscriptions import Subscriptions
+    from eventq.records.event import Event
     from eventq.storage.base import Database, Lease, Watcher
 
 _PAGE = 1_000  # events that are read at once

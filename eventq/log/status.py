@@ -9,15 +9,16 @@ from eventq.errors import FilterError, StoreError
 from eventq.log.notifier import quote
 from eventq.log.outcomes import in_words
 from eventq.record import Record
-from eventq.records import ConsumerInfo, ThreadInfo
+from eventq.records.consumer import ConsumerInfo
+from eventq.records.info import ThreadInfo
 from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.event import ConsumerState
     from eventq.log.subscriptions import Subscriptions
+    from eventq.records.consumer import ConsumerState
     from eventq.storage.base import Database, Leases
     from eventq.workspace.layout import Layout
     from eventq.workspace.mirror import Mirror

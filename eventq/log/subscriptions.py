@@ -9,8 +9,9 @@ from eventq.errors import (
     UnknownConsumerError,
     UsageError,
 )
-from eventq.event import Settings, check_name, check_natural, check_positive
 from eventq.log.claims import milliseconds
+from eventq.records.checks import check_name, check_natural, check_positive
+from eventq.records.consumer import Settings
 from eventq.storage.rows import QueueStatus
 
 TYPE_CHECKING = False
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from eventq.event import ConsumerState, EventPage, LinePage
     from eventq.log.notifier import Notifier
-    from eventq.records import Subscription
+    from eventq.records.consumer import ConsumerState, Subscription
+    from eventq.records.event import EventPage, LinePage
     from eventq.storage.base import Database, Hold, Lease, Leases, Watcher
     from eventq.workspace.journal import Journal
 
@@ -69,7 +70,7 @@ def settings_of(new: Subscription) -> Settings:
 
 def subscription_of(state: ConsumerState) -> Subscription:
     """Return the subscription of a consumer."""
-    from eventq.records import Subscription
+    from eventq.records.consumer import Subscription
 
     kind, command, place, batch, many, by, failure, base, most, lease, emit = state.settings
     handler = {"pull": None, "each": command}.get(kind, state.handler)

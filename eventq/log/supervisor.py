@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from eventq.event import ConsumerState
+    from eventq.records.consumer import ConsumerState
     from eventq.storage.base import Lease, Watcher
 
 TRANSITIONS = {

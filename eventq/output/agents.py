@@ -12,8 +12,8 @@ import re
 
 from eventq.blobs import digest_of
 from eventq.errors import InputError, UnknownOutputError, UsageError
-from eventq.event import check_positive, check_whole
 from eventq.output.artifacts import LARGEST_ID, LISTED, is_plain, listed, save_or_compare
+from eventq.records.checks import check_positive, check_whole
 from eventq.system import disk
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from eventq.blobs import Blobs, Prepared
-    from eventq.records import OutputInfo
+    from eventq.records.artifact import OutputInfo
     from eventq.storage.base import Database
 
     Names = list[str]

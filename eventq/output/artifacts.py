@@ -22,8 +22,8 @@ from eventq.errors import (
     UnknownArtifactError,
     UsageError,
 )
-from eventq.event import check_positive
-from eventq.records import ArtifactInfo
+from eventq.records.artifact import ArtifactInfo
+from eventq.records.checks import check_positive
 from eventq.storage import engines
 from eventq.storage.rows import Ending, Growth, StreamPiece
 from eventq.storage.rules import erased

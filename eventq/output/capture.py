@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.output.artifacts import Artifacts, ArtifactWriter
-    from eventq.records import Captured
+    from eventq.records.artifact import Captured
 
 LINGER = 1.0  # seconds of silence that end a capture whose command has left children behind
 _LOOK = 0.1  # seconds between checks of a silent command and of bytes waiting to be stored

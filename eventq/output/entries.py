@@ -23,7 +23,7 @@ n-th of its object.
 from __future__ import annotations
 
 from eventq.errors import InputError
-from eventq.event import REF, refs_in
+from eventq.records.checks import REF, refs_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from itertools import chain
 from eventq.blobs import LARGEST
 from eventq.errors import ErasedError
 from eventq.output import agents, artifacts
-from eventq.records import OutputInfo
+from eventq.records.artifact import OutputInfo
 from eventq.storage.rows import FileRow
 from eventq.system import disk
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
     from eventq.output.store import OutputStore
-    from eventq.records import ArtifactInfo, Blob
+    from eventq.records.artifact import ArtifactInfo
+    from eventq.records.turn import Blob
 
     Found = ArtifactInfo | OutputInfo | Blob
     Made = dict[str, Found]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from re import Pattern
     from typing import Any, Protocol, TypedDict, Unpack
 
-    from eventq.records import Captured
+    from eventq.records.artifact import Captured
 
     Chunk = bytes | bytearray | memoryview | str
 
@@ -524,7 +524,7 @@ class OutputSink:
         return self._captured(f"[{notice}]\n" if notice else "")
 
     def _captured(self, before: str) -> Captured:
-        from eventq.records import Captured
+        from eventq.records.artifact import Captured
 
         window = self._window
         return Captured(

@@ -9,16 +9,16 @@ from itertools import islice
 
 from eventq.blobs import digest_of, parse_ref
 from eventq.errors import DamagedError, ErasedError, LogicError, UnknownContextError
-from eventq.event import REF, refs_in
 from eventq.output.agents import Outputs
 from eventq.output.artifacts import Artifacts
+from eventq.records.checks import REF, refs_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eventq.blobs import Blobs
-    from eventq.records import Blob
+    from eventq.records.turn import Blob
     from eventq.storage.base import Database, Snapshot
 
 SHA256 = "blob:sha256:"  # the refs of other tools

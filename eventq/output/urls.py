@@ -17,7 +17,7 @@ from eventq.errors import (
 )
 from eventq.output import query
 from eventq.output.artifacts import check_lines
-from eventq.records import Content
+from eventq.records.artifact import Content
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

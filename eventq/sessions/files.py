@@ -29,7 +29,7 @@ from eventq.errors import (
 )
 from eventq.output import artifacts, entries, folders
 from eventq.output.store import SHA256
-from eventq.records import SessionForked, SessionImported
+from eventq.records.session import SessionForked, SessionImported
 from eventq.sessions import lines
 from eventq.sessions.agents import Agent, Agents
 from eventq.sessions.forks import Forks, anew, of_context
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from eventq.dag.contexts import Context, Contexts
     from eventq.output.store import OutputStore
-    from eventq.records import Turn
+    from eventq.records.turn import Turn
     from eventq.sessions.tree import Spawns
     from eventq.sessions.views import Views
     from eventq.storage.rows import SessionRow

@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 from blake3 import blake3
 
 from eventq.errors import ConflictError, InputError, LogicError
-from eventq.event import REF
 from eventq.output import entries
 from eventq.output.spelling import ASCII, parse, spell
 from eventq.output.store import SHA256
+from eventq.records.checks import REF
 from eventq.sessions import lines
 from eventq.sessions.imports import OF_LINES
 from eventq.sessions.links import MESSAGE, NewSession
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from eventq.dag.contexts import Context, Contexts
     from eventq.output.store import OutputStore
-    from eventq.records import Turn
+    from eventq.records.turn import Turn
     from eventq.sessions.links import Entry
     from eventq.sessions.plain import Plain
     from eventq.storage.rows import SessionRow, StoredLine

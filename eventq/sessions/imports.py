@@ -13,7 +13,7 @@ from itertools import chain, count
 from typing import Generic, NamedTuple, TypeVar
 
 from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownTurnError
-from eventq.event import REF
+from eventq.records.checks import REF
 from eventq.sessions import lines, tree
 from eventq.sessions.links import CALLS, RESULT, Link
 from eventq.sessions.reading import reader_named

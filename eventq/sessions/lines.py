@@ -30,8 +30,8 @@ from collections import Counter
 from json import JSONDecodeError, JSONDecoder
 from typing import NamedTuple
 
-from eventq.event import REF, refs_in
 from eventq.output.entries import DEEPEST, THRESHOLD, foreign_refs
+from eventq.records.checks import REF, refs_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

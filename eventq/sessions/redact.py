@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 
-from eventq.event import ERASED
+from eventq.records.checks import ERASED
 from eventq.sessions.lines import parse
 
 TYPE_CHECKING = False

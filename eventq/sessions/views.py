@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.errors import LogicError
-from eventq.records import EntryInfo, SessionBranch, SessionDifference, SessionInfo
+from eventq.records.session import EntryInfo, SessionBranch, SessionDifference, SessionInfo
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks
 from eventq.sessions.imports import OF_LINES
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from eventq.dag.contexts import Contexts
     from eventq.output.store import OutputStore
-    from eventq.records import Turn
+    from eventq.records.turn import Turn
     from eventq.sessions.links import Entry
     from eventq.sessions.plain import Plain
     from eventq.storage.rows import SessionRow

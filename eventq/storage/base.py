@@ -19,28 +19,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from eventq.errors import EventqError
-    from eventq.event import (
-        Appended,
-        Bounds,
-        Commit,
-        ConsumerState,
-        Event,
-        EventPage,
-        LinePage,
-        NewEvent,
-        Popped,
-        Settings,
-        Stats,
-    )
-    from eventq.records import (
-        ContextInfo,
-        Erasure,
-        Move,
-        OpenInfo,
-        OutputInfo,
-        RunChange,
-        RunInfo,
-    )
+    from eventq.records.artifact import OutputInfo
+    from eventq.records.consumer import ConsumerState, Popped, Settings
+    from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage, NewEvent
+    from eventq.records.info import Erasure, Stats
+    from eventq.records.run import RunChange, RunInfo
+    from eventq.records.turn import ContextInfo, Move, OpenInfo
     from eventq.storage.copied import (
         AliasCopy,
         AttemptCopy,

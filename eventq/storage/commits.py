@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from eventq.event import Commit
+from eventq.records.event import Commit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from eventq.event import NewEvent
+    from eventq.records.event import NewEvent
     from eventq.storage.rows import Outcome
 
     Part = tuple[int, int, str, Sequence[NewEvent]]  # first id, count, time, events

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, Protocol
 
-    from eventq.event import Event
+    from eventq.records.event import Event
     from eventq.storage.base import Events
     from eventq.storage.rows import Worker
 

@@ -1,7 +1,7 @@
 """Values that the domain and an engine exchange, in addition to the public records.
 
 A digest is the 32 bytes of a BLAKE3 hash; 0 means "no turn"; times are milliseconds since 1970. The
-records of push, pop and peek are in `eventq.event`.
+records are in `eventq.records`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eventq.event import Event
+    from eventq.records.event import Event
 
 
 # How the bytes of a blob are stored: as they are, as a zstd frame, as a list of parts. What was

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from eventq.event import Event
-    from eventq.records import Erasure, RunInfo
+    from eventq.records.event import Event
+    from eventq.records.info import Erasure
+    from eventq.records.run import RunInfo
     from eventq.storage.rows import TurnRow
 
 U32 = (1 << 32) - 1

@@ -7,7 +7,7 @@ from functools import partial
 from eventq.dag import packfile
 from eventq.errors import ConflictError, DamagedError
 from eventq.output.artifacts import hash_of, tool_name
-from eventq.records import ArtifactInfo
+from eventq.records.artifact import ArtifactInfo
 from eventq.transfer.job import fits, is_time, scope_in
 
 TYPE_CHECKING = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventq.blobs import LARGEST, digest_of
 from eventq.dag import packfile
 from eventq.errors import BusyError, DamagedError, EventqError
-from eventq.event import check_name
+from eventq.records.checks import check_name
 from eventq.storage.copied import ErasedCopy
 from eventq.storage.rows import GONE
 from eventq.transfer.job import fits, is_time

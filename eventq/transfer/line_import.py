@@ -7,7 +7,7 @@ from eventq.dag import packfile
 from eventq.dag.contexts import check_context_name
 from eventq.dag.nodes import START_TYPE, StartNode, StateNode
 from eventq.errors import EventqError, StoreError
-from eventq.event import check_name
+from eventq.records.checks import check_name
 from eventq.storage.copied import AttemptCopy, ContextLabel, PatchCopy, RunCopy
 from eventq.storage.rows import FileRow
 from eventq.transfer.artifact_import import ARTIFACT

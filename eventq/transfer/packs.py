@@ -13,7 +13,7 @@ import os
 from eventq.dag.packfile import PackWriter
 from eventq.errors import LogicError
 from eventq.output.artifacts import hash_of
-from eventq.records import Imported
+from eventq.records.turn import Imported
 from eventq.transfer.artifact_import import ArtifactImport
 from eventq.transfer.blob_import import BlobImport
 from eventq.transfer.datadir import DataDirectory, is_data_directory

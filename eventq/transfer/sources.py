@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.dag.packfile import FoundBlob
-    from eventq.records import ArtifactInfo
+    from eventq.records.artifact import ArtifactInfo
     from eventq.storage.base import Snapshot
     from eventq.storage.copied import TurnCopy
 

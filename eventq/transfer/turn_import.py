@@ -8,7 +8,7 @@ from eventq.blobs import digest_of
 from eventq.dag import packfile
 from eventq.dag.nodes import START_TYPE, STATE_TYPE, StateNode, decode, linked
 from eventq.errors import DamagedError, UnknownBlobError
-from eventq.event import REF
+from eventq.records.checks import REF
 from eventq.storage.copied import TurnCopy
 from eventq.transfer.descriptions import Descriptions
 from eventq.transfer.job import LARGEST_ID, Ids

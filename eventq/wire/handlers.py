@@ -14,8 +14,8 @@ from eventq.errors import (
     UnknownContextError,
     UnknownTurnError,
 )
-from eventq.event import MAX_NAME, REF, check_name
-from eventq.records import NewTurn
+from eventq.records.checks import MAX_NAME, REF, check_name
+from eventq.records.turn import NewTurn
 from eventq.storage.rows import GONE, AppendTo
 from eventq.wire import frames
 from eventq.wire.frames import (

@@ -24,7 +24,7 @@ from eventq.blobs import (
 from eventq.dag.contexts import Context, Contexts, OpenTurn
 from eventq.dag.turns import PAGE_TURNS, Turns, View, encoded
 from eventq.errors import InputError
-from eventq.records import NewTurn, Turn
+from eventq.records.turn import NewTurn, Turn
 from eventq.wire.frames import Malformed
 from eventq.wire.rpc import PAGE_BYTES
 

@@ -41,8 +41,8 @@ from eventq.errors import (
     UnknownBlobError,
     UsageError,
 )
-from eventq.event import check_natural, check_positive
-from eventq.records import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
+from eventq.records.checks import check_natural, check_positive
+from eventq.records.turn import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
 from eventq.system import disk
 from eventq.wire.frames import (
     MAX_FRAME,

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq.event import Commit
+    from eventq.records.event import Commit
 
 _LOOK_AGAIN = 1.0  # seconds after which a writer checks that its file is still the one at the path
 # Bytes of the shortest line. Lines are not counted in a file below ROTATE_LINES times that.

@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from eventq.event import Commit, NewEvent
+    from eventq.records.event import Commit, NewEvent
     from eventq.storage.base import Database
     from eventq.workspace.journal import Journal
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from binascii import b2a_base64
 
-from eventq.event import ERASED
+from eventq.records.checks import ERASED
 from eventq.workspace.journal import printable
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ from blake3 import blake3
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eventq.records import Imported
+    from eventq.records.turn import Imported
 
 FILES = [
     "blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from eventq.records import NewStep
+from eventq.records.run import NewStep
 from tests.contract.memory import ref_of
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from eventq import Thread
     from eventq.dag.runs import Run
-    from eventq.records import RunInfo, Step
+    from eventq.records.run import RunInfo, Step
 
 
 def spelled(value: object) -> bytes:

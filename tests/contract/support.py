@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 
 import eventq
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from eventq.system import clock
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import apsw
 
     from eventq import Turn
-    from eventq.records import Collected
+    from eventq.records.turn import Collected
 
     Tables = dict[str, list[tuple[Any, ...]]]
 

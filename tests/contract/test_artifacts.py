@@ -36,7 +36,7 @@ from eventq.output.artifacts import (
     in_memory,
     tool_name,
 )
-from eventq.records import ArtifactInfo
+from eventq.records.artifact import ArtifactInfo
 from eventq.system import processes
 from tests.conftest import ROOT
 from tests.contract.produced import (

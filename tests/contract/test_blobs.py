@@ -20,7 +20,7 @@ import eventq
 from eventq import InputError
 from eventq.blobs import CUT_BYTES, PART_BYTES, parse_ref
 from eventq.errors import ReadOnlyError, StoreError, TooLargeError, UnknownBlobError
-from eventq.records import Blob, NewTurn
+from eventq.records.turn import Blob, NewTurn
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from eventq.errors import EventqError, LogicError, ReadOnlyError, UsageError
 from eventq.output import capture as module
 from eventq.output.capture import CannotStartError
 from eventq.output.sink import SPILL
-from eventq.records import Captured
+from eventq.records.artifact import Captured
 from eventq.system import processes
 from tests.conftest import Clock, open_gate
 from tests.contract.test_sink import model_cap, model_view

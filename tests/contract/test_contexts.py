@@ -17,7 +17,7 @@ from eventq.errors import (
     UnknownContextError,
     UnknownTurnError,
 )
-from eventq.records import ContextInfo, Move, OpenInfo
+from eventq.records.turn import ContextInfo, Move, OpenInfo
 from tests.contract.memory import AT, DAY, LARGEST_ID, MIB, MISSING, grow, hash_of, said
 from tests.contract.support import ids
 from tests.crash.support import kill, numbers, read_lines, start

@@ -22,7 +22,9 @@ from eventq.errors import (
     ReadOnlyError,
     UnknownContextError,
 )
-from eventq.records import ArtifactInfo, NewRun, NewTurn
+from eventq.records.artifact import ArtifactInfo
+from eventq.records.run import NewRun
+from eventq.records.turn import NewTurn
 from eventq.transfer.sources import ThreadSource
 from tests.contract.pack_files import tree
 from tests.contract.support import chain, left_behind, outputs
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eventq.records import Imported
+    from eventq.records.turn import Imported
 
 CHUNK = 1 << 16
 NOISE = random.Random(3).randbytes(3 * CHUNK + 5)

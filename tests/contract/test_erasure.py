@@ -23,8 +23,8 @@ from eventq.errors import (
     UnknownArtifactError,
     UsageError,
 )
-from eventq.event import ERASED
-from eventq.records import Erasure
+from eventq.records.checks import ERASED
+from eventq.records.info import Erasure
 from eventq.storage.sqlite import database
 from eventq.system.jsontext import quote
 from eventq.workspace import mirror, traces
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq import Thread
-    from eventq.event import Commit
+    from eventq.records.event import Commit
     from tests.conftest import Clock
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -15,7 +15,7 @@ from tests.storage.older import aged
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eventq.records import SessionImported
+    from eventq.records.session import SessionImported
 
 pytestmark = pytest.mark.usefixtures("quick")
 

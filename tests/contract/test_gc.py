@@ -15,7 +15,7 @@ import pytest
 import eventq
 from eventq import UsageError
 from eventq.errors import BusyError, DiskError, InputError, UnknownBlobError, UnknownTurnError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from tests.conftest import ROOT
 from tests.contract.memory import DAY, MIB, MISSING, hash_of, ref_of, said
 from tests.contract.runs import content_ref, full

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.records import NewStep
+from eventq.records.run import NewStep
 
 if TYPE_CHECKING:
     from pathlib import Path

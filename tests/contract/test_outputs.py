@@ -24,7 +24,7 @@ from eventq.errors import (
 )
 from eventq.output.agents import check_id, output_name
 from eventq.output.artifacts import LARGEST_ID
-from eventq.records import OutputInfo
+from eventq.records.artifact import OutputInfo
 from tests.contract.produced import Flood, files, write_file
 from tests.contract.support import collect
 

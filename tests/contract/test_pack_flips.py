@@ -8,7 +8,7 @@ import pytest
 
 import eventq
 from eventq.errors import EventqError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from tests.contract.pack_files import FILES, blob, flip, head, meta, says, tag, turn, write
 from tests.contract.support import outputs
 

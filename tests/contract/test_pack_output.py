@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eventq.records import Imported
+    from eventq.records.turn import Imported
 
 NOISE = random.Random(4).randbytes(3 * 65536 + 7)
 AT = 1773829800123

@@ -8,7 +8,7 @@ import pytest
 
 import eventq
 from eventq.errors import EventqError
-from eventq.records import NewRun, NewStep
+from eventq.records.run import NewRun, NewStep
 from tests.contract.pack_files import FILES, flip, says
 from tests.contract.runs import full, trail
 

@@ -19,7 +19,7 @@ from eventq import LogicError
 from eventq.blobs import Blobs
 from eventq.dag import packfile
 from eventq.errors import BusyError, DiskError, NotAThreadError, ReadOnlyError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from eventq.transfer.sources import PackSource
 from tests.contract.pack_files import (
     BORN,

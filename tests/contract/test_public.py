@@ -59,7 +59,6 @@ LEVELS = {
     "eventq.memory": 2,
     "eventq.system": 1,
     "eventq.records": 1,
-    "eventq.event": 0.5,
     "eventq.record": 0,
     "eventq.errors": 0,
 }

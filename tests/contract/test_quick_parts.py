@@ -12,15 +12,19 @@ import pickle
 import subprocess
 import sys
 import threading
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventq import event, records
+from eventq import records
 from eventq.dag import nodes
 from eventq.errors import InputError
+from eventq.records.source import Source
+from eventq.records.turn import NewTurn, Page, Turn
 from eventq.storage import rows
 from eventq.system import zstd
 from eventq.system.jsontext import Reader, writer
@@ -29,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+RECORDS = [module.name for module in iter_modules(records.__path__, "eventq.records.")]
 KINDS = [
     kind
-    for module in (event, records, nodes, rows)
+    for module in (*map(import_module, RECORDS), nodes, rows)
     for kind in vars(module).values()
     if isinstance(kind, type) and hasattr(kind, "_field_defaults")
 ]
@@ -43,7 +48,7 @@ def test_a_record_is_a_named_tuple_and_a_frozen_dataclass(kind: Any) -> None:
     assert len(KINDS) >= 60
     names = kind._fields
     assert names == kind.__match_args__ == tuple(kind.__annotations__)
-    values: list[Any] = ["self", ()] if kind is records.Source else [*range(len(names))]
+    values: list[Any] = ["self", ()] if kind is Source else [*range(len(names))]
     fields = dict(zip(names, values, strict=True))
     one = kind(*values)
     assert tuple(one) == one == kind(**fields) == kind._make(iter(values))
@@ -79,20 +84,20 @@ def test_a_record_is_a_named_tuple_and_a_frozen_dataclass(kind: Any) -> None:
 
 def test_a_record_has_defaults_and_can_be_changed_in_a_copy() -> None:
     """In each of the ways that the standard records have, with an error for an unknown field."""
-    new: Any = records.NewTurn("x", flags=3)
+    new: Any = NewTurn("x", flags=3)
     assert (new.payload, new.type_id, new.flags, new.refs) == ("x", "message", 3, ())
     for change in (new._replace, functools.partial(dataclasses.replace, new)):
-        assert change(flags=4) == records.NewTurn("x", flags=4)
+        assert change(flags=4) == NewTurn("x", flags=4)
         with pytest.raises(TypeError, match="colour"):
             change(colour=4)
 
 
 def test_a_record_that_checks_itself_does_so_in_every_way() -> None:
     """Made anew or from another one, an address is never of a wrong form."""
-    source = records.Source.parse("internal:chat:1:main")
-    ways: list[Callable[[], records.Source]] = [
-        lambda: records.Source("self", ("x",)),
-        lambda: records.Source(kind="other"),
+    source = Source.parse("internal:chat:1:main")
+    ways: list[Callable[[], Source]] = [
+        lambda: Source("self", ("x",)),
+        lambda: Source(kind="other"),
         lambda: source._replace(kind="self"),
         lambda: dataclasses.replace(source, parts=("A", "b", "c")),  # type: ignore[type-var]
     ]
@@ -103,14 +108,14 @@ def test_a_record_that_checks_itself_does_so_in_every_way() -> None:
 
 def test_a_page_is_a_tuple_of_turns_with_a_cursor() -> None:
     """It is shown, copied and matched with both."""
-    turn = records.Turn(1, 0, 0, "message", 1, 0, "", 0, 0, 5)
-    page = records.Page([turn], 7)
+    turn = Turn(1, 0, 0, "message", 1, 0, "", 0, 0, 5)
+    page = Page([turn], 7)
     assert (len(page), page[0], [*page], page.turns) == (1, turn, [turn], (turn,))
     for same in (copy.copy(page), copy.deepcopy(page), pickle.loads(pickle.dumps(page))):
-        assert (type(same), same, same.next_cursor) == (records.Page, page, 7)
+        assert (type(same), same, same.next_cursor) == (Page, page, 7)
     assert repr(page) == f"Page(turns={(turn,)!r}, next_cursor=7)"
     match page:
-        case records.Page((found,), cursor):
+        case Page((found,), cursor):
             assert (found, cursor) == (turn, 7)
 
 

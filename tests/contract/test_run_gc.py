@@ -9,7 +9,8 @@ import pytest
 
 import eventq
 from eventq.errors import ConflictError
-from eventq.records import NewRun, NewStep, NewTurn
+from eventq.records.run import NewRun, NewStep
+from eventq.records.turn import NewTurn
 from tests.contract import support
 from tests.contract.memory import DAY, ref_of
 from tests.contract.runs import STOPS, content_ref, full, grow, ids, read, stop

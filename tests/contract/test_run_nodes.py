@@ -9,7 +9,7 @@ import pytest
 import eventq
 from eventq.dag import nodes
 from eventq.errors import DamagedError, InputError, UnknownBlobError, UsageError
-from eventq.records import NewRun, NewStep, Step
+from eventq.records.run import NewRun, NewStep, Step
 from tests.contract.memory import AT, MISSING, ref_of
 from tests.contract.runs import grow, read, spelled
 

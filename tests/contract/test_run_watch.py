@@ -9,7 +9,7 @@ import pytest
 import eventq
 from eventq.dag import runs as domain
 from eventq.errors import InputError, StoreError
-from eventq.records import NewRun, RunChange
+from eventq.records.run import NewRun, RunChange
 from tests.contract.runs import grow
 from tests.storage.older import aged
 

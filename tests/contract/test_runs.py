@@ -19,7 +19,8 @@ from eventq.errors import (
     UnknownTurnError,
     UsageError,
 )
-from eventq.records import Move, NewRun, NewStep, RunInfo, RunText, Step
+from eventq.records.run import NewRun, NewStep, RunInfo, RunText, Step
+from eventq.records.turn import Move
 from tests.contract.memory import AT, DAY, ref_of
 from tests.contract.runs import STOPS, grow, ids, read, trail
 

@@ -13,7 +13,7 @@ import pytest
 import eventq
 from eventq.errors import LogicError, UnknownArtifactError, UnknownContextError
 from eventq.output import folders
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from eventq.storage.rows import FileRow
 from tests.contract.support import ask
 from tests.storage.older import aged

@@ -14,7 +14,7 @@ from tests.contract.test_session_branches import REWOUND, export, shown, spell, 
 from tests.sessions.support import answers, call, entry, header, result, says
 
 if TYPE_CHECKING:
-    from eventq.records import SessionImported
+    from eventq.records.session import SessionImported
 
 Entry = dict[str, Any]
 

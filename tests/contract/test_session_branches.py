@@ -30,7 +30,7 @@ from tests.sessions.support import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eventq.records import SessionImported
+    from eventq.records.session import SessionImported
 
 Entry = dict[str, Any]
 

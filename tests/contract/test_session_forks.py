@@ -15,14 +15,14 @@ import pytest
 
 import eventq
 from eventq.errors import ConflictError, InputError, LogicError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from eventq.sessions.omp import slot
 from tests.contract.test_session_agents import CALLED, side, write
 from tests.contract.test_session_branches import REWOUND, Entry, export, load, shown, spell
 from tests.sessions.support import SESSION, answers, entry, header, says
 
 if TYPE_CHECKING:
-    from eventq.records import SessionForked
+    from eventq.records.session import SessionForked
 
 pytestmark = pytest.mark.usefixtures("quick")
 

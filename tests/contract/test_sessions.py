@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import eventq
 from eventq import InputError, LogicError, UsageError
 from eventq.errors import ConflictError, ReadOnlyError, UnknownBlobError, UnknownContextError
-from eventq.event import refs_in
 from eventq.output import entries
 from eventq.output.entries import FULL, MAX_CHARS, NOTICE
-from eventq.records import NewTurn
+from eventq.records.checks import refs_in
+from eventq.records.turn import NewTurn
 from eventq.sessions import files as sessions
 from eventq.sessions import imports
 from eventq.sessions.forks import ENTRY, OLD_LINE
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eventq.records import SessionImported, Turn
+    from eventq.records.session import SessionImported
+    from eventq.records.turn import Turn
     from eventq.storage.rows import StoredLine
 
 HEADER = {"type": "session", "version": 3, "id": "abc", "cwd": "/x"}

@@ -8,7 +8,7 @@ import pytest
 
 import eventq
 from eventq.errors import InputError, ReadOnlyError, StoreError, UsageError
-from eventq.records import Setting
+from eventq.records.info import Setting
 from tests.storage.older import aged
 
 if TYPE_CHECKING:

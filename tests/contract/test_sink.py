@@ -28,7 +28,7 @@ from tests.conftest import Clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eventq.records import Captured
+    from eventq.records.artifact import Captured
 
 KIB, MIB = 1 << 10, 1 << 20
 FULL = DiskError("the disk is full", "make room")

@@ -18,9 +18,10 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownTurnError,
 )
-from eventq.event import ERASED
 from eventq.output import folders
-from eventq.records import NewRun, NewStep, NewTurn
+from eventq.records.checks import ERASED
+from eventq.records.run import NewRun, NewStep
+from eventq.records.turn import NewTurn
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from eventq.errors import (
     UnknownContextError,
     UnknownTurnError,
 )
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from tests.contract.memory import AT, DAY, LARGEST_ID, MISSING, NO_NUMBERS, U32, grow, hash_of, said
 from tests.contract.support import append, ids
 

@@ -24,7 +24,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.output import urls
-from eventq.records import Content
+from eventq.records.artifact import Content
 
 if TYPE_CHECKING:
     from collections.abc import Callable

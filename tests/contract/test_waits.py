@@ -11,7 +11,7 @@ import eventq
 from eventq.log.notifier import quote
 
 if TYPE_CHECKING:
-    from eventq.records import ConsumerInfo
+    from eventq.records.consumer import ConsumerInfo
     from tests.conftest import Clock, Until
 
 pytestmark = pytest.mark.usefixtures("quick")

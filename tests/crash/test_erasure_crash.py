@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.event import ERASED
+from eventq.records.checks import ERASED
 from eventq.workspace import mirror
 from tests.crash.support import REFUSALS, FaultyVFS, copy
 from tests.crash.test_every_step import fell

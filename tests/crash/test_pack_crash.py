@@ -13,7 +13,7 @@ import pytest
 
 import eventq
 from eventq import LogicError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from tests.contract.pack_files import FILES, added, tree
 from tests.crash.support import REFUSALS, FaultyVFS, copy
 from tests.crash.test_every_step import fell

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import eventq
 from eventq.cli import groups, inputs, render, show
 from eventq.cli.graph import by_turn, draw
-from eventq.records import ContextInfo, Turn
+from eventq.records.turn import ContextInfo, Turn
 from tests.doors.support import (
     EVENTQ,
     LARGE,

@@ -21,7 +21,9 @@ from blake3 import blake3
 
 import eventq
 from eventq.cli import groups, render, show
-from eventq.records import ArtifactInfo, Imported, OutputInfo, SessionForked, SessionImported
+from eventq.records.artifact import ArtifactInfo, OutputInfo
+from eventq.records.session import SessionForked, SessionImported
+from eventq.records.turn import Imported
 from tests.doors.support import (
     EVENTQ,
     LARGE,

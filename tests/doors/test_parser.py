@@ -234,7 +234,7 @@ def test_a_second_value_for_an_option_is_refused(
 _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.metadata", "subprocess", "hashlib",
      "blake3", "zstandard", "asyncio", "random", "shutil", "tempfile", "enum", "logging", "eventq.blobs",
      "eventq.system.flock", "portalocker",
-     "eventq.dag", "eventq.records", "eventq.cli.turn", "eventq.cli.output", "eventq.cli.app",
+     "eventq.dag", "eventq.records.turn", "eventq.records.run", "eventq.cli.turn", "eventq.cli.output", "eventq.cli.app",
      "eventq.output", "eventq.transfer")  # fmt: skip
 
 

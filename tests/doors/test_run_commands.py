@@ -11,7 +11,7 @@ import pytest
 
 import eventq
 from eventq.cli import steps as drawn
-from eventq.records import NewStep, RunInfo, RunText, Step
+from eventq.records.run import NewStep, RunInfo, RunText, Step
 from tests.doors.support import EVENTQ, NOWHERE, environ, objects, ok, refused, run
 
 if TYPE_CHECKING:

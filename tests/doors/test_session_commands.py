@@ -10,7 +10,7 @@ import pytest
 
 import eventq
 from eventq.cli import session
-from eventq.records import SessionBranch, SessionInfo
+from eventq.records.session import SessionBranch, SessionInfo
 from tests.doors.support import objects, ok, raw_run, refused, run
 from tests.sessions.support import answers, call, entry, header, says
 

@@ -16,7 +16,7 @@ import eventq
 from eventq.cli import groups, kinds
 from eventq.cli.table import Argument, Command, Option
 from eventq.output import sink
-from eventq.records import Subscription
+from eventq.records.consumer import Subscription
 from eventq.wire.handlers import KEY_RULES
 from eventq.wire.server import DEFAULT, Limits
 from tests.doors.support import environ, run

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from eventq.errors import ConsumerInUseError
-from eventq.event import NewEvent, Settings
 from eventq.log.notifier import Notifier
+from eventq.records.consumer import Settings
+from eventq.records.event import NewEvent
 from eventq.storage import rules
 from eventq.storage.rows import Verdict, Worker
 from tests.conftest import Clock

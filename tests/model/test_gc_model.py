@@ -11,10 +11,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-import eventq
 from eventq.chunking import cut
 from eventq.errors import ConflictError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn, Turn
 from eventq.system import clock
 from tests.contract.memory import hash_of
 from tests.model.support import Beside, drive
@@ -238,7 +237,7 @@ class Machine(Beside):
         named = self.refs(refs)
         above = (self.turn(parent) if parent is not None else 0) or None
 
-        def call() -> eventq.records.Turn:
+        def call() -> Turn:
             return self.thread.contexts.get(context).append(
                 NewTurn(data, refs=named), key=key, parent=above
             )

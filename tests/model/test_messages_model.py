@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import eventq
 from eventq.dag.messages import ANSWERS
 from eventq.errors import StoreError
-from eventq.records import NewRun, NewStep
+from eventq.records.run import NewRun, NewStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

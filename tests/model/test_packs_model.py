@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq import EventqError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from eventq.storage.copied import RootCopy
 from tests.model.support import bounded
 

@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq.records import NewRun, NewStep
+from eventq.records.run import NewRun, NewStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from eventq.storage.copied import AttemptCopy, PatchCopy, RefCopy, RootCopy, RunCopy
 from tests.plans.support import scans
 from tests.plans.test_plans import Traced

@@ -184,7 +184,7 @@ def test_a_url_scans_nothing(traced: Traced, url: str) -> None:
 
 def test_an_import_scans_nothing(traced: Traced) -> None:
     """What is imported is looked for by its hash or number, however much else there is."""
-    from eventq.records import ArtifactInfo
+    from eventq.records.artifact import ArtifactInfo
 
     told = ArtifactInfo("900", "bash", "sealed", 3, 1, None, None, 0, None)
     assert scans(traced, lambda: traced.thread.artifacts.take(told, lambda: [b"new"], set())) == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.records import NewRun, NewStep
+from eventq.records.run import NewRun, NewStep
 from tests.plans.support import instructions, scans, steps_of
 from tests.plans.test_plans import Traced, opened
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.records import NewStep
+from eventq.records.run import NewStep
 from eventq.wire.frames import Appended, CreateContext
 from eventq.wire.server import Server
 from tests.plans.support import PACKAGE, called

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.event import NewEvent
+from eventq.records.event import NewEvent
 from eventq.storage.engines import bells
 from eventq.storage.rows import PreparedAttempt
 from tests.claiming import push, settle, subscribe, take

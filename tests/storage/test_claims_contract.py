@@ -9,7 +9,7 @@ import pytest
 
 import eventq
 from eventq.errors import FilterError, LeaseLostError, UnknownConsumerError
-from eventq.event import NewEvent
+from eventq.records.event import NewEvent
 from eventq.storage import rules
 from eventq.storage.rows import Verdict
 from tests.claiming import (

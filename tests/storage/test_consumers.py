@@ -15,7 +15,8 @@ from eventq.errors import (
     FilterError,
     UnknownConsumerError,
 )
-from eventq.event import ConsumerState, EventPage, LinePage, NewEvent, Settings
+from eventq.records.consumer import ConsumerState, Settings
+from eventq.records.event import EventPage, LinePage, NewEvent
 from eventq.storage.rows import Verdict, Worker
 from tests.claiming import ids, push, settle, take
 

@@ -10,7 +10,7 @@ import pytest
 
 import eventq
 from eventq.errors import FilterError, InputError, ReadOnlyError
-from eventq.event import Appended, Bounds, Commit, NewEvent
+from eventq.records.event import Appended, Bounds, Commit, NewEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

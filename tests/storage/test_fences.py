@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eventq.errors import FencedError, UnknownConsumerError
-from eventq.event import NewEvent
+from eventq.records.event import NewEvent
 from eventq.storage.rows import Worker
 
 if TYPE_CHECKING:

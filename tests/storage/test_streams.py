@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import eventq
-    from eventq.records import OpenInfo
+    from eventq.records.turn import OpenInfo
     from eventq.storage.base import Artifacts, OpenTurns, Streams
     from eventq.storage.sqlite.database import Database
 

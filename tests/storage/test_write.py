@@ -14,7 +14,7 @@ from eventq.errors import ClosedError, LogicError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.event import Commit
+    from eventq.records.event import Commit
     from eventq.storage.base import Database
 
 SECONDS = 20.0  # what nobody waits for in vain

@@ -31,7 +31,7 @@ from eventq.errors import (
     TooLargeError,
     UnknownTurnError,
 )
-from eventq.records import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
+from eventq.records.turn import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
 from eventq.wire import rpc
 from eventq.wire.frames import (
     MAX_FRAME,

@@ -23,7 +23,7 @@ from eventq import InputError, LogicError, Turn, UsageError
 from eventq.blobs import Blobs
 from eventq.dag.turns import Diff, Turns
 from eventq.errors import ClosedError, ConflictError, DamagedBlobError, EventqError, TooLargeError
-from eventq.records import NewTurn, Page
+from eventq.records.turn import NewTurn, Page
 from eventq.storage.sqlite.turns import Turns as TurnTable
 from eventq.wire import client, remote
 from eventq.wire.client import Connection, connect, parse

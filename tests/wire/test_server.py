@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.errors import BusyError, DamagedError, DiskError, TooLargeError
-from eventq.records import NewTurn
+from eventq.records.checks import check_name
+from eventq.records.turn import NewTurn
 from eventq.storage.sqlite.database import Database
 from eventq.storage.sqlite.turns import Turns as TurnTable
 from eventq.wire import handlers, jobs
@@ -737,7 +738,7 @@ def test_keys_that_differ_stay_different_as_text(one: bytes, other: bytes) -> No
     """Each key of bytes has a text of its own that a thread takes, and always the same."""
     assert (key_text(one) == key_text(other)) == (one == other)
     for key in (one, other):
-        eventq.event.check_name(key_text(key), "key")
+        check_name(key_text(key), "key")
 
 
 # --- fs roots -------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from blake3 import blake3
 
 from eventq.errors import UsageError
-from eventq.event import check_name
 from eventq.record import Record
+from eventq.records.checks import check_name
 
 _SCHEMES = ("postgresql", "postgres")
 _EXAMPLE = "write postgresql://user@host/database?thread=NAME"

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eventq.event import Event
+    from eventq.records.event import Event
     from eventq.storage.postgres.database import Database
     from eventq.storage.postgres.link import Link
     from eventq.storage.rows import Verdict, Worker

@@ -13,8 +13,9 @@ from eventq.errors import (
     FencedError,
     UnknownConsumerError,
 )
-from eventq.event import ORIGINAL, ConsumerState, EventPage, LinePage, Popped, Settings
 from eventq.record import Record
+from eventq.records.consumer import ORIGINAL, ConsumerState, Popped, Settings
+from eventq.records.event import EventPage, LinePage
 from eventq.storage import SLACK_MS
 from eventq.storage.postgres.events import lines_of
 from eventq.storage.postgres.link import DURABLE, MINE, NOW

@@ -21,7 +21,7 @@ from eventq.errors import (
     ReadOnlyError,
     StoreError,
 )
-from eventq.event import Stats
+from eventq.records.info import Stats
 from eventq.storage.commits import Commits, commit_of
 from eventq.storage.postgres import failures, queues, schema
 from eventq.storage.postgres.claims import Claims
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, TypeVar
 
     from eventq.errors import EventqError
-    from eventq.event import Commit, Event
+    from eventq.records.event import Commit, Event
     from eventq.storage.base import Area
     from eventq.storage.postgres.address import Address
     from eventq.storage.postgres.leases import Hold, Lease, Leases

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from eventq.errors import EventqError, InputError, NotAThreadError
-from eventq.event import Appended, Bounds, Commit, Event, EventPage, LinePage, refs_in
+from eventq.records.checks import refs_in
+from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage
 from eventq.storage.postgres.failures import unknown
 from eventq.storage.postgres.link import MINE, NOW
 from eventq.storage.postgres.names import short
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
-    from eventq.event import NewEvent
+    from eventq.records.event import NewEvent
     from eventq.storage.postgres.database import Database
     from eventq.storage.postgres.link import Rows, Step, Values
 

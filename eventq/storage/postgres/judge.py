@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from eventq.event import Event
     from eventq.filters.sandbox import FilterSandbox
+    from eventq.records.event import Event
     from eventq.storage.postgres.pushdown import Pushed
 
 _NO_CLOCK = "a filter of claims may not read the clock"

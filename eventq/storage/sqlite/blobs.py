@@ -8,7 +8,7 @@ from __future__ import annotations
 from _functools import partial  # type: ignore[import-not-found]  # the package costs 1 ms
 
 from eventq.errors import UnknownBlobError
-from eventq.event import REF
+from eventq.records.checks import REF
 from eventq.storage.rows import PARTS, BlobRow, GoneError, Holder, Piece
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eventq.event import Event
+    from eventq.records.event import Event
     from eventq.storage.queueing import Queue
     from eventq.storage.rows import Verdict, Worker
     from eventq.storage.sqlite.database import Database

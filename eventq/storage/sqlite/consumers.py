@@ -15,8 +15,8 @@ from eventq.errors import (
     FilterError,
     UnknownConsumerError,
 )
-from eventq.event import ORIGINAL, ConsumerState, Popped, Settings
 from eventq.record import Record
+from eventq.records.consumer import ORIGINAL, ConsumerState, Popped, Settings
 from eventq.storage import SLACK_MS
 from eventq.storage.sqlite.values import is_text, name_of
 from eventq.system import clock
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from eventq.event import EventPage, LinePage
+    from eventq.records.event import EventPage, LinePage
     from eventq.storage.sqlite.database import Database
 
 _STATE_ROW = (  # none for a consumer that was unsubscribed meanwhile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.errors import ConflictError, UnknownContextError, UnknownTurnError
-from eventq.records import ContextInfo, Move
+from eventq.records.turn import ContextInfo, Move
 from eventq.storage.rules import chain_conflict, head_conflict, name_conflict, run_conflict
 
 TYPE_CHECKING = False

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from eventq.errors import UnknownBlobError, UnknownContextError, UnknownTurnError
-from eventq.event import REF
+from eventq.records.checks import REF
 from eventq.storage.copied import (
     AliasCopy,
     AttemptCopy,

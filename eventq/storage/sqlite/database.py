@@ -23,7 +23,7 @@ from eventq.errors import (
     ReadOnlyError,
     StoreError,
 )
-from eventq.event import Stats
+from eventq.records.info import Stats
 from eventq.storage.commits import Commits, commit_of
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.bell import BELL, make_bell
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from eventq.event import Commit, Event
     from eventq.filters.sandbox import FilterSandbox
+    from eventq.records.event import Commit, Event
     from eventq.storage.base import Area
     from eventq.storage.commits import Part
     from eventq.storage.sqlite.blobs import Blobs

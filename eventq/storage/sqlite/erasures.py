@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eventq.errors import ConflictError
-from eventq.event import ERASED
-from eventq.records import Erasure
+from eventq.records.checks import ERASED
+from eventq.records.info import Erasure
 from eventq.storage.rows import GONE
 from eventq.storage.sqlite.blobs import ADD, ADD_BYTES
 

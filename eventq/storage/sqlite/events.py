@@ -8,7 +8,8 @@ from _functools import partial  # type: ignore[import-not-found]  # the package 
 import apsw
 
 from eventq.errors import DamagedError, InputError
-from eventq.event import Appended, Bounds, Commit, Event, EventPage, LinePage, refs_in
+from eventq.records.checks import refs_in
+from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage
 from eventq.storage.sqlite.values import is_utf8, name_of
 from eventq.system import clock
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import Any
 
-    from eventq.event import NewEvent
+    from eventq.records.event import NewEvent
     from eventq.storage.sqlite.database import Database
 
     Refs = Mapping[int, Collection[bytes]]

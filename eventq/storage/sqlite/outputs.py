@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eventq.errors import UnknownBlobError
-from eventq.event import REF
-from eventq.records import OutputInfo
+from eventq.records.artifact import OutputInfo
+from eventq.records.checks import REF
 from eventq.storage.sqlite.scopes import count_on, keep, pass_by, reading
 
 TYPE_CHECKING = False

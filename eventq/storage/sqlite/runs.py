@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 
 from eventq.errors import UnknownRunError
-from eventq.records import RunChange, RunInfo
+from eventq.records.run import RunChange, RunInfo
 from eventq.storage.rows import RunState
 from eventq.storage.rules import KEY_MS, RUNS_EMIT, event_of_run, status_conflict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from eventq.errors import UnknownBlobError
-from eventq.event import REF
+from eventq.records.checks import REF
 from eventq.storage.rows import FileRow, ScopeRow
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventq.records import OpenInfo
+from eventq.records.turn import OpenInfo
 from eventq.storage.rows import ArtifactRow, StreamPiece
 from eventq.storage.sqlite.scopes import count_on, pass_by, reading
 

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 import eventq
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from eventq.storage.sqlite import turns as turns_table
 from tests.contract.support import found
 

@@ -9,7 +9,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import ReadOnlyError, StoreError, UnknownTurnError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from tests.contract.test_roots import A, B, C
 from tests.storage.older import aged
 

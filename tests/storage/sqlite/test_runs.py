@@ -11,7 +11,8 @@ import pytest
 import eventq
 from eventq.dag.collect import collect
 from eventq.errors import DamagedError, StoreError
-from eventq.records import NewStep, NewTurn
+from eventq.records.run import NewStep
+from eventq.records.turn import NewTurn
 from tests.contract.memory import DAY, ref_of
 from tests.contract.runs import content_ref, full, grow, ids, spelled, trail
 from tests.contract.support import found
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from eventq import Thread
     from eventq.dag.runs import Run
-    from eventq.records import Step
+    from eventq.records.run import Step
     from tests.conftest import Clock
 
 pytestmark = pytest.mark.usefixtures("quick")

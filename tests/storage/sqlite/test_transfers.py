@@ -17,7 +17,7 @@ import eventq
 from eventq import LogicError, StoreError
 from eventq.dag.packfile import PackWriter
 from eventq.errors import DamagedBlobError, DamagedError
-from eventq.records import NewTurn
+from eventq.records.turn import NewTurn
 from eventq.storage.sqlite import migrate
 from tests.contract.pack_files import added, tree
 from tests.contract.support import packed

@@ -1,0 +1,87 @@
+"""Session files of coding agents, their branches and entries."""
+
+from __future__ import annotations
+
+from eventq.record import Record
+
+
+class SessionImported(Record):
+    """The result of a session import: `added` of the file's `entries`, and blobs of its images.
+
+    `raw` counts the added lines that are stored as text: they are not JSON objects. `files` counts
+    those of the folder beside it that are new or changed, `agents` the sessions of subagents there
+    with new lines. A file that was rewritten is the next `generation` of its session.
+    """
+
+    context_id: int
+    entries: int
+    added: int
+    blobs: int
+    notes: tuple[str, ...]
+    raw: int = 0
+    files: int = 0
+    agents: int = 0
+    generation: int = 1
+
+
+class SessionInfo(Record):
+    """A session file that a thread keeps, as it was when it was last imported.
+
+    `generation` is its newest one, or the one asked for, `lines` and `size` in bytes are those of
+    the file, `file` is where it was. `branches` and `agents` count the branches and the subagents'
+    sessions of all generations.
+    """
+
+    name: str
+    tool: str
+    generation: int
+    lines: int
+    size: int
+    branches: int
+    agents: int
+    file: str | None
+    updated_at_ms: int
+
+
+class SessionBranch(Record):
+    """A branch of a session: a context that ends at an `entry`, after so many `entries`.
+
+    `session` is the session's name, or that of a subagent, which an entry has `started_by`.
+    `leaves_at` is the last entry that it shares with the active branch, which has none.
+    """
+
+    context_id: int
+    name: str | None
+    session: str
+    entry: str | None
+    entries: int
+    leaves_at: str | None
+    started_by: str | None
+
+
+class EntryInfo(Record):
+    """An entry of a session, or any other turn: its id, kind and the start of its text."""
+
+    turn_id: int
+    entry: str | None
+    kind: str | None
+    text: str | None
+
+
+class SessionDifference(Record):
+    """The last entry that two branches share, and what each has after it."""
+
+    shared: EntryInfo
+    mine: tuple[EntryInfo, ...]
+    theirs: tuple[EntryInfo, ...]
+
+
+class SessionForked(Record):
+    """A new session file, of `lines`, that a tool can resume from; `session_id` is its own id."""
+
+    session_id: str
+    output: str
+    tool: str
+    lines: int
+    size: int
+    notes: tuple[str, ...]
