@@ -17,7 +17,7 @@ import eventq
 from bench.machine import eventq as command
 from bench.machine import watch_process
 from bench.report import Row, Sample, alone, versus
-from eventq.dag.packfile import BlobRecord, HeadRecord, PackWriter, TurnRecord
+from eventq.transfer.packfile import BlobRecord, HeadRecord, PackWriter, TurnRecord
 from eventq.transfer.sources import type_tag
 
 if TYPE_CHECKING:

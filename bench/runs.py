@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from bench.rounds import Plan
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
 
 LONG = 1_000  # steps of a run whose messages are rebuilt
 _CONTEXTS = """

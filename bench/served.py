@@ -33,7 +33,7 @@ from eventq.wire.frames import (
 )
 
 if TYPE_CHECKING:
-    from eventq.dag.contexts import Context
+    from eventq.memory.contexts import Context
     from eventq.wire.frames import Reply, Request
 
     Address = tuple[str, int]

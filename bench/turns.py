@@ -106,7 +106,7 @@ def _last(plan: Plan) -> Iterator[Row]:
 
 def _forgetful(thread: eventq.Thread, context_id: int) -> None:
     """Read as somebody does who has just opened the thread."""
-    from eventq.blobs import Cache
+    from eventq.memory.blobs import Cache
 
     thread.blobs._cache = Cache(8 << 20)
     thread.contexts.get(context_id).last()

@@ -10,7 +10,6 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.aio import AsyncThread
-    from eventq.dag.contexts import Context
     from eventq.errors import (
         AckError,
         AlreadyAckedError,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from eventq.log.claims import Claim
+    from eventq.memory.contexts import Context
     from eventq.output.capture import CannotStartError
     from eventq.output.sink import OutputSink
     from eventq.records.artifact import Captured, Content
@@ -134,7 +134,7 @@ __all__ = [
 
 _HOMES = {
     "eventq.aio": ("AsyncThread",),
-    "eventq.dag.contexts": ("Context",),
+    "eventq.memory.contexts": ("Context",),
     "eventq.errors": (
         "AckError",
         "AlreadyAckedError",

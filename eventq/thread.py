@@ -30,16 +30,17 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Unpack
 
-    from eventq.blobs import Blobs
-    from eventq.dag.contexts import Contexts
-    from eventq.dag.runs import Runs
-    from eventq.erasure import Erasures
     from eventq.log.claims import Claim, Claims
     from eventq.log.events import EventInput
     from eventq.log.letters import DeadLetters
     from eventq.log.notifier import Notifier
     from eventq.log.reader import Reader
     from eventq.log.subscriptions import Subscriptions
+    from eventq.memory.blobs import Blobs
+    from eventq.memory.contexts import Contexts
+    from eventq.memory.erasure import Erasures
+    from eventq.memory.runs import Runs
+    from eventq.memory.settings import Settings
     from eventq.output.agents import Outputs
     from eventq.output.artifacts import Artifacts
     from eventq.output.store import OutputStore
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from eventq.records.info import ThreadInfo
     from eventq.records.turn import Collected, Imported
     from eventq.sessions.files import Sessions
-    from eventq.settings import Settings
     from eventq.storage.rows import Outcome
     from eventq.workspace.mirror import Mirror
     from eventq.workspace.shared import SharedLayout
@@ -762,7 +762,7 @@ class Thread:
 
         Methods: `put`, `get`, `stream`, `stat`, `has`, `verify`, `refs`, `pin`.
         """
-        from eventq.blobs import Blobs
+        from eventq.memory.blobs import Blobs
 
         return Blobs(self.database)
 
@@ -772,22 +772,22 @@ class Thread:
 
         Methods: `create`, `get`, `fork`, `list`, `turn`, `delete`.
         """
-        from eventq.dag.contexts import Contexts
-        from eventq.dag.turns import Turns
+        from eventq.memory.contexts import Contexts
+        from eventq.memory.turns import Turns
 
         return Contexts(Turns(self.database, self.blobs, self.log.check_source))
 
     @_made_once
     def runs(self) -> Runs:
         """Workflow runs: `start`, `get`, `active`, `history`, `list`, `watch`, `delete`."""
-        from eventq.dag.runs import Runs
+        from eventq.memory.runs import Runs
 
         return Runs(self.contexts)
 
     @_made_once
     def erasures(self) -> Erasures:
         """What was erased: `event`, `turn`, `artifact`, `blob`, and iteration."""
-        from eventq.erasure import Erasures
+        from eventq.memory.erasure import Erasures
 
         return Erasures(
             self.database,
@@ -800,7 +800,7 @@ class Thread:
     @_made_once
     def settings(self) -> Settings:
         """The settings of the thread: `get`, `set`, and iteration."""
-        from eventq.settings import Settings
+        from eventq.memory.settings import Settings
 
         return Settings(self.database, self.log.check_source)
 
@@ -812,7 +812,7 @@ class Thread:
         events, pins and other blobs, and for `grace` seconds after a put. Raises DamagedError, and
         deletes nothing, if `check` finds a fault.
         """
-        from eventq.dag.collect import collect
+        from eventq.memory.collection import collect
 
         self.produced  # noqa: B018 (it refuses a thread without tables of artifacts)
         found = collect(self.database, self._damage, apply=apply, grace=grace)
@@ -828,7 +828,7 @@ class Thread:
         ancestors. Blobs that are roots are included. Nothing is written. Raises UnknownBlobError,
         UnknownTurnError, InputError.
         """
-        from eventq.dag.collect import reachable
+        from eventq.memory.collection import reachable
 
         return reachable(self.database, roots)
 
@@ -1025,7 +1025,7 @@ class Thread:
 
         faults = [*status.check(self.database, self.layout, mirror, self.consumers)]
         if self.database.has_memory():
-            from eventq.dag.check import faults as memory_faults
+            from eventq.memory.faults import faults as memory_faults
 
             faults += memory_faults(self.runs)
         if self.database.has_output():

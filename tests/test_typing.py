@@ -10,7 +10,9 @@ from typing import assert_type
 
 import eventq
 from eventq import Blob, Turn
-from eventq.memory import (
+from eventq.records.turn import Page
+from eventq.wire.client import Connection
+from eventq.wire.methods import (
     Memory,
     MemoryChain,
     MemoryContext,
@@ -18,8 +20,6 @@ from eventq.memory import (
     MemoryDiff,
     MemoryOpenTurn,
 )
-from eventq.records.turn import Page
-from eventq.wire.client import Connection
 from eventq.wire.remote import RemoteChain, RemoteContext, RemoteContexts
 from eventq.wire.server import Server
 

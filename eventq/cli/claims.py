@@ -146,7 +146,7 @@ def _from_stdin() -> Iterator[str]:
 
 
 def _token_in(text: str, number: int) -> str:
-    from eventq.dag import canonical
+    from eventq.memory import canonical
 
     try:
         found = canonical.parse(text)

@@ -73,7 +73,7 @@ def open_payload(path: str, *, allow_empty: bool) -> Input:
 
 def read_payload(payload: Payload) -> object:
     """Return a payload as bytes, or as an open file if no canonical rule has to read it all."""
-    from eventq.dag.turns import encoded
+    from eventq.memory.turns import encoded
 
     if payload["content"] is not None:
         return encoded(payload["content"], None)
@@ -117,7 +117,7 @@ def read_object(path: str | None, name: str) -> dict[str, Any] | None:
     """Return the JSON object in the file of an option, or None if there is no path."""
     if path is None:
         return None
-    from eventq.dag import canonical
+    from eventq.memory import canonical
 
     try:
         value = canonical.parse(_read(path, "put its bytes as a blob, and name its ref"))

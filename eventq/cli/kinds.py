@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from eventq.memory import Memory
+    from eventq.wire.methods import Memory
 
     Kind: TypeAlias = "Callable[[str, str], Any] | Opened | Switch"
 
@@ -144,7 +144,7 @@ def branches(word: str, name: str) -> list[int | str]:
 
 def json_value(word: str, name: str) -> Any:
     """Return a JSON value; raise InputError if it is invalid."""
-    from eventq.dag import canonical
+    from eventq.memory import canonical
 
     try:
         return canonical.parse(word)

@@ -79,7 +79,7 @@ def _encoded(one: object, encode: Callable[[object], str]) -> str:
     try:
         return encode(one)
     except ValueError:  # an integer with more digits than Python prints; here keys are sorted
-        from eventq.dag import canonical
+        from eventq.memory import canonical
 
         return canonical.dump(one).decode()
 

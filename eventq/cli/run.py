@@ -7,7 +7,7 @@ from eventq.cli.inputs import read_object, read_text
 from eventq.cli.options import EXPECTED_HEAD, JSON, READ, THREAD
 from eventq.cli.rules import alone, exclude, needs, one_of, one_stdin, required, unless
 from eventq.cli.table import Argument, Command, Option, together
-from eventq.dag.messages import ANSWERS
+from eventq.memory.messages import ANSWERS
 from eventq.records.run import NewRun, NewStep
 
 TYPE_CHECKING = False
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     from eventq.cli.table import Raw
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
     from eventq.records.run import RunChange, Step
     from eventq.thread import Thread
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from eventq.cli import render, show
-from eventq.dag import canonical
-from eventq.dag.nodes import END
+from eventq.memory import canonical
+from eventq.memory.nodes import END
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
     from eventq.records.run import RunInfo, Step
 
 SHOWN = 200  # characters of a question, and of the structured part of a step

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 
-from eventq.blobs import digest_of
 from eventq.errors import InputError, UnknownOutputError, UsageError
+from eventq.memory.blobs import digest_of
 from eventq.output.artifacts import LARGEST_ID, LISTED, is_plain, listed, save_or_compare
 from eventq.records.checks import check_positive, check_whole
 from eventq.system import disk
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from eventq.blobs import Blobs, Prepared
+    from eventq.memory.blobs import Blobs, Prepared
     from eventq.records.artifact import OutputInfo
     from eventq.storage.base import Database
 

@@ -12,7 +12,6 @@ from functools import partial
 
 from blake3 import blake3
 
-from eventq.blobs import flat
 from eventq.errors import (
     ConflictError,
     DamagedError,
@@ -22,12 +21,13 @@ from eventq.errors import (
     UnknownArtifactError,
     UsageError,
 )
+from eventq.memory.blobs import flat
+from eventq.memory.streams import after_lines, pieces_from
 from eventq.records.artifact import ArtifactInfo
 from eventq.records.checks import check_positive
 from eventq.storage import engines
 from eventq.storage.rows import Ending, Growth, StreamPiece
 from eventq.storage.rules import erased
-from eventq.streams import after_lines, pieces_from
 from eventq.system import clock, disk, processes, zstd
 
 TYPE_CHECKING = False

@@ -10,8 +10,8 @@ import os
 from functools import partial
 from itertools import chain
 
-from eventq.blobs import LARGEST
 from eventq.errors import ErasedError
+from eventq.memory.blobs import LARGEST
 from eventq.output import agents, artifacts
 from eventq.records.artifact import OutputInfo
 from eventq.storage.rows import FileRow

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from itertools import islice
 
-from eventq.blobs import digest_of, parse_ref
 from eventq.errors import DamagedError, ErasedError, LogicError, UnknownContextError
+from eventq.memory.blobs import digest_of, parse_ref
 from eventq.output.agents import Outputs
 from eventq.output.artifacts import Artifacts
 from eventq.records.checks import REF, refs_in
@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.blobs import Blobs
+    from eventq.memory.blobs import Blobs
     from eventq.records.turn import Blob
     from eventq.storage.base import Database, Snapshot
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 
-from eventq.blobs import parse_ref
 from eventq.errors import (
     InputError,
     LogicError,
@@ -15,6 +14,7 @@ from eventq.errors import (
     UnknownBlobError,
     UsageError,
 )
+from eventq.memory.blobs import parse_ref
 from eventq.output import query
 from eventq.output.artifacts import check_lines
 from eventq.records.artifact import Content

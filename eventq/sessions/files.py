@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from eventq.dag.contexts import check_context_name
 from eventq.errors import (
     ConflictError,
     InputError,
@@ -27,6 +26,7 @@ from eventq.errors import (
     UnknownContextError,
     UsageError,
 )
+from eventq.memory.contexts import check_context_name
 from eventq.output import artifacts, entries, folders
 from eventq.output.store import SHA256
 from eventq.records.session import SessionForked, SessionImported
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any, BinaryIO
 
-    from eventq.dag.contexts import Context, Contexts
+    from eventq.memory.contexts import Context, Contexts
     from eventq.output.store import OutputStore
     from eventq.records.turn import Turn
     from eventq.sessions.tree import Spawns

@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.dag.contexts import Context, Contexts
+    from eventq.memory.contexts import Context, Contexts
     from eventq.output.store import OutputStore
     from eventq.records.turn import Turn
     from eventq.sessions.links import Entry

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
     from typing import Any, BinaryIO
 
-    from eventq.dag.contexts import Contexts
+    from eventq.memory.contexts import Contexts
     from eventq.output.store import OutputStore
     from eventq.sessions.plain import Plain
     from eventq.storage.rows import LineLink, PreparedBlob, SessionRow, StoredLine, Tip

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.dag.contexts import Contexts
+    from eventq.memory.contexts import Contexts
     from eventq.output.store import OutputStore
     from eventq.records.turn import Turn
     from eventq.sessions.links import Entry

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from eventq.dag import packfile
 from eventq.errors import ConflictError, DamagedError
 from eventq.output.artifacts import hash_of, tool_name
 from eventq.records.artifact import ArtifactInfo
+from eventq.transfer import packfile
 from eventq.transfer.job import fits, is_time, scope_in
 
 TYPE_CHECKING = False

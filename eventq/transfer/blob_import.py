@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from eventq.blobs import LARGEST, digest_of
-from eventq.dag import packfile
 from eventq.errors import BusyError, DamagedError, EventqError
+from eventq.memory.blobs import LARGEST, digest_of
 from eventq.records.checks import check_name
 from eventq.storage.copied import ErasedCopy
 from eventq.storage.rows import GONE
+from eventq.transfer import packfile
 from eventq.transfer.job import fits, is_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from eventq.dag.packfile import BlobRecord, FoundBlob
     from eventq.transfer.job import Job
+    from eventq.transfer.packfile import BlobRecord, FoundBlob
     from eventq.transfer.sources import Line
 
 _GROUP_BYTES = 4 << 20  # of blobs in one transaction; a longer one is never in memory whole

@@ -16,8 +16,8 @@ from __future__ import annotations
 import os
 import struct
 
-from eventq.dag import packfile
-from eventq.dag.packfile import HeadRecord
+from eventq.transfer import packfile
+from eventq.transfer.packfile import HeadRecord
 from eventq.transfer.sources import PackSource, ignore
 
 TYPE_CHECKING = False

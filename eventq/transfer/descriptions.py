@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from functools import cache
 
-from eventq.dag import packfile
-from eventq.dag.nodes import START_TYPE, STATE_TYPE, VERSION
-from eventq.dag.packfile import MetaRecord
+from eventq.memory.nodes import START_TYPE, STATE_TYPE, VERSION
+from eventq.transfer import packfile
+from eventq.transfer.packfile import MetaRecord
 from eventq.transfer.sources import type_tag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.dag.packfile import TurnRecord
+    from eventq.transfer.packfile import TurnRecord
 
 _LEAST = 1_000  # records of no turn that are read in any case; a file of holes is full of them
 _FAULTS = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from eventq.dag import packfile
-from eventq.dag.contexts import is_context_name
-from eventq.dag.packfile import HeadRecord
+from eventq.memory.contexts import is_context_name
 from eventq.storage.copied import ContextCopy
+from eventq.transfer import packfile
 from eventq.transfer.job import LARGEST_ID, Ids
 from eventq.transfer.known import KnownContexts
+from eventq.transfer.packfile import HeadRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import NoReturn
 
-    from eventq.dag.contexts import Contexts
+    from eventq.memory.contexts import Contexts
     from eventq.output.store import OutputStore
     from eventq.transfer.sources import Line, Source
 

@@ -18,9 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eventq.dag.packfile import TurnRecord
     from eventq.storage.base import Contexts, Copies
     from eventq.storage.copied import AttemptCopy, PatchCopy, TurnCopy
+    from eventq.transfer.packfile import TurnRecord
 
     Ids = OrderedDict[int, None]
     Traits = tuple[int, int, int, int]  # encoding, flags, time and type

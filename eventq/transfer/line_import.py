@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from eventq.blobs import digest_of
-from eventq.dag import packfile
-from eventq.dag.contexts import check_context_name
-from eventq.dag.nodes import START_TYPE, StartNode, StateNode
 from eventq.errors import EventqError, StoreError
+from eventq.memory.blobs import digest_of
+from eventq.memory.contexts import check_context_name
+from eventq.memory.nodes import START_TYPE, StartNode, StateNode
 from eventq.records.checks import check_name
 from eventq.storage.copied import AttemptCopy, ContextLabel, PatchCopy, RunCopy
 from eventq.storage.rows import FileRow
+from eventq.transfer import packfile
 from eventq.transfer.artifact_import import ARTIFACT
 from eventq.transfer.blob_import import ERASED
 from eventq.transfer.job import fits, is_time, scope_in

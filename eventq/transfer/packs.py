@@ -1,6 +1,6 @@
 """Packs and copies: export the memory of a thread, import it, or copy it to another thread.
 
-`eventq.dag.packfile` defines the layouts of the interchange format. What the format cannot express
+`packfile` defines the layouts of the interchange format. What the format cannot express
 is stored next to it: lines in `eventq.ndjson`, and artifacts as files in the folder `artifacts`.
 Other programs may ignore both.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 
-from eventq.dag.packfile import PackWriter
 from eventq.errors import LogicError
 from eventq.output.artifacts import hash_of
 from eventq.records.turn import Imported
@@ -20,6 +19,7 @@ from eventq.transfer.datadir import DataDirectory, is_data_directory
 from eventq.transfer.head_import import HeadImport
 from eventq.transfer.job import Job
 from eventq.transfer.line_import import LineImport
+from eventq.transfer.packfile import PackWriter
 from eventq.transfer.scope_import import ScopeImport
 from eventq.transfer.sources import PackSource, ThreadSource, file_name
 from eventq.transfer.turn_import import Nodes, TurnImport
@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eventq.dag.contexts import Contexts
+    from eventq.memory.contexts import Contexts
     from eventq.output.store import OutputStore
     from eventq.storage.base import Database
 

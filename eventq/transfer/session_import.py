@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eventq.blobs import digest_of
-from eventq.dag.contexts import is_context_name
+from eventq.memory.blobs import digest_of
+from eventq.memory.contexts import is_context_name
 from eventq.storage.copied import LineCopy, SessionCopy, TipCopy
 
 TYPE_CHECKING = False

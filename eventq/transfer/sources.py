@@ -15,10 +15,8 @@ from itertools import chain
 
 from blake3 import blake3
 
-from eventq.blobs import Blobs
-from eventq.dag import packfile
-from eventq.dag.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord
 from eventq.errors import DamagedError, LogicError
+from eventq.memory.blobs import Blobs
 from eventq.output.artifacts import Artifacts
 from eventq.output.store import scope_of
 from eventq.storage.copied import (
@@ -39,16 +37,18 @@ from eventq.storage.copied import (
 )
 from eventq.storage.rows import ScopeRow
 from eventq.system import disk
+from eventq.transfer import packfile
+from eventq.transfer.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from eventq.dag.packfile import FoundBlob
     from eventq.records.artifact import ArtifactInfo
     from eventq.storage.base import Snapshot
     from eventq.storage.copied import TurnCopy
+    from eventq.transfer.packfile import FoundBlob
 
     Note = Callable[[str], object]
     Line = dict[str, Any]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-from eventq.blobs import digest_of
-from eventq.dag import packfile
-from eventq.dag.nodes import START_TYPE, STATE_TYPE, StateNode, decode, linked
 from eventq.errors import DamagedError, UnknownBlobError
+from eventq.memory.blobs import digest_of
+from eventq.memory.nodes import START_TYPE, STATE_TYPE, StateNode, decode, linked
 from eventq.records.checks import REF
 from eventq.storage.copied import TurnCopy
+from eventq.transfer import packfile
 from eventq.transfer.descriptions import Descriptions
 from eventq.transfer.job import LARGEST_ID, Ids
 from eventq.transfer.known import KnownTurns, SeenTurns
@@ -19,12 +19,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.blobs import Blobs
-    from eventq.dag.nodes import Node
-    from eventq.dag.packfile import MetaRecord, TurnRecord
+    from eventq.memory.blobs import Blobs
+    from eventq.memory.nodes import Node
     from eventq.storage.rows import BlobRow
     from eventq.transfer.blob_import import BlobImport
     from eventq.transfer.job import Job
+    from eventq.transfer.packfile import MetaRecord, TurnRecord
 
 _PAGE = 500  # turns that are stored together
 

@@ -18,8 +18,8 @@ from _thread import allocate_lock
 from collections import deque
 from contextlib import suppress
 
-from eventq.dag.turns import Diff
 from eventq.errors import ClosedError, EventqError, LogicError, UsageError
+from eventq.memory.turns import Diff
 from eventq.system import clock, environment
 from eventq.wire.address import host_and_port, unix_path
 from eventq.wire.frames import (

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from eventq.dag.contexts import Context
-    from eventq.dag.turns import Turns as TurnStore
+    from eventq.memory.contexts import Context
+    from eventq.memory.turns import Turns as TurnStore
     from eventq.storage.rows import TurnRow
     from eventq.thread import Thread
     from eventq.wire.frames import Bytes, Reply, Request

@@ -11,7 +11,8 @@ import sys
 from functools import update_wrapper
 from inspect import signature
 
-from eventq.blobs import (
+from eventq.errors import InputError
+from eventq.memory.blobs import (
     PART_BYTES,
     Blobs,
     check_hash,
@@ -21,9 +22,8 @@ from eventq.blobs import (
     flat,
     read_block,
 )
-from eventq.dag.contexts import Context, Contexts, OpenTurn
-from eventq.dag.turns import PAGE_TURNS, Turns, View, encoded
-from eventq.errors import InputError
+from eventq.memory.contexts import Context, Contexts, OpenTurn
+from eventq.memory.turns import PAGE_TURNS, Turns, View, encoded
 from eventq.records.turn import NewTurn, Turn
 from eventq.wire.frames import Malformed
 from eventq.wire.rpc import PAGE_BYTES

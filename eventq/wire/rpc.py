@@ -29,9 +29,6 @@ from functools import cache
 from inspect import signature
 
 from eventq import errors
-from eventq.blobs import LARGEST, PART_BYTES, Blobs
-from eventq.dag.contexts import Context, Contexts, OpenTurn
-from eventq.dag.turns import PAGE_TURNS, Chain, Diff, Turns, View
 from eventq.errors import (
     ConflictError,
     DiskError,
@@ -41,6 +38,9 @@ from eventq.errors import (
     UnknownBlobError,
     UsageError,
 )
+from eventq.memory.blobs import LARGEST, PART_BYTES, Blobs
+from eventq.memory.contexts import Context, Contexts, OpenTurn
+from eventq.memory.turns import PAGE_TURNS, Chain, Diff, Turns, View
 from eventq.records.checks import check_natural, check_positive
 from eventq.records.turn import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
 from eventq.system import disk

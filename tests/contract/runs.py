@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from eventq import Thread
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
     from eventq.records.run import RunInfo, Step
 
 

@@ -18,8 +18,8 @@ from blake3 import blake3
 
 import eventq
 from eventq import InputError
-from eventq.blobs import CUT_BYTES, PART_BYTES, parse_ref
 from eventq.errors import ReadOnlyError, StoreError, TooLargeError, UnknownBlobError
+from eventq.memory.blobs import CUT_BYTES, PART_BYTES, parse_ref
 from eventq.records.turn import Blob, NewTurn
 from tests.conftest import ROOT
 
@@ -233,7 +233,7 @@ def test_a_file_that_fails_is_no_blob(
 
 def test_a_blob_is_bounded(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes and files beyond the largest size are refused, and no blob can be seen."""
-    monkeypatch.setattr("eventq.blobs.LARGEST", 2 * MIB)
+    monkeypatch.setattr("eventq.memory.blobs.LARGEST", 2 * MIB)
     assert thread.blobs.put(NOISE[: 2 * MIB]).size == 2 * MIB
     for data in (NOISE[: 2 * MIB + 1], io.BytesIO(NOISE[: 2 * MIB + 1])):
         with pytest.raises(TooLargeError, match=r"2097153 bytes, the limit is 2097152"):
@@ -478,7 +478,7 @@ def test_all_blobs_in_the_order_of_their_hashes(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Iterating yields every blob once, sorted, over several pages; parts are left out."""
-    monkeypatch.setattr("eventq.blobs._PAGE", 7)
+    monkeypatch.setattr("eventq.memory.blobs._PAGE", 7)
     made = [memory.blobs.put(b"%d" % number) for number in range(50)]
     made.append(memory.blobs.put(TEXT[:200_000]))
     found = [(blob.hash, blob.size, blob.stored, blob.codec) for blob in memory.blobs]
@@ -488,7 +488,7 @@ def test_all_blobs_in_the_order_of_their_hashes(
 
 def test_iterating_while_others_put(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """What others put or collect while blobs are listed disturbs nobody."""
-    monkeypatch.setattr("eventq.blobs._PAGE", 3)
+    monkeypatch.setattr("eventq.memory.blobs._PAGE", 3)
     stay = {thread.blobs.put(b"stay %d" % number).hash for number in range(20)}
     for name in stay:
         thread.blobs.pin(name, "me")

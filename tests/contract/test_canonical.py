@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eventq.dag import canonical
-from eventq.dag.canonical import DEEPEST, EVENTQ_JSON_1, apply, dump, parse, register
 from eventq.errors import InputError, UsageError
+from eventq.memory import canonical
+from eventq.memory.canonical import DEEPEST, EVENTQ_JSON_1, apply, dump, parse, register
 from tests.contract.runs import spelled
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

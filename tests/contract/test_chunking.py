@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eventq import chunking
-from eventq.chunking import AVERAGE_BYTES, MAX_BYTES, MIN_BYTES, Chunker, cut, pays
+from eventq.memory import chunking
+from eventq.memory.chunking import AVERAGE_BYTES, MAX_BYTES, MIN_BYTES, Chunker, cut, pays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

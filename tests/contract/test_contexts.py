@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eventq import Thread
-    from eventq.memory import Memory, MemoryOpenTurn
-    from eventq.memory import MemoryContext as Context
+    from eventq.wire.methods import Memory, MemoryOpenTurn
+    from eventq.wire.methods import MemoryContext as Context
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 
@@ -569,7 +569,7 @@ def test_an_open_turn_grows_to_the_largest_payload(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bit beyond what a payload may have is refused, and what was there can be sealed."""
-    monkeypatch.setattr("eventq.dag.contexts.LARGEST", 2 * MIB)
+    monkeypatch.setattr("eventq.memory.contexts.LARGEST", 2 * MIB)
     opened = context.open_turn()
     assert opened.append_delta(b"x" * (2 * MIB - 1)) == 2 * MIB - 1
     with pytest.raises(TooLargeError, match="seal what there is"):

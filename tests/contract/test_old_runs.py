@@ -15,7 +15,7 @@ from eventq.records.run import NewStep
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
 
 # The pack that the older eventq exported of this run, a tar.xz in base64:
 #     run = thread.runs.start("solve", "commit", label="old",

@@ -13,7 +13,7 @@ import zstandard
 from blake3 import blake3
 
 import eventq
-from eventq.dag import packfile
+from eventq.transfer import packfile
 from tests.contract.pack_files import blob, kept_blob, write
 
 if TYPE_CHECKING:

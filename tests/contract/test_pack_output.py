@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq import EventqError, LogicError
-from eventq.dag import packfile
 from eventq.errors import DiskError
-from eventq.transfer import sources
+from eventq.transfer import packfile, sources
 from tests.contract.pack_files import FILES, flip, tree
 from tests.contract.support import left_behind, outputs
 

@@ -17,8 +17,9 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventq.dag import packfile
-from eventq.dag.packfile import (
+from eventq.errors import ClosedError, DamagedError, DiskError, InputError, LogicError
+from eventq.transfer import packfile
+from eventq.transfer.packfile import (
     BlobEntry,
     BlobRecord,
     HeadRecord,
@@ -34,7 +35,6 @@ from eventq.dag.packfile import (
     read_turns,
     rebuild_indexes,
 )
-from eventq.errors import ClosedError, DamagedError, DiskError, InputError, LogicError
 from tests.contract.pack_files import FILES, flip, tree
 
 if TYPE_CHECKING:

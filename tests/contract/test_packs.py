@@ -16,10 +16,10 @@ import pytest
 
 import eventq
 from eventq import LogicError
-from eventq.blobs import Blobs
-from eventq.dag import packfile
 from eventq.errors import BusyError, DiskError, NotAThreadError, ReadOnlyError
+from eventq.memory.blobs import Blobs
 from eventq.records.turn import NewTurn
+from eventq.transfer import packfile
 from eventq.transfer.sources import PackSource
 from tests.contract.pack_files import (
     BORN,

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventq import records
-from eventq.dag import nodes
 from eventq.errors import InputError
+from eventq.memory import nodes
 from eventq.records.source import Source
 from eventq.records.turn import NewTurn, Page, Turn
 from eventq.storage import rows
@@ -229,7 +229,7 @@ def test_without_the_part_that_locks_the_package_is_used(hidden: str, used: str)
 def test_blobs_are_compressed_by_many_threads_at_once() -> None:
     """The first use of either direction by two threads makes no mess."""
     assert zstd.frame_content_size(zstd.ZstdCompressor(level=1).compress(b"x" * 500)) == 500
-    from eventq.blobs import Zip
+    from eventq.memory.blobs import Zip
 
     both, made = Zip(), []
     threads = [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq import Thread
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.dag import nodes
 from eventq.errors import DamagedError, InputError, UnknownBlobError, UsageError
+from eventq.memory import nodes
 from eventq.records.run import NewRun, NewStep, Step
 from tests.contract.memory import AT, MISSING, ref_of
 from tests.contract.runs import grow, read, spelled
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eventq import Thread
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.dag import runs as domain
 from eventq.errors import InputError, StoreError
+from eventq.memory import runs as domain
 from eventq.records.run import NewRun, RunChange
 from tests.contract.runs import grow
 from tests.storage.older import aged
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq import Thread
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
 
     Act = Callable[[], object]
     Seen = list[list[tuple[str, int, str | None]]]  # op, run and status of each page

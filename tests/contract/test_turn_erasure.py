@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import targets
 from eventq.errors import (
     DamagedError,
     ErasedError,
@@ -18,6 +17,7 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownTurnError,
 )
+from eventq.memory import targets
 from eventq.output import folders
 from eventq.records.checks import ERASED
 from eventq.records.run import NewRun, NewStep
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq import Thread
-    from eventq.dag.contexts import Context
-    from eventq.dag.runs import Run
+    from eventq.memory.contexts import Context
+    from eventq.memory.runs import Run
 
 pytestmark = pytest.mark.usefixtures("quick")
 CHANCE = random.Random(7)

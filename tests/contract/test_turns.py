@@ -14,7 +14,6 @@ from blake3 import blake3
 
 import eventq
 from eventq import InputError, LogicError, Turn, UsageError
-from eventq.dag import turns as turns_module
 from eventq.errors import (
     ConflictError,
     ReadOnlyError,
@@ -22,6 +21,7 @@ from eventq.errors import (
     UnknownContextError,
     UnknownTurnError,
 )
+from eventq.memory import turns as turns_module
 from eventq.records.turn import NewTurn
 from tests.contract.memory import AT, DAY, LARGEST_ID, MISSING, NO_NUMBERS, U32, grow, hash_of, said
 from tests.contract.support import append, ids
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq import Thread
-    from eventq.memory import Memory
-    from eventq.memory import MemoryContext as Context
+    from eventq.wire.methods import Memory
+    from eventq.wire.methods import MemoryContext as Context
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 

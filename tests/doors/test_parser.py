@@ -232,9 +232,9 @@ def test_a_second_value_for_an_option_is_refused(
 
 
 _SLOW = ("click", "json", "re", "typing", "dataclasses", "inspect", "importlib.metadata", "subprocess", "hashlib",
-     "blake3", "zstandard", "asyncio", "random", "shutil", "tempfile", "enum", "logging", "eventq.blobs",
+     "blake3", "zstandard", "asyncio", "random", "shutil", "tempfile", "enum", "logging", "eventq.memory.blobs",
      "eventq.system.flock", "portalocker",
-     "eventq.dag", "eventq.records.turn", "eventq.records.run", "eventq.cli.turn", "eventq.cli.output", "eventq.cli.app",
+     "eventq.memory", "eventq.records.turn", "eventq.records.run", "eventq.cli.turn", "eventq.cli.output", "eventq.cli.app",
      "eventq.output", "eventq.transfer")  # fmt: skip
 
 
@@ -310,5 +310,5 @@ def test_the_commands_of_memory_import_nothing_slow(
     code, *modules = done.stderr.decode().split()
     assert code == "0"
     assert not set(modules) & {"typing", "dataclasses", "functools", "click"}
-    assert {"apsw", "eventq.blobs"} <= set(modules)
+    assert {"apsw", "eventq.memory.blobs"} <= set(modules)
     assert done.returncode == 0

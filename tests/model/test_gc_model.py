@@ -11,8 +11,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from eventq.chunking import cut
 from eventq.errors import ConflictError
+from eventq.memory.chunking import cut
 from eventq.records.turn import NewTurn, Turn
 from eventq.system import clock
 from tests.contract.memory import hash_of

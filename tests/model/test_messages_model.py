@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import eventq
-from eventq.dag.messages import ANSWERS
 from eventq.errors import StoreError
+from eventq.memory.messages import ANSWERS
 from eventq.records.run import NewRun, NewStep
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq import Thread
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
 
     Messages = list[dict[str, str]]
     Form = tuple[str, int]  # how an output reads, and how much of one a summary shows, 0 for all

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
     from tests.conftest import Clock
 
     Messages = list[dict[str, str]]

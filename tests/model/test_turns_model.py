@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 import eventq
-from eventq.dag import turns as turns_module
 from eventq.errors import ConflictError, UnknownContextError, UnknownTurnError
+from eventq.memory import turns as turns_module
 from eventq.storage.copied import TurnCopy
 from tests.model.support import Beside, bounded, drive
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq import Context, Thread, Turn
-    from eventq.dag.turns import View
+    from eventq.memory.turns import View
 
 SHARES = st.floats(0, 1, exclude_max=True)  # which of those there are
 PAYLOADS = st.sampled_from([b"", b"a", b"b", b"\0\xff" * 40])

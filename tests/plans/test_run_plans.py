@@ -15,7 +15,7 @@ from tests.plans.test_plans import Traced, opened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
 
 TABLES = {
     "runs", "run_attempts", "turns", "blobs", "blob_bytes", "blob_parts", "blob_refs", "contexts",

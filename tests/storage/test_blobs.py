@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from blake3 import blake3
 
-from eventq.blobs import CUT_BYTES, PART_BYTES
 from eventq.errors import UnknownBlobError
+from eventq.memory.blobs import CUT_BYTES, PART_BYTES
 from eventq.storage.rows import GoneError, Piece, PreparedBlob
 
 if TYPE_CHECKING:

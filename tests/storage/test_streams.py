@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eventq.memory.streams import READ_AHEAD, after_lines, first_bytes, pieces_from
 from eventq.storage.rows import ArtifactRow, Ending, Growth, StreamPiece
-from eventq.streams import READ_AHEAD, after_lines, first_bytes, pieces_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

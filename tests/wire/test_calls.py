@@ -19,9 +19,6 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq import InputError, LogicError, UsageError, errors
-from eventq.blobs import Blobs
-from eventq.dag.contexts import Context, Contexts, OpenTurn
-from eventq.dag.turns import Chain, Turns, View
 from eventq.errors import (
     ClosedError,
     ConflictError,
@@ -31,6 +28,9 @@ from eventq.errors import (
     TooLargeError,
     UnknownTurnError,
 )
+from eventq.memory.blobs import Blobs
+from eventq.memory.contexts import Context, Contexts, OpenTurn
+from eventq.memory.turns import Chain, Turns, View
 from eventq.records.turn import Blob, ContextInfo, Move, NewTurn, OpenInfo, Page, Turn
 from eventq.wire import rpc
 from eventq.wire.frames import (

@@ -20,9 +20,9 @@ import pytest
 
 import eventq
 from eventq import InputError, LogicError, Turn, UsageError
-from eventq.blobs import Blobs
-from eventq.dag.turns import Diff, Turns
 from eventq.errors import ClosedError, ConflictError, DamagedBlobError, EventqError, TooLargeError
+from eventq.memory.blobs import Blobs
+from eventq.memory.turns import Diff, Turns
 from eventq.records.turn import NewTurn, Page
 from eventq.storage.sqlite.turns import Turns as TurnTable
 from eventq.wire import client, remote

@@ -25,8 +25,8 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq.blobs import Blobs
 from eventq.errors import LogicError, NotAThreadError, UsageError
+from eventq.memory.blobs import Blobs
 from eventq.wire import handlers, jobs, server
 from eventq.wire.frames import (
     MAX_FRAME,

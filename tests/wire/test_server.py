@@ -416,13 +416,13 @@ def test_a_reply_that_is_too_long_is_refused_before_it_is_read(
     peer.talk([append(1, b"%04d" % number * 100) for number in range(30)])
     fits = (frame_size - 8) // turn_size("t", 400)
     loaded: list[int] = []
-    load = eventq.dag.turns.Turns._load
+    load = eventq.memory.turns.Turns._load
 
     def counted(self: Any, rows: list[Any]) -> Any:
         loaded.append(len(rows))
         return load(self, rows)
 
-    monkeypatch.setattr(eventq.dag.turns.Turns, "_load", counted)
+    monkeypatch.setattr(eventq.memory.turns.Turns, "_load", counted)
     head = 30
     for message in (GetLast(1, fits + 1, include_payload=True), GetBefore(1, head, fits + 1, include_payload=True),
                     GetRange(1, 0, fits + 1, include_payload=True)):  # fmt: skip

@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 import eventq
-from eventq.dag.collect import collect
 from eventq.errors import DamagedError, StoreError
+from eventq.memory.collection import collect
 from eventq.records.run import NewStep
 from eventq.records.turn import NewTurn
 from tests.contract.memory import DAY, ref_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eventq import Thread
-    from eventq.dag.runs import Run
+    from eventq.memory.runs import Run
     from eventq.records.run import Step
     from tests.conftest import Clock
 

@@ -15,10 +15,10 @@ from blake3 import blake3
 
 import eventq
 from eventq import LogicError, StoreError
-from eventq.dag.packfile import PackWriter
 from eventq.errors import DamagedBlobError, DamagedError
 from eventq.records.turn import NewTurn
 from eventq.storage.sqlite import migrate
+from eventq.transfer.packfile import PackWriter
 from tests.contract.pack_files import added, tree
 from tests.contract.support import packed
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from eventq.blobs import digest_of
-from eventq.dag.nodes import (
+from eventq.errors import LogicError, StoreError, UnknownRunError
+from eventq.memory.blobs import digest_of
+from eventq.memory.nodes import (
     END,
     START_TYPE,
     STATE_TYPE,
@@ -13,16 +14,15 @@ from eventq.dag.nodes import (
     decode,
     listed_refs,
 )
-from eventq.dag.runs import COMPACTED
-from eventq.errors import LogicError, StoreError, UnknownRunError
+from eventq.memory.runs import COMPACTED
 from eventq.records.checks import REF
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from eventq.dag.nodes import Node
-    from eventq.dag.runs import Runs
+    from eventq.memory.nodes import Node
+    from eventq.memory.runs import Runs
     from eventq.storage.rows import TurnRow
 
 _PAGE = 1_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from eventq.blobs import parse_ref
 from eventq.errors import (
     DamagedBlobError,
     DamagedError,
@@ -10,6 +9,7 @@ from eventq.errors import (
     UnknownTurnError,
     UsageError,
 )
+from eventq.memory.blobs import parse_ref
 from eventq.records.checks import check_name, check_natural, check_positive, check_whole
 from eventq.records.turn import NewTurn, Page, Turn
 from eventq.storage.rows import GONE, AppendTo, GoneError, PreparedTurn
@@ -19,10 +19,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.blobs import Blobs, Prepared
-    from eventq.memory import MemoryView
+    from eventq.memory.blobs import Blobs, Prepared
     from eventq.storage.base import MemoryAreas
     from eventq.storage.rows import TurnRow
+    from eventq.wire.methods import MemoryView
 
     CheckSource = Callable[[str], None]
 
@@ -368,7 +368,7 @@ def new_turn(payload: object) -> NewTurn:
 def encoded(payload: object, canonical: str | None, what: str = "the payload") -> object:
     """Return a payload as bytes or a binary file: text as UTF-8, a value by a canonical rule."""
     if canonical is not None:
-        from eventq.dag.canonical import apply
+        from eventq.memory.canonical import apply
 
         return apply(canonical, payload)
     if isinstance(payload, str):

@@ -1,16 +1,27 @@
 """Workflow runs: hash-chained steps on a context, with a status, forks, compaction and messages.
 
 A run is a context whose first turn is a start node and whose other turns are state nodes, see
-`eventq.dag.nodes`. The store makes the links between them (start, ancestors, refs); callers pass
+`eventq.memory.nodes`. The store makes the links between them (start, ancestors, refs); callers pass
 the output of a role.
 """
 
 from __future__ import annotations
 
-from eventq.blobs import digest_of, digests_of
-from eventq.dag import canonical, messages
-from eventq.dag.contexts import Context, Contexts, check_context_name
-from eventq.dag.nodes import (
+from eventq.errors import (
+    ConflictError,
+    DamagedBlobError,
+    DamagedError,
+    InputError,
+    LogicError,
+    UnknownContextError,
+    UnknownRunError,
+    UnknownTurnError,
+    UsageError,
+)
+from eventq.memory import canonical, messages
+from eventq.memory.blobs import digest_of, digests_of
+from eventq.memory.contexts import Context, Contexts, check_context_name
+from eventq.memory.nodes import (
     COMPACT,
     END,
     NO_ROLES,
@@ -23,18 +34,7 @@ from eventq.dag.nodes import (
     ancestors_after,
     decode,
 )
-from eventq.dag.turns import digest_of_key
-from eventq.errors import (
-    ConflictError,
-    DamagedBlobError,
-    DamagedError,
-    InputError,
-    LogicError,
-    UnknownContextError,
-    UnknownRunError,
-    UnknownTurnError,
-    UsageError,
-)
+from eventq.memory.turns import digest_of_key
 from eventq.record import Record
 from eventq.records.checks import REF, check_name, check_natural, check_positive, check_whole
 from eventq.records.run import NewRun, NewStep, RunChange, RunInfo, RunText, Step
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from eventq.blobs import Blobs, Name, Prepared
-    from eventq.dag.nodes import Node
-    from eventq.dag.turns import Chain, View
+    from eventq.memory.blobs import Blobs, Name, Prepared
+    from eventq.memory.nodes import Node
+    from eventq.memory.turns import Chain, View
     from eventq.records.turn import Turn
 
 COMPACTED = 1  # the flag of a turn whose node has a compaction: found without reading the nodes
@@ -626,7 +626,7 @@ class Run:
         return Run(self._runs, Context(self._turns, made))
 
     def _turn_at(self, at: int | str | bytes) -> int:
-        from eventq.dag.points import ForkPoints  # a step needs none
+        from eventq.memory.points import ForkPoints  # a step needs none
 
         turn = self._turns.turn(ForkPoints(self.context).find(at), as_of=0)
         node = self._runs.of_turn(turn)

@@ -7,9 +7,9 @@ environment or a database.
 
 from __future__ import annotations
 
-from eventq.dag import canonical
-from eventq.dag.nodes import NO_ROLES
 from eventq.errors import StoreError
+from eventq.memory import canonical
+from eventq.memory.nodes import NO_ROLES
 from eventq.record import Record
 from eventq.records.checks import ERASED
 

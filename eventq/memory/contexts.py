@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from eventq.blobs import LARGEST, PART_BYTES, digest_of, flat
-from eventq.dag.turns import Turns, View, check_u32, encoded, new_turn
 from eventq.errors import ConflictError, InputError, TooLargeError, UnknownContextError
+from eventq.memory.blobs import LARGEST, PART_BYTES, digest_of, flat
+from eventq.memory.streams import first_bytes, pieces_from
+from eventq.memory.turns import Turns, View, check_u32, encoded, new_turn
 from eventq.records.checks import check_name, check_natural, check_positive
 from eventq.records.turn import ContextInfo, Move, NewTurn, OpenInfo, Turn
 from eventq.storage.rows import AppendTo, Ending, GoneError, Growth, StreamPiece
 from eventq.storage.rules import open_conflict, run_conflict
-from eventq.streams import first_bytes, pieces_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from eventq.blobs import Name
-    from eventq.memory import MemoryContext
+    from eventq.memory.blobs import Name
     from eventq.storage.base import OpenTurns
+    from eventq.wire.methods import MemoryContext
 
     Which = int | str  # a context's id, or its name
     Ids = list[int]

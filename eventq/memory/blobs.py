@@ -2,8 +2,8 @@
 
 A blob is named by the BLAKE3-256 of its bytes and stored once, compressed with zstd if that is
 smaller. Compressible bytes of 64 KiB and more are cut where their content decides (see
-`eventq.chunking`), so that similar blobs share parts. Blobs of more than a MiB are always stored in
-parts, so that they need not be in memory whole.
+`chunking`), so that similar blobs share parts. Blobs of more than a MiB are always stored in parts,
+so that they need not be in memory whole.
 """
 
 from __future__ import annotations
@@ -689,7 +689,7 @@ def _cuts(view: bytes | memoryview) -> Iterable[Bytes] | None:
     """Return the parts that bytes are stored in, None for one piece."""
     if len(view) < CUT_BYTES:
         return None
-    from eventq import chunking
+    from eventq.memory import chunking
 
     if chunking.pays(view[:PART_BYTES]):
         return chunking.cut(view)
@@ -703,7 +703,7 @@ def _cuts(view: bytes | memoryview) -> Iterable[Bytes] | None:
 
 def _cuts_of_stream(head: bytes, blocks: Iterable[bytes]) -> Iterator[Bytes]:
     """Yield the parts that a stream is stored in; `head` is its beginning."""
-    from eventq import chunking
+    from eventq.memory import chunking
 
     if not chunking.pays(head[:PART_BYTES]):
         yield from _even(blocks)

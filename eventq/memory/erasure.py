@@ -8,7 +8,6 @@ Copies, packs, backups and the memory of running processes are not reached.
 
 from __future__ import annotations
 
-from eventq.blobs import digest_of
 from eventq.errors import (
     BusyError,
     DiskError,
@@ -17,6 +16,7 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownTurnError,
 )
+from eventq.memory.blobs import digest_of
 from eventq.records.checks import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing
 from eventq.workspace.mirror import erased_line, keep_from, line
@@ -25,12 +25,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from eventq.blobs import Name
-    from eventq.dag.turns import Turns
+    from eventq.memory.blobs import Name
+    from eventq.memory.targets import Targets
+    from eventq.memory.turns import Turns
     from eventq.output.artifacts import Artifacts
     from eventq.records.info import Erasure
     from eventq.storage.base import Database
-    from eventq.targets import Targets
     from eventq.workspace.journal import Journal
     from eventq.workspace.layout import Layout
     from eventq.workspace.mirror import Change, Mirror
@@ -191,7 +191,7 @@ class Erasures:
         everywhere: bool,
     ) -> Erasure:
         """Erase the blobs that are found for a thing."""
-        from eventq.targets import Targets
+        from eventq.memory.targets import Targets
 
         past = self._begun(kind, name, reason)
 

@@ -8,16 +8,9 @@ read. The line of a session keeps what links it with others.
 
 from __future__ import annotations
 
-from eventq.blobs import digest_of
-from eventq.dag.nodes import (
-    START_TYPE,
-    STATE_TYPE,
-    ContentNode,
-    StartNode,
-    StateNode,
-    decode,
-)
 from eventq.errors import DamagedError, LogicError
+from eventq.memory.blobs import digest_of
+from eventq.memory.nodes import START_TYPE, STATE_TYPE, ContentNode, StartNode, StateNode, decode
 from eventq.records.checks import ERASED, REF
 from eventq.storage.rows import GONE, PARTS
 from eventq.storage.rules import erased_blob
@@ -26,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.dag.turns import Turns
     from eventq.errors import ErasedError
+    from eventq.memory.turns import Turns
     from eventq.storage.base import Database
     from eventq.storage.rows import Holder
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from eventq.dag.turns import blob_or_turn
 from eventq.errors import InputError, LogicError
+from eventq.memory.turns import blob_or_turn
 from eventq.records.checks import REF, check_natural
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eventq.dag.contexts import Context
+    from eventq.memory.contexts import Context
 
 _MOST = 100  # places that are looked at to say what something is that is no step of a run
 

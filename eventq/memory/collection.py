@@ -5,7 +5,6 @@ In a damaged store a collection is refused.
 
 from __future__ import annotations
 
-from eventq.dag.turns import blob_or_turn
 from eventq.errors import (
     DamagedError,
     DiskError,
@@ -14,6 +13,7 @@ from eventq.errors import (
     UnknownTurnError,
     UsageError,
 )
+from eventq.memory.turns import blob_or_turn
 from eventq.records.checks import REF
 from eventq.records.turn import Collected
 from eventq.storage.rows import PARTS
@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eventq.blobs import Name
+    from eventq.memory.blobs import Name
     from eventq.storage.base import Database
     from eventq.storage.rows import BlobRow
 

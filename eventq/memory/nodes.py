@@ -7,9 +7,9 @@ derived from the payload's named fields and is what keeps other blobs. Refs are 
 
 from __future__ import annotations
 
-from eventq.blobs import parse_ref
-from eventq.dag import canonical
 from eventq.errors import DamagedError, InputError
+from eventq.memory import canonical
+from eventq.memory.blobs import parse_ref
 from eventq.record import Record
 from eventq.records.checks import REF
 
