@@ -13,7 +13,7 @@ from bench.contestants import KIND, PAYLOAD, SOURCE, STAMP
 from bench.machine import environment, time_process
 from bench.machine import eventq as command
 from bench.report import Row, Sample, versus
-from eventq.log.dispatch import Dispatch
+from eventq.running.dispatch import Dispatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from eventq.records.run import NewRun, NewStep
     from eventq.records.source import Source
     from eventq.records.turn import Blob, NewTurn, Turn
+    from eventq.running.worker import Dead, Retry, Worker
     from eventq.thread import Thread, destroy, exists, init
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
     from eventq.wire.client import connect
-    from eventq.worker import Dead, Retry, Worker
 
 __version__ = "0.1.0"
 
@@ -184,7 +184,7 @@ _HOMES = {
     "eventq.records.turn": ("Blob", "NewTurn", "Turn"),
     "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
     "eventq.wire.client": ("connect",),
-    "eventq.worker": ("Dead", "Retry", "Worker"),
+    "eventq.running.worker": ("Dead", "Retry", "Worker"),
 }
 
 

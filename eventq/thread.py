@@ -14,14 +14,14 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.log.events import EventLog, refuse_conflict
+from eventq.log.journal import Journal
 from eventq.records.checks import check_natural, check_positive
 from eventq.records.event import Batch, Event
 from eventq.storage.engines import check_path, create, open_database, open_shared
+from eventq.storage.layout import LINK, Layout, is_shared, is_url, resolve
 from eventq.system import clock, disk, environment
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.locks import FolderLock
-from eventq.workspace.journal import Journal
-from eventq.workspace.layout import LINK, Layout, is_shared, is_url, resolve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,19 +30,20 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Unpack
 
+    from eventq.erasure.erasures import Erasures
     from eventq.log.claims import Claim, Claims
+    from eventq.log.consumers import Subscriptions
+    from eventq.log.dead_letters import DeadLetters
     from eventq.log.events import EventInput
-    from eventq.log.letters import DeadLetters
+    from eventq.log.mirror import Mirror
     from eventq.log.notifier import Notifier
     from eventq.log.reader import Reader
-    from eventq.log.subscriptions import Subscriptions
     from eventq.memory.blobs import Blobs
     from eventq.memory.contexts import Contexts
-    from eventq.memory.erasure import Erasures
     from eventq.memory.runs import Runs
     from eventq.memory.settings import Settings
-    from eventq.output.agents import Outputs
     from eventq.output.artifacts import Artifacts
+    from eventq.output.outputs import Outputs
     from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
     from eventq.records.artifact import Captured, Content
@@ -52,8 +53,7 @@ if TYPE_CHECKING:
     from eventq.records.turn import Collected, Imported
     from eventq.sessions.files import Sessions
     from eventq.storage.rows import Outcome
-    from eventq.workspace.mirror import Mirror
-    from eventq.workspace.shared import SharedLayout
+    from eventq.storage.shared import SharedLayout
 
 Path = str | os.PathLike[str]
 
@@ -79,7 +79,7 @@ def exists(path: Path) -> bool:
     """Return whether there is a thread at `path`."""
     text = _text(path)
     if is_url(text):
-        from eventq.workspace import shared
+        from eventq.storage import shared
 
         return shared.exists(text)
     directory = resolve(text)
@@ -94,7 +94,7 @@ def init(path: Path, *, shared: bool = False) -> str:
     for a URL of something else, and PlatformError on NFS, SMB and 9p.
     """
     if is_url(_text(path)):
-        from eventq.workspace.shared import init as init_shared
+        from eventq.storage.shared import init as init_shared
 
         return init_shared(_text(path))
     if "://" in _text(path):
@@ -169,7 +169,7 @@ def destroy(path: Path) -> None:
     """
     text = _text(path)
     if is_url(text):
-        from eventq.workspace.shared import destroy as destroy_shared
+        from eventq.storage.shared import destroy as destroy_shared
 
         destroy_shared(text)
         return
@@ -204,7 +204,7 @@ def init_schema(url: str) -> int:
     """
     if not is_url(url):
         raise UsageError(f"'{url}' is no URL of a database", "give postgresql://user@host/database")
-    from eventq.workspace.shared import init_schema as make
+    from eventq.storage.shared import init_schema as make
 
     return make(url)
 
@@ -212,7 +212,7 @@ def init_schema(url: str) -> int:
 def threads(place: Path) -> Iterator[str]:
     """Return an iterator of the threads in a database, or below a folder, sorted."""
     if is_url(_text(place)):
-        from eventq.workspace.shared import threads as of_database
+        from eventq.storage.shared import threads as of_database
 
         return iter(of_database(_text(place)))
     root = resolve(_text(place))
@@ -303,7 +303,7 @@ class Thread:
     @_made_once
     def _mirror(self) -> Mirror:
         """The writer of `events.jsonl`."""
-        from eventq.workspace.mirror import Mirror
+        from eventq.log.mirror import Mirror
 
         return Mirror(self.database, self.layout, self.journal)
 
@@ -318,7 +318,7 @@ class Thread:
     @_made_once
     def consumers(self) -> Subscriptions:
         """The subscriptions of the thread."""
-        from eventq.log.subscriptions import Subscriptions
+        from eventq.log.consumers import Subscriptions
 
         return Subscriptions(self.database, self.journal, self.notifier)
 
@@ -510,7 +510,7 @@ class Thread:
 
     def subscriptions(self) -> list[Subscription]:
         """Return all subscriptions, oldest first."""
-        from eventq.log.subscriptions import subscription_of
+        from eventq.log.consumers import subscription_of
 
         return [*map(subscription_of, self.consumers.states())]
 
@@ -723,7 +723,7 @@ class Thread:
     @_made_once
     def _dead(self) -> DeadLetters:
         """The dead letters of consumers."""
-        from eventq.log.letters import DeadLetters
+        from eventq.log.dead_letters import DeadLetters
 
         return DeadLetters(self.database, self.consumers, self.journal)
 
@@ -787,7 +787,7 @@ class Thread:
     @_made_once
     def erasures(self) -> Erasures:
         """What was erased: `event`, `turn`, `artifact`, `blob`, and iteration."""
-        from eventq.memory.erasure import Erasures
+        from eventq.erasure.erasures import Erasures
 
         return Erasures(
             self.database,
@@ -1068,7 +1068,7 @@ def _place_of(text: str) -> tuple[Layout, SharedLayout | None]:
     """Return the files of a thread; twice, if it is in a database that others share."""
     if not is_shared(text):
         return Layout(resolve(text)), None
-    from eventq.workspace.shared import SharedLayout, url_in
+    from eventq.storage.shared import SharedLayout, url_in
 
     directory = None if is_url(text) else resolve(text)
     url = text if directory is None else url_in(f"{directory}/{LINK}")

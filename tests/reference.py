@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eventq.cli import groups
-from eventq.log import supervisor
 from eventq.output import artifacts
+from eventq.running import supervisor
 from eventq.wire import frames
 
 if TYPE_CHECKING:

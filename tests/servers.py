@@ -13,9 +13,9 @@ import pytest
 from blake3 import blake3
 
 import eventq
+from eventq.storage import shared
+from eventq.storage.layout import is_url
 from eventq.system import clock
-from eventq.workspace import shared
-from eventq.workspace.layout import is_url
 from tests.running import MARK
 
 if TYPE_CHECKING:

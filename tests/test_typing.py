@@ -10,9 +10,7 @@ from typing import assert_type
 
 import eventq
 from eventq import Blob, Turn
-from eventq.records.turn import Page
-from eventq.wire.client import Connection
-from eventq.wire.methods import (
+from eventq.memory.methods import (
     Memory,
     MemoryChain,
     MemoryContext,
@@ -20,6 +18,8 @@ from eventq.wire.methods import (
     MemoryDiff,
     MemoryOpenTurn,
 )
+from eventq.records.turn import Page
+from eventq.wire.client import Connection
 from eventq.wire.remote import RemoteChain, RemoteContext, RemoteContexts
 from eventq.wire.server import Server
 

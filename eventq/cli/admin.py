@@ -47,7 +47,7 @@ def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
 
 
 def _note_others(made: str) -> None:
-    from eventq.workspace.layout import Layout, is_url
+    from eventq.storage.layout import Layout, is_url
 
     if not is_url(made) and (others := Layout(made).entries()[1]):
         count = len(others)

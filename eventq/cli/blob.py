@@ -24,8 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from eventq.memory.methods import Memory
     from eventq.thread import Thread
-    from eventq.wire.methods import Memory
 
 
 def put(

@@ -9,8 +9,8 @@ from eventq.cli import kinds, show
 from eventq.cli.options import CONSUMER, JSON, JSON_ERRORS, OF_CONSUMER, READ, THREAD
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import InputError, LeaseLostError, LogicError, UsageError
+from eventq.log.mirror import line
 from eventq.system.jsontext import quote
-from eventq.workspace.mirror import line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -119,7 +119,7 @@ def dispatch(*, thread: str) -> None:
 
     Names the consumers that are paused or stalled: nothing starts for them.
     """
-    from eventq.log.dispatch import Dispatch, leave_queue, start_supervisor, wait_turn
+    from eventq.running.dispatch import Dispatch, leave_queue, start_supervisor, wait_turn
 
     waited = wait_turn()
     with Thread(thread) as opened:

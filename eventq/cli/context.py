@@ -9,8 +9,8 @@ from eventq.cli.table import Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from eventq.memory.methods import Memory
     from eventq.records.turn import ContextInfo
-    from eventq.wire.methods import Memory
 
 
 def create(thread: Memory, *, name: str | None, base: int | None, json: bool) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from eventq.wire.methods import Memory
+    from eventq.memory.methods import Memory
 
     Kind: TypeAlias = "Callable[[str, str], Any] | Opened | Switch"
 
@@ -163,7 +163,7 @@ def handled(word: str, name: str) -> str:
 
 def directory(word: str, name: str) -> str:
     """Return the directory of a thread; raise UsageError for the address of a server."""
-    from eventq.workspace.layout import is_shared
+    from eventq.storage.layout import is_shared
 
     if word and is_shared(word):
         raise UsageError(

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from eventq.errors import EventqError, LogicError, UsageError
-from eventq.worker import Worker
+from eventq.running.worker import Worker
 
 if TYPE_CHECKING:
     from types import ModuleType

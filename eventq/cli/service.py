@@ -85,8 +85,8 @@ def systemd(*, thread: list[str], all: list[str], user: bool, grace: float) -> N
 
 
 def _threads(paths: list[str]) -> list[tuple[str, str]]:
+    from eventq.storage.layout import resolve
     from eventq.thread import exists
-    from eventq.workspace.layout import resolve
 
     for path in paths:
         if not exists(path):
@@ -95,7 +95,7 @@ def _threads(paths: list[str]) -> list[tuple[str, str]]:
 
 
 def _folders(paths: list[str]) -> list[tuple[str, str]]:
-    from eventq.workspace.layout import resolve_folder
+    from eventq.storage.layout import resolve_folder
 
     return [("--all", resolve_folder(path)) for path in paths]
 

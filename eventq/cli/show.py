@@ -110,7 +110,7 @@ def tell(text: str) -> None:
 
 def readable(text: str) -> str:
     """Return text as one line, with control characters escaped."""
-    from eventq.workspace.journal import printable
+    from eventq.log.journal import printable
 
     return printable(text)
 
@@ -145,7 +145,7 @@ def keep_streams() -> None:
 def begin(place: str) -> None:
     """Record the value of --thread."""
     if "://" in place:
-        from eventq.workspace.layout import shown
+        from eventq.storage.layout import shown
 
         place = shown(place)
     _now["place"] = place

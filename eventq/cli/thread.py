@@ -20,8 +20,8 @@ def rm(*, url: str, json: bool) -> None:
 
     A thread in a directory is deleted with the directory: rm -r.
     """
+    from eventq.storage.layout import shown
     from eventq.thread import destroy
-    from eventq.workspace.layout import shown
 
     destroy(url)
     show.result({"thread": shown(url)}, f"Deleted thread {shown(url)}", json=json)

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from eventq.cli.inputs import Input, Payload
     from eventq.cli.table import Raw
+    from eventq.memory.methods import Memory, MemoryOpenTurn
     from eventq.records.turn import Turn
     from eventq.thread import Thread
-    from eventq.wire.methods import Memory, MemoryOpenTurn
 
     class Kind(TypedDict):
         """The type of a turn."""

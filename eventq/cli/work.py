@@ -36,7 +36,7 @@ def work(
 
     if worker is not None:
         return _run_program(worker, *thread)
-    from eventq.work import Work
+    from eventq.running.work import Work
 
     disk.allow_more_files()
     made = Work(
@@ -55,7 +55,7 @@ def _run_program(place: str, thread: str | None = None) -> int:
     import logging
 
     from eventq.cli.programs import find_worker, run_worker
-    from eventq.worker import logging_to_stderr
+    from eventq.running.worker import logging_to_stderr
 
     program = find_worker(place)  # its module may set up logging
     if thread is not None:

@@ -1,1 +1,1 @@
-"""The event log, its consumers, and the processes that run their handlers."""
+"""The event log and its consumers: events, claims, dead letters, mirror, journal, filters."""

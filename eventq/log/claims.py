@@ -18,10 +18,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from eventq.log.journal import Journal
     from eventq.records.claim import ClaimInfo
     from eventq.storage.base import Database
     from eventq.storage.rows import Claimed, Taken
-    from eventq.workspace.journal import Journal
 
 MOST_SECONDS = 365 * 24 * 3600.0  # of a lease or a delay
 PAGE = 500  # rows that are listed at once

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from eventq.log.journal import Journal
     from eventq.records.event import EventPage, LinePage
     from eventq.storage.base import Database
-    from eventq.workspace.journal import Journal
 
     EventInput = Mapping[str, Any] | Sequence[str | None]
     OnConflict = Callable[[KeyConflictError], object]

@@ -15,16 +15,16 @@ import sys
 from time import thread_time
 
 from eventq.errors import FilterError, LogicError
+from eventq.storage.layout import is_shared, shown
 from eventq.system import clock, environment, processes
 from eventq.system.locks import queue
-from eventq.workspace.layout import is_shared, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from eventq.log.journal import Journal
     from eventq.records.event import Commit
     from eventq.storage.base import Database
-    from eventq.workspace.journal import Journal
-    from eventq.workspace.layout import Layout
+    from eventq.storage.layout import Layout
 
 SECONDS = 5.0  # the time limit of the external notifier
 LOOK_SECONDS = 0.1  # processor time that the filters of all consumers may take in one push

@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from eventq.log.journal import Journal
     from eventq.storage.rows import Outcome
-    from eventq.workspace.journal import Journal
 
 
 def report(journal: Journal, outcomes: Iterable[Outcome]) -> None:

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.log.subscriptions import Subscriptions
+    from eventq.log.consumers import Subscriptions
     from eventq.records.event import Event
     from eventq.storage.base import Database, Lease, Watcher
 

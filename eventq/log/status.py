@@ -17,11 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.log.subscriptions import Subscriptions
+    from eventq.log.consumers import Subscriptions
+    from eventq.log.mirror import Mirror
     from eventq.records.consumer import ConsumerState
     from eventq.storage.base import Database, Leases
-    from eventq.workspace.layout import Layout
-    from eventq.workspace.mirror import Mirror
+    from eventq.storage.layout import Layout
 
 _UNSERVED_SECONDS = 15.0  # after which an event that nobody works on is worth a warning
 _AT_ONCE = " (at once after 'eventq resume')"

@@ -1,1 +1,1 @@
-"""Conversations: turns, contexts, runs and packs."""
+"""What was said, as a graph: blobs, turns, contexts and runs."""

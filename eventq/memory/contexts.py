@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.memory.blobs import Name
+    from eventq.memory.methods import MemoryContext
     from eventq.storage.base import OpenTurns
-    from eventq.wire.methods import MemoryContext
 
     Which = int | str  # a context's id, or its name
     Ids = list[int]

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq.memory.blobs import Blobs, Prepared
+    from eventq.memory.methods import MemoryView
     from eventq.storage.base import MemoryAreas
     from eventq.storage.rows import TurnRow
-    from eventq.wire.methods import MemoryView
 
     CheckSource = Callable[[str], None]
 

@@ -12,7 +12,7 @@ from itertools import chain
 
 from eventq.errors import ErasedError
 from eventq.memory.blobs import LARGEST
-from eventq.output import agents, artifacts
+from eventq.output import artifacts, outputs
 from eventq.records.artifact import OutputInfo
 from eventq.storage.rows import FileRow
 from eventq.system import disk
@@ -137,7 +137,7 @@ def _kind(file: FileRow) -> str:
 def _own_file(info: ArtifactInfo | OutputInfo) -> FileRow:
     """Return the file that something becomes which came from none."""
     if isinstance(info, OutputInfo):
-        return FileRow(agents.file_name(info), output=info.output_id, version=info.version)
+        return FileRow(outputs.file_name(info), output=info.output_id, version=info.version)
     return FileRow(artifacts.file_name(info), int(info.artifact_id))
 
 
@@ -278,7 +278,7 @@ class _Incoming:
         """Store it as what its name says; return whether that is new or changed."""
         if match := artifacts.file_parts(self._path):
             return self._artifact(artifacts.incoming(match), note)
-        if match := agents.file_parts(self._path):
+        if match := outputs.file_parts(self._path):
             return self._output(match[1], int(match[2] or 1))
         before = self._was
         return self.blob().hash != (before and before.digest and before.digest.hex())

@@ -9,8 +9,8 @@ from itertools import islice
 
 from eventq.errors import DamagedError, ErasedError, LogicError, UnknownContextError
 from eventq.memory.blobs import digest_of, parse_ref
-from eventq.output.agents import Outputs
 from eventq.output.artifacts import Artifacts
+from eventq.output.outputs import Outputs
 from eventq.records.checks import REF, refs_in
 
 TYPE_CHECKING = False

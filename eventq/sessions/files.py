@@ -31,10 +31,10 @@ from eventq.output import artifacts, entries, folders
 from eventq.output.store import SHA256
 from eventq.records.session import SessionForked, SessionImported
 from eventq.sessions import lines
-from eventq.sessions.agents import Agent, Agents
 from eventq.sessions.forks import Forks, anew, of_context
 from eventq.sessions.imports import OF_LINES, Import, OvertakenError, Read, bytes_of, read_lines
 from eventq.sessions.reading import reader_named, reader_of
+from eventq.sessions.subagents import Agent, Agents
 from eventq.system import disk
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from eventq.storage.postgres.address import Address
+    from eventq.storage.address import Address
     from eventq.storage.sqlite.memory import MemoryDatabase
     from eventq.storage.sqlite.watcher import Bells
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from eventq.errors import ClosedError, EventqError, LogicError, UsageError
 from eventq.memory.turns import Diff
 from eventq.system import clock, environment
-from eventq.wire.address import host_and_port, unix_path
+from eventq.wire.endpoint import host_and_port, unix_path
 from eventq.wire.frames import (
     Call,
     Called,

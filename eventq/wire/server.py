@@ -27,7 +27,7 @@ from functools import partial
 from eventq.errors import BusyError, EventqError, LogicError, UsageError
 from eventq.thread import open_thread
 from eventq.wire import rpc
-from eventq.wire.address import Address
+from eventq.wire.endpoint import Address
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_META,
@@ -40,8 +40,8 @@ from eventq.wire.frames import (
     Welcome,
     decode_request,
 )
-from eventq.wire.handlers import KEY_RULES, Handlers
 from eventq.wire.jobs import Job, MemoryBudget, Workers, Writer
+from eventq.wire.requests import KEY_RULES, Handlers
 from eventq.wire.rpc import QUICK, SCAN, WRITE
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from eventq import Turn
-    from eventq.wire.methods import MemoryContext as Context
+    from eventq.memory.methods import MemoryContext as Context
     from tests.contract.support import Tables
 
     Stored = Callable[[], Tables]

@@ -20,8 +20,8 @@ from eventq.errors import (
     LeaseLostError,
 )
 from eventq.log import reader
+from eventq.storage.layout import is_shared
 from eventq.storage.postgres.link import MINE
-from eventq.workspace.layout import is_shared
 from tests.contract.test_consumers import acked
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eventq import Thread
-    from eventq.wire.methods import Memory, MemoryOpenTurn
-    from eventq.wire.methods import MemoryContext as Context
+    from eventq.memory.methods import Memory, MemoryOpenTurn
+    from eventq.memory.methods import MemoryContext as Context
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 

@@ -9,7 +9,7 @@ import pytest
 
 import eventq
 from eventq.errors import LogicError, UnknownDeadLetterError, UsageError
-from eventq.log import letters
+from eventq.log import dead_letters
 
 if TYPE_CHECKING:
     from tests.conftest import Clock
@@ -61,7 +61,7 @@ def test_dead_letters_are_listed_by_consumer_and_event(
     full: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Page by page, of one consumer or of some events, too."""
-    monkeypatch.setattr(letters, "PAGE", 2)
+    monkeypatch.setattr(dead_letters, "PAGE", 2)
     bury(full, 3, "x")
     bury(full, 2)
     assert dead(full) == [("w", 1), ("w", 2), ("x", 1), ("x", 2), ("x", 3)]
@@ -177,7 +177,7 @@ def test_of_named_events_all_are_retried_or_none(full: eventq.Thread) -> None:
 
 def test_all_are_retried_page_by_page(full: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """And of all consumers, if none is named."""
-    monkeypatch.setattr(letters, "PAGE", 2)
+    monkeypatch.setattr(dead_letters, "PAGE", 2)
     bury(full, 5)
     bury(full, 1, "x")
     assert full.retry_dead(None) == 6

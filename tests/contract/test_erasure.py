@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 import eventq
+from eventq.erasure import traces
 from eventq.errors import (
     BusyError,
     ConflictError,
@@ -23,11 +24,11 @@ from eventq.errors import (
     UnknownArtifactError,
     UsageError,
 )
+from eventq.log import mirror
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
 from eventq.storage.sqlite import database
 from eventq.system.jsontext import quote
-from eventq.workspace import mirror, traces
 from tests.conftest import write_as_original
 from tests.erasing import remains, secret
 
@@ -114,7 +115,7 @@ def test_a_rebuild_under_way_does_not_bring_it_back(
     thread.push("self", "note", text)
     thread.push("self", "note", "another")
     code = (
-        "import sys, eventq; from eventq.workspace import mirror\n"
+        "import sys, eventq; from eventq.log import mirror\n"
         "copy = mirror._copy\n"
         "def slow(fd, blocks):\n"
         "    lines = copy(fd, blocks)\n"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.workspace.journal import Journal
-from eventq.workspace.layout import Layout
+from eventq.log.journal import Journal
+from eventq.storage.layout import Layout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,8 +230,8 @@ def test_lines_stay_whole(path: str, run_python: RunPython) -> None:
     """Lines of simultaneous processes and threads never mix, even during a rotation."""
     code = (
         "import sys, threading\n"
-        "from eventq.workspace.journal import Journal\n"
-        "from eventq.workspace.layout import Layout\n"
+        "from eventq.log.journal import Journal\n"
+        "from eventq.storage.layout import Layout\n"
         "journal = Journal(Layout(sys.argv[1]))\n"
         "def write(name):\n"
         "    for n in range(1500): journal.info(f'{name} {n} ' + 'x' * 60)\n"

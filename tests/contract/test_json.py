@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eventq import Event
+from eventq.log.mirror import line
 from eventq.storage.sqlite.events import _LINE
-from eventq.workspace.mirror import line
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 HARD_TEXT = st.text(

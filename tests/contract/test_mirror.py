@@ -12,10 +12,10 @@ import apsw
 import pytest
 
 import eventq
+from eventq.log import adoption
+from eventq.log.mirror import line
+from eventq.storage.layout import rotated
 from eventq.system import disk
-from eventq.workspace import adoption
-from eventq.workspace.layout import rotated
-from eventq.workspace.mirror import line
 from tests.conftest import write_as_original
 
 if TYPE_CHECKING:

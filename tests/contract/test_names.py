@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import eventq
 from eventq import InputError, Source
 from eventq.log.notifier import quote, slug
+from eventq.storage.layout import Layout
 from eventq.system.locks import encode
-from eventq.workspace.layout import Layout
 
 SPECIAL = [*"aA.%+~/\\-_ \n\0é☃", "..", "%2e", "+a", "a.lock", "~" + "0" * 64]
 TEXTS = st.one_of(

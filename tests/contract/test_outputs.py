@@ -22,8 +22,8 @@ from eventq.errors import (
     UnknownOutputError,
     UsageError,
 )
-from eventq.output.agents import check_id, output_name
 from eventq.output.artifacts import LARGEST_ID
+from eventq.output.outputs import check_id, output_name
 from eventq.records.artifact import OutputInfo
 from tests.contract.produced import Flood, files, write_file
 from tests.contract.support import collect

@@ -11,7 +11,7 @@ import pytest
 
 from eventq.errors import StoreError
 from eventq.log.notifier import Notifier
-from eventq.log.pool import Pool
+from eventq.running.pool import Pool
 from eventq.storage.rows import Verdict, Worker
 from eventq.system import processes
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import eventq
-    from eventq.log.handlers import Job
+    from eventq.running.handlers import Job
     from tests.conftest import Clock
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -20,53 +20,27 @@ from eventq.storage import base
 PACKAGE = os.path.dirname(eventq.__file__)
 EVENT: Event = Event(7, "2026-03-18T10:30:00.123Z", "self", "note", None, "x")
 
-# Who may import whom: downwards only. Below, a module stands at the level of its longest prefix.
-LEVELS = {
-    "eventq.__main__": 9,
-    "eventq.cli": 8,
-    "eventq.wire.server": 7,
-    "eventq.wire.jobs": 6.7,
-    "eventq.wire.handlers": 6.5,
-    "eventq.aio": 7,
-    "eventq.work": 7.5,
-    "eventq.station": 7,
-    "eventq.watchdog": 7,
-    "eventq.worker": 7,
-    "eventq.thread": 6,
-    "eventq.wire": 6,
-    "eventq.log": 5,
-    "eventq.workspace": 4,
-    "eventq.memory.erasure": 5.6,
-    "eventq.memory.targets": 5.5,
-    "eventq.memory": 5,
-    "eventq.transfer": 5.5,
-    "eventq.sessions": 5.2,
-    "eventq.sessions.imports": 5.3,
-    "eventq.sessions.agents": 5.35,
-    "eventq.sessions.forks": 5.35,
-    "eventq.sessions.views": 5.37,
-    "eventq.sessions.files": 5.4,
-    "eventq.output": 5,
-    "eventq.memory.settings": 5,
-    "eventq.memory.blobs": 4,
-    "eventq.memory.streams": 4,
-    "eventq.memory.chunking": 3,
-    "eventq.storage.engines": 3.5,
-    "eventq.storage.sqlite": 3,
-    "eventq.storage.postgres": 3,
-    "eventq.storage": 1.5,
-    "eventq.filters": 2,
-    "eventq.wire.methods": 2,
-    "eventq.system": 1,
-    "eventq.records": 1,
-    "eventq.record": 0,
-    "eventq.errors": 0,
-}
+# Who may import whom: downwards only. The levels are the folders; those of one level are siblings
+# that do not know each other. Between them stand the modules at the root.
+LEVELS = [
+    ["errors", "record"],
+    ["system", "records"],
+    ["log.filters"],
+    ["storage"],
+    ["log", "memory"],
+    ["output"],
+    ["sessions", "transfer", "erasure"],
+    ["thread"],
+    ["running", "wire", "aio"],
+    ["cli"],
+    ["__main__"],
+]
+LEVEL = {f"eventq.{name}": level for level, names in enumerate(LEVELS) for name in names}
 
 
 def prefix(module: str) -> str:
-    """Return the entry of LEVELS that a module stands under."""
-    found = [name for name in LEVELS if module == name or module.startswith(name + ".")]
+    """Return the folder, or the module at the root, that a module stands in."""
+    found = [name for name in LEVEL if module == name or module.startswith(name + ".")]
     assert found, f"{module} stands at no level"
     return max(found, key=len)
 
@@ -112,9 +86,9 @@ def test_imports_point_down(module: str) -> None:
     mine = prefix(module)
     for other in imports(modules()[module]) - {module}:
         if other == "eventq":
-            assert LEVELS[mine] > LEVELS["eventq.thread"], f"{module} imports the whole package"
+            assert LEVEL[mine] > LEVEL["eventq.thread"], f"{module} imports the whole package"
             continue
-        below = LEVELS[prefix(other)] < LEVELS[mine]
+        below = LEVEL[prefix(other)] < LEVEL[mine]
         assert below or prefix(other) == mine, f"{module} imports {other}"
 
 
@@ -127,8 +101,24 @@ def test_no_modules_import_each_other() -> None:
     assert not waiting
 
 
+def test_the_layout_is_small_and_its_names_are_unique() -> None:
+    """At most nine levels of folders, six modules at the root, and each file name occurs once.
+
+    The engines are alike on purpose, and the command line has a file for each group of commands.
+    """
+    assert sum(os.path.isdir(os.path.join(PACKAGE, *names[0].split("."))) for names in LEVELS) <= 9
+    paths = [name.removeprefix("eventq.") for name in modules()]
+    root = [
+        path for path in paths if not os.path.isdir(os.path.join(PACKAGE, path)) and "." not in path
+    ]
+    assert len(root) + 1 <= 6  # and `__init__`
+    apart = ("cli.", "storage.sqlite.", "storage.postgres.")
+    names = [path.split(".")[-1] for path in paths if not path.startswith(apart)]
+    assert not {name for name in names if names.count(name) > 1}
+
+
 ABOVE = sorted(  # the sandbox of filters is SQLite's, whatever the engine
-    name for name in modules() if not name.startswith(("eventq.storage.", "eventq.filters."))
+    name for name in modules() if not name.startswith(("eventq.storage.", "eventq.log.filters."))
 )
 HOLDERS = {"database", "_database", "db", "_db", "moment"}  # what a database is called above
 OF_AN_ENGINE = {

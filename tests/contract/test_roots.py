@@ -13,8 +13,8 @@ from eventq.errors import UnknownTurnError
 
 if TYPE_CHECKING:
     from eventq import Thread
-    from eventq.wire.methods import Memory
-    from eventq.wire.methods import MemoryContext as Context
+    from eventq.memory.methods import Memory
+    from eventq.memory.methods import MemoryContext as Context
     from tests.contract.memory import Stored
 
 A, B, C = (bytes(blake3(data).digest()) for data in (b"tree a", b"tree b", b"tree c"))

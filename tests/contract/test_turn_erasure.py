@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
+from eventq.erasure import targets
 from eventq.errors import (
     DamagedError,
     ErasedError,
@@ -17,7 +18,6 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownTurnError,
 )
-from eventq.memory import targets
 from eventq.output import folders
 from eventq.records.checks import ERASED
 from eventq.records.run import NewRun, NewStep

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq import Thread
-    from eventq.wire.methods import Memory
-    from eventq.wire.methods import MemoryContext as Context
+    from eventq.memory.methods import Memory
+    from eventq.memory.methods import MemoryContext as Context
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 

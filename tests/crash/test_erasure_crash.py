@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.log import mirror
 from eventq.records.checks import ERASED
-from eventq.workspace import mirror
 from tests.crash.support import REFUSALS, FaultyVFS, copy
 from tests.crash.test_every_step import fell
 from tests.erasing import remains, secret

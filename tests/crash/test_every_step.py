@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 import eventq
-from eventq.workspace import adoption, journal, mirror
+from eventq.log import adoption, journal, mirror
 from tests.conftest import write_as_original
 from tests.crash.support import copy, mirror_lines, sound
 

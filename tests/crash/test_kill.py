@@ -43,7 +43,7 @@ with eventq.open(sys.argv[1]) as thread:
 """
 ROTATE = """
 import eventq
-from eventq.workspace import journal, mirror
+from eventq.log import journal, mirror
 mirror.ROTATE_LINES = journal.ROTATE_LINES = 5
 with eventq.open(sys.argv[1]) as thread:
     say("go")

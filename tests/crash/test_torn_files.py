@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.log import journal, mirror
 from eventq.system import disk
-from eventq.workspace import journal, mirror
 from tests.crash.support import Calls, contents, mirror_lines, sound
 
 if TYPE_CHECKING:

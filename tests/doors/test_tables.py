@@ -17,7 +17,7 @@ from eventq.cli import groups, kinds
 from eventq.cli.table import Argument, Command, Option
 from eventq.output import sink
 from eventq.records.consumer import Subscription
-from eventq.wire.handlers import KEY_RULES
+from eventq.wire.requests import KEY_RULES
 from eventq.wire.server import DEFAULT, Limits
 from tests.doors.support import environ, run
 

@@ -352,7 +352,7 @@ def test_a_table_that_cannot_be_read_refuses_nothing(
 
 def test_a_worker_refuses_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reports the thread; without another one it ends with the error."""
-    from eventq.work import Work
+    from eventq.running.work import Work
 
     path = eventq.init(tmp_path / "inbox")
     mount(monkeypatch, tmp_path / "table", (str(tmp_path), "nfs"))
@@ -447,7 +447,7 @@ def test_a_worker_of_many_threads_names_those_that_it_passes_over(
     postgres: str, tmp_path: Path
 ) -> None:
     """Once, in one line; it works for the others."""
-    from eventq.work import Work
+    from eventq.running.work import Work
 
     own = eventq.init(tmp_path / "own")
     (tmp_path / "shared").mkdir()
@@ -460,7 +460,7 @@ def test_a_worker_of_many_threads_names_those_that_it_passes_over(
     (line,) = said
     assert line.startswith(f"no handler runs for '{tmp_path}/shared', a thread in PostgreSQL")
     assert INSTEAD in line
-    assert [*made._stations] == [own]
+    assert [*made._runners] == [own]
 
 
 @pytest.mark.parametrize("words", [["mirror", "rebuild"], ["serve", "--listen", "127.0.0.1:0"]])

@@ -34,7 +34,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import EventqError, LogicError
-from eventq.wire import client, frames, handlers, jobs, remote, rpc, server
+from eventq.wire import client, frames, jobs, remote, requests, rpc, server
 from eventq.wire.frames import Called, Failure, Frame, Type
 from eventq.wire.jobs import MemoryBudget
 
@@ -732,7 +732,7 @@ def feed(data: bytes) -> None:
         stack.enter_context(mock.patch.multiple(server, SMALL=SMALL, LEAST_READ=LEAST_READ))
         stack.enter_context(mock.patch.multiple(server, AHEAD=AHEAD, AHEAD_BYTES=AHEAD_BYTES))
         stack.enter_context(mock.patch.object(jobs.Job, "refusal", _strict))
-        stack.enter_context(mock.patch.object(handlers, "MAX_FRAME", REPLIES))
+        stack.enter_context(mock.patch.object(requests, "MAX_FRAME", REPLIES))
         stack.enter_context(
             mock.patch.multiple(rpc, MOST_CURSORS=CURSORS, MOST_UPLOADS=UPLOADS, PAGE_ITEMS=2)
         )
@@ -1062,7 +1062,7 @@ def main() -> None:
     os.environ["EVENTQ_NOTIFIER"] = "none"
     import atheris
 
-    for module in (frames, rpc, client, remote, handlers, server):
+    for module in (frames, rpc, client, remote, requests, server):
         for value in list(vars(module).values()):
             _instrument(atheris, value, module.__name__)
     atheris.Setup(sys.argv, target)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.errors import FilterError
-from eventq.filters import sandbox as fence_module
-from eventq.filters.grammar import (
+from eventq.log.filters import sandbox as fence_module
+from eventq.log.filters.grammar import (
     COLUMNS,
     FUNCTIONS,
     MAX_DEPTH,
@@ -25,7 +25,7 @@ from eventq.filters.grammar import (
     accept,
     advice,
 )
-from eventq.filters.sandbox import FilterSandbox
+from eventq.log.filters.sandbox import FilterSandbox
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 import eventq
 from eventq.wire import rpc
-from eventq.wire.handlers import Handlers
+from eventq.wire.requests import Handlers
 from tests.wire.support import append
 
 if TYPE_CHECKING:

@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Any
 import eventq
 from eventq import Event, Thread
 from eventq.errors import AlreadyAckedError
-from eventq.log import dispatch, handlers, notifier, supervisor
-from eventq.log.dispatch import Dispatch
-from eventq.log.subscriptions import Subscriptions
+from eventq.log import notifier
+from eventq.log.consumers import Subscriptions
+from eventq.log.journal import Journal
+from eventq.running import dispatch, handlers, supervisor
+from eventq.running.dispatch import Dispatch
+from eventq.storage.layout import Layout
 from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events
 from eventq.system import clock, locks, processes
 from eventq.system.locks import ConsumerLock
-from eventq.workspace.journal import Journal
-from eventq.workspace.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq.log.supervisor import Supervisor, Watched
+from eventq.running.supervisor import Supervisor, Watched
 from eventq.system import processes
 from tests.race.support import until
 

@@ -16,9 +16,9 @@ import pytest
 
 import eventq
 from eventq.errors import DamagedError
-from eventq.log import supervisor
-from eventq.log.dispatch import Dispatch
-from eventq.log.subscriptions import Subscriptions
+from eventq.log.consumers import Subscriptions
+from eventq.running import supervisor
+from eventq.running.dispatch import Dispatch
 from eventq.storage.rows import Verdict, Worker
 from eventq.system import clock, locks, processes
 from eventq.system.locks import ConsumerLock, FolderLock

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.log import dispatch
-from eventq.log.supervisor import Supervisor
+from eventq.running import dispatch
+from eventq.running.supervisor import Supervisor
 from eventq.system import locks
 from tests.race.steps import Play, explore
 

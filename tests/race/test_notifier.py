@@ -182,7 +182,7 @@ import eventq
 from eventq import cli
 from eventq.system import locks, processes, clock
 from eventq.log import notifier
-from eventq.log.dispatch import Dispatch
+from eventq.running.dispatch import Dispatch
 path, done = sys.argv[1:]
 with eventq.open(path) as thread:
     layout = thread.layout

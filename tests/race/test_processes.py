@@ -42,7 +42,8 @@ for n in range(count // 2):
 # All begin together: when the pipe that is their stdin is closed.
 FRAME = """
 import sys, eventq
-from eventq.workspace import journal, layout, mirror
+from eventq.log import journal, mirror
+from eventq.storage import layout
 rotate = int(sys.argv[4])
 if rotate:
     mirror.ROTATE_LINES = journal.ROTATE_LINES = rotate

@@ -469,7 +469,7 @@ def test_handlers_may_open_as_many_files_as_ever(box: Box, workers: list[Worker]
 
 def test_without_inotify_it_looks_often(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the times of the files say what has changed."""
-    from eventq.work import Work
+    from eventq.running.work import Work
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "no more watches")
@@ -496,7 +496,7 @@ def test_without_inotify_it_looks_often(box: Box, monkeypatch: pytest.MonkeyPatc
 
 def test_idle_threads_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are looked at, few stay open, and one that is closed is opened for its next event."""
-    from eventq.work import Work
+    from eventq.running.work import Work
 
     monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
     for number in range(60):
@@ -506,9 +506,9 @@ def test_idle_threads_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     made._find()
     while made._queue:
         made.advance()
-    assert len(made._stations) == 60
-    assert sum(station.is_open for station in made._stations.values()) == 32
-    closed = [path for path, station in made._stations.items() if not station.is_open]
+    assert len(made._runners) == 60
+    assert sum(runner.is_open for runner in made._runners.values()) == 32
+    closed = [path for path, runner in made._runners.items() if not runner.is_open]
     with eventq.open(closed[0]) as thread:
         thread.push("self", "note", "x")
 
@@ -521,4 +521,4 @@ def test_idle_threads_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     until(lambda: not made.finish(), "it ends")
     made._end()
     made._bells.close()
-    assert not any(station.is_open for station in made._stations.values())
+    assert not any(runner.is_open for runner in made._runners.values())

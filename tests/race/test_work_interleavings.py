@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq import station, work
-from eventq.log.supervisor import Supervisor
-from eventq.station import Station
+from eventq.running import thread_runner, work
+from eventq.running.supervisor import Supervisor
+from eventq.running.thread_runner import ThreadRunner
+from eventq.running.work import Work
 from eventq.storage.sqlite.database import Database
 from eventq.system import locks
-from eventq.work import Work
 from tests.race.steps import Play, explore
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class WorkPlay(Play):
             return supervisor
 
         patch.setattr(Database, "ring", ring)
-        patch.setattr(station, "Supervisor", made)
+        patch.setattr(thread_runner, "Supervisor", made)
         for owner, name in (
             (locks.Hold, "renew"),
             (locks.Hold, "release"),
@@ -265,9 +265,9 @@ def test_no_event_is_left_waiting(case: str, count: int, seed: int, play: WorkPl
 
 def a_late_ear(patch: pytest.MonkeyPatch) -> None:
     """A worker listens for the bell only after its first look."""
-    real_look, real_add = Station.look, _Bells.add
+    real_look, real_add = ThreadRunner.look, _Bells.add
 
-    def look(self: Station) -> None:
+    def look(self: ThreadRunner) -> None:
         real_look(self)
         for bells in late:
             real_add(bells, "")
@@ -275,7 +275,7 @@ def a_late_ear(patch: pytest.MonkeyPatch) -> None:
 
     late: list[_Bells] = []
     patch.setattr(_Bells, "add", lambda self, _: late.append(self))
-    patch.setattr(Station, "look", look)
+    patch.setattr(ThreadRunner, "look", look)
 
 
 def no_bell(patch: pytest.MonkeyPatch) -> None:
@@ -285,25 +285,25 @@ def no_bell(patch: pytest.MonkeyPatch) -> None:
 
 def no_last_look(patch: pytest.MonkeyPatch) -> None:
     """A worker goes without looking once more after it has let go."""
-    patch.setattr(Station, "look_again", lambda _: None)
+    patch.setattr(ThreadRunner, "look_again", lambda _: None)
 
 
 def a_look_before_the_release(patch: pytest.MonkeyPatch) -> None:
     """A worker looks for the last time, and only then lets pushes start handlers."""
-    real_stop, real_again = Station.stop, Station.look_again
+    real_stop, real_again = ThreadRunner.stop, ThreadRunner.look_again
 
-    def stop(self: Station, ends_at: float, *, hands_over: bool) -> None:
+    def stop(self: ThreadRunner, ends_at: float, *, hands_over: bool) -> None:
         real_release = self.release
         self.release = lambda: None  # type: ignore[method-assign]
         real_stop(self, ends_at, hands_over=hands_over)
         self.release = real_release  # type: ignore[method-assign]
 
-    def again(self: Station) -> None:
+    def again(self: ThreadRunner) -> None:
         real_again(self)
         self.release()
 
-    patch.setattr(Station, "stop", stop)
-    patch.setattr(Station, "look_again", again)
+    patch.setattr(ThreadRunner, "stop", stop)
+    patch.setattr(ThreadRunner, "look_again", again)
 
 
 def a_hold_seen_before_the_commit(patch: pytest.MonkeyPatch) -> None:

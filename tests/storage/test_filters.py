@@ -8,7 +8,7 @@ import pytest
 
 import eventq
 from eventq.errors import FilterError
-from eventq.filters import sandbox
+from eventq.log.filters import sandbox
 from eventq.storage.engines import in_memory
 
 if TYPE_CHECKING:

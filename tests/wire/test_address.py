@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eventq.errors import LogicError
-from eventq.wire import address
-from eventq.wire.address import Address
+from eventq.wire import endpoint
+from eventq.wire.endpoint import Address
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -37,7 +37,7 @@ def place(tmp_path: Path) -> str:
 @pytest.fixture
 def _together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make each server wait, after it found a dead socket, until the others have too."""
-    remove = address._remove_dead
+    remove = endpoint._remove_dead
     barrier = threading.Barrier(SERVERS)
 
     def slow(path: str) -> None:
@@ -45,7 +45,7 @@ def _together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         with suppress(threading.BrokenBarrierError):
             barrier.wait(0.05)
 
-    monkeypatch.setattr(address, "_remove_dead", slow)
+    monkeypatch.setattr(endpoint, "_remove_dead", slow)
     before = os.umask(0o022)
     yield
     assert os.umask(before) == 0o022
@@ -190,7 +190,7 @@ def test_a_folder_that_is_locked_is_not_waited_for_long(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever may read a folder can lock it: a server says so, and leaves all as it is."""
-    monkeypatch.setattr(address, "LOCK_SECONDS", 0.02)
+    monkeypatch.setattr(endpoint, "LOCK_SECONDS", 0.02)
     fd = os.open(os.path.dirname(place), os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
     try:
@@ -227,7 +227,7 @@ def test_a_socket_listens_before_it_is_handed_over(place: str) -> None:
     class Loop:
         async def create_unix_server(self, *_: object, sock: socket.socket, **__: object) -> None:
             assert sock.getsockname() == place
-            assert not address._is_dead(place)
+            assert not endpoint._is_dead(place)
             raise OSError(24, "no more files")
 
     with pytest.raises(LogicError, match=r"cannot listen on unix:.*: Too many open files - "):
@@ -271,4 +271,4 @@ def test_a_place_where_no_socket_can_be(text: str, reason: str, tmp_path: Path) 
 def test_a_name_that_is_no_host_is_told_as_such() -> None:
     """Its error has a number of another kind, which is no errno."""
     error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-    assert address._reason(error) == "Name or service not known"
+    assert endpoint._reason(error) == "Name or service not known"

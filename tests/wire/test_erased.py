@@ -11,7 +11,7 @@ import eventq
 from eventq.errors import ErasedError
 from eventq.wire import rpc
 from eventq.wire.frames import GetBlob, GetLast, Turns
-from eventq.wire.handlers import Handlers
+from eventq.wire.requests import Handlers
 from tests.erasing import secret
 
 if TYPE_CHECKING:

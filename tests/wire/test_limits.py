@@ -27,7 +27,7 @@ from blake3 import blake3
 import eventq
 from eventq.errors import LogicError, NotAThreadError, UsageError
 from eventq.memory.blobs import Blobs
-from eventq.wire import handlers, jobs, server
+from eventq.wire import jobs, requests, server
 from eventq.wire.frames import (
     MAX_FRAME,
     Appended,
@@ -635,7 +635,7 @@ def test_what_is_behind_requests_that_wait_is_held_within_the_limit(
         assert gate.wait(60)
         return Head(1, 0, 0)
 
-    monkeypatch.setitem(handlers._PLAIN, GetHead, (READ, slowly))
+    monkeypatch.setitem(requests._PLAIN, GetHead, (READ, slowly))
     served = serve(frame=64 << 10, in_flight=2 << 20)
     room, short = served.server.budget, BIG[:10_000]
     peers = [served.peer() for _ in range(60)]
@@ -1329,7 +1329,7 @@ def test_the_command_passes_on_what_it_was_told(path: str) -> None:
         assert [code(one) for one in peer.talk([Hello(1, "sesame"), Hello(1, "other")])] == [409, 0]
 
 
-@pytest.mark.parametrize("rule", [*handlers.KEY_RULES])
+@pytest.mark.parametrize("rule", [*requests.KEY_RULES])
 def test_the_rule_for_keys_is_said_at_the_start(rule: str, path: str) -> None:
     """In a line of its own, also for the default."""
     with Process(path, "--keys", rule) as process:
@@ -1515,7 +1515,7 @@ def test_what_nobody_waits_for_is_not_read(
         return Head(1, 0, 0)
 
     monkeypatch.setattr(server, "READERS", 1)
-    monkeypatch.setitem(handlers._PLAIN, GetHead, (READ, slowly))
+    monkeypatch.setitem(requests._PLAIN, GetHead, (READ, slowly))
     served = serve()
     first, second, third = (served.peer() for _ in range(3))
     first.send(GetHead(1))

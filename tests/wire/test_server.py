@@ -24,7 +24,7 @@ from eventq.records.checks import check_name
 from eventq.records.turn import NewTurn
 from eventq.storage.sqlite.database import Database
 from eventq.storage.sqlite.turns import Turns as TurnTable
-from eventq.wire import handlers, jobs
+from eventq.wire import jobs, requests
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_KEY,
@@ -51,7 +51,7 @@ from eventq.wire.frames import (
     WireTurn,
     turn_size,
 )
-from eventq.wire.handlers import key_text
+from eventq.wire.requests import key_text
 from eventq.wire.rpc import READ, WRITE
 from tests.wire.support import ROOT, Peer, Served, append, frame, serving
 
@@ -399,8 +399,8 @@ def test_a_fault_of_ours_is_500_and_told_in_the_journal(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("thought of by nobody")
 
-    monkeypatch.setitem(handlers._PLAIN, GetBlob, (READ, broken))
-    monkeypatch.setitem(handlers._PLAIN, CreateContext, (WRITE, broken))
+    monkeypatch.setitem(requests._PLAIN, GetBlob, (READ, broken))
+    monkeypatch.setitem(requests._PLAIN, CreateContext, (WRITE, broken))
     assert told.refused(GetBlob(A)) == 500
     assert told.refused(CreateContext(0)) == 500
     with open(os.path.join(path, "logs", "thread.log"), encoding="utf-8") as file:
@@ -411,7 +411,7 @@ def test_a_reply_that_is_too_long_is_refused_before_it_is_read(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Payloads beyond a frame are 413, and not loaded; fewer turns work."""
-    monkeypatch.setattr(handlers, "MAX_FRAME", frame_size := 10_000)
+    monkeypatch.setattr(requests, "MAX_FRAME", frame_size := 10_000)
     peer.ask(CreateContext(0))
     peer.talk([append(1, b"%04d" % number * 100) for number in range(30)])
     fits = (frame_size - 8) // turn_size("t", 400)
@@ -438,7 +438,7 @@ def test_turns_are_the_same_in_however_many_steps(
     peer: Peer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows at and around step boundaries are complete, in order, and patched."""
-    monkeypatch.setattr(handlers, "STEP", 7)
+    monkeypatch.setattr(requests, "STEP", 7)
     peer.ask(CreateContext(0))
     data = [b"%d" % number for number in range(30)]
     peer.talk([append(1, one) for one in data])
@@ -456,7 +456,7 @@ def test_turns_are_the_same_in_however_many_steps(
 
 def test_turns_that_do_not_fit_take_no_memory(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 24 MB of type ids beyond a frame of 1 MiB no more than a frame and a step is ever read."""
-    monkeypatch.setattr(handlers, "MAX_FRAME", 1 << 20)
+    monkeypatch.setattr(requests, "MAX_FRAME", 1 << 20)
     with eventq.open(path) as thread:
         context = thread.contexts.create()
         with thread.write():
@@ -465,7 +465,7 @@ def test_turns_that_do_not_fit_take_no_memory(path: str, monkeypatch: pytest.Mon
         tracemalloc.start()
         try:
             with pytest.raises(TooLargeError, match="the reply is too large"):
-                handlers._turns(context, context.head_id(), 3000, payloads=False)
+                requests._turns(context, context.head_id(), 3000, payloads=False)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -477,7 +477,7 @@ def test_a_turn_that_is_not_there_is_damage(
     missing: int, path: str, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within a step and between two: never a shorter reply."""
-    monkeypatch.setattr(handlers, "STEP", 5)
+    monkeypatch.setattr(requests, "STEP", 5)
     with eventq.open(path) as thread:
         context = thread.contexts.create()
         for _ in range(10):
@@ -487,7 +487,7 @@ def test_a_turn_that_is_not_there_is_damage(
         eventq.open(path) as thread,
         pytest.raises(DamagedError, match=f"turn {missing} .*(is missing|is not there)"),
     ):
-        handlers._turns(thread.contexts.get(1), 10, 10, payloads=False)
+        requests._turns(thread.contexts.get(1), 10, 10, payloads=False)
 
 
 def test_turns_and_blobs_beyond_a_frame_are_refused_as_they_are(peer: Peer) -> None:
@@ -515,8 +515,8 @@ def test_a_blob_beyond_a_frame_is_refused(peer: Peer, path: str) -> None:
 
 def test_too_many_turns_are_refused(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond 65,536 turns a reply is refused, whatever it holds; up to there it comes."""
-    assert handlers.MOST_TURNS == 1 << 16
-    monkeypatch.setattr(handlers, "MOST_TURNS", 20)
+    assert requests.MOST_TURNS == 1 << 16
+    monkeypatch.setattr(requests, "MOST_TURNS", 20)
     peer.ask(CreateContext(0))
     peer.talk([append(1, b"x") for _ in range(22)])
     for limit, code in ((19, 0), (20, 0), (21, 413), ((1 << 32) - 1, 413)):
@@ -1036,7 +1036,7 @@ def test_a_group_is_one_commit_of_the_database(
         seen.add(raw.execute("SELECT count(*) FROM turns").get)
         return Appended(*fields)
 
-    monkeypatch.setattr("eventq.wire.handlers.frames.Appended", looked)
+    monkeypatch.setattr("eventq.wire.requests.frames.Appended", looked)
     for peer in gather(served, held, until, *[append(1, b"%d" % number) for number in range(40)]):
         assert isinstance(peer.reply(), Appended)
     assert seen == {0}

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from eventq.errors import EventqError
     from eventq.records.event import Commit, Event
+    from eventq.storage.address import Address
     from eventq.storage.base import Area
-    from eventq.storage.postgres.address import Address
     from eventq.storage.postgres.leases import Hold, Lease, Leases
     from eventq.storage.postgres.link import Rows, Values
     from eventq.storage.postgres.watcher import Watcher

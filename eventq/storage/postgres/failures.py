@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from psycopg import Error
 
     from eventq.errors import EventqError
-    from eventq.storage.postgres.address import Address
+    from eventq.storage.address import Address
 
 WAIT_SECONDS = 30  # for a lock, and for a server to come back
 # The transaction was undone and may be tried again: serialization, deadlock; or the server is a

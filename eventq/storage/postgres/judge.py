@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from eventq.filters.sandbox import FilterSandbox
+    from eventq.log.filters.sandbox import FilterSandbox
     from eventq.records.event import Event
     from eventq.storage.postgres.pushdown import Pushed
 
@@ -37,7 +37,7 @@ class Judge:
 
     def _sandbox(self) -> FilterSandbox:
         if self._made is None:
-            from eventq.filters.sandbox import FilterSandbox
+            from eventq.log.filters.sandbox import FilterSandbox
 
             self._made = FilterSandbox(lambda: apsw.Connection(":memory:"))
         return self._made
@@ -82,7 +82,7 @@ class Judge:
 
     def groups(self, events: Sequence[Event], by: str) -> list[str | None]:
         """Return what events are ordered by, short enough for an index; None is no group."""
-        from eventq.filters.groups import groups_of
+        from eventq.log.filters.ordering import groups_of
 
         with self._lock:
             if self._plain is None:

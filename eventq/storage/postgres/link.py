@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, TypeVar
 
-    from eventq.storage.postgres.address import Address
+    from eventq.storage.address import Address
 
     Values = Mapping[str, Any]
     Step = tuple[str, Values]

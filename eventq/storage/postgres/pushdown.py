@@ -6,7 +6,7 @@ number. Everything else is left to SQLite: its types, its LIKE and its functions
 
 from __future__ import annotations
 
-from eventq.filters.grammar import tokens
+from eventq.log.filters.grammar import tokens
 from eventq.record import Record
 
 TYPE_CHECKING = False

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from eventq.storage.postgres.address import Address
+    from eventq.storage.address import Address
 
     T = TypeVar("T")
 

@@ -532,7 +532,7 @@ def _text_of(data: bytes | None, kind: str) -> str | None:
         return None
     if is_text(data, kind):
         return data.decode()
-    from eventq.filters.grammar import Unreadable
+    from eventq.log.filters.grammar import Unreadable
 
     return Unreadable(data.decode(errors="replace"))
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from eventq.filters.sandbox import FilterSandbox
+    from eventq.log.filters.sandbox import FilterSandbox
     from eventq.records.event import Commit, Event
     from eventq.storage.base import Area
     from eventq.storage.commits import Part
@@ -1069,7 +1069,7 @@ class Database(Commits):
 
     def groups(self, events: Sequence[Event], by: str) -> list[str | None]:
         """Return what events are ordered by; None is no group."""
-        from eventq.filters.groups import groups_of
+        from eventq.log.filters.ordering import groups_of
 
         return groups_of(events, by, self.connection)
 

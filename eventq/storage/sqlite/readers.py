@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq.filters.sandbox import FilterSandbox
+    from eventq.log.filters.sandbox import FilterSandbox
 
 KEPT = 16  # connections that stay open in a process
 
@@ -58,7 +58,7 @@ class Reader:
         """Where filters run, made with the first one: its modules take 1 ms."""
         self.used = next(_clock)
         if self._sandbox is None:
-            from eventq.filters.sandbox import FilterSandbox
+            from eventq.log.filters.sandbox import FilterSandbox
 
             self._sandbox = FilterSandbox(lambda: self.connection)
         return self._sandbox

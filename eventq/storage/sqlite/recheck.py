@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from eventq.filters.sandbox import FilterSandbox
+    from eventq.log.filters.sandbox import FilterSandbox
 
 _COLUMNS = (
     "SELECT id, CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),"

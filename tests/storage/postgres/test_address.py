@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
 from eventq.errors import UsageError
-from eventq.storage.postgres.address import bucket_of, parse
+from eventq.storage.address import bucket_of, parse
 
 SECRET = "s3cr3t"
 

@@ -16,9 +16,9 @@ from eventq.errors import (
     StoreError,
     ThreadExistsError,
 )
+from eventq.storage.address import parse
 from eventq.storage.migrations import files
 from eventq.storage.postgres import schema
-from eventq.storage.postgres.address import parse
 from eventq.thread import init_schema, threads
 from tests.servers import fresh
 

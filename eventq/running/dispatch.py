@@ -10,11 +10,11 @@ from eventq.system import clock, environment, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.log.subscriptions import Subscriptions
+    from eventq.log.consumers import Subscriptions
+    from eventq.log.journal import Journal
     from eventq.records.consumer import ConsumerState
     from eventq.storage.base import Lease, Leases
-    from eventq.workspace.journal import Journal
-    from eventq.workspace.layout import Layout
+    from eventq.storage.layout import Layout
 
 _MOST_SECONDS = 60.0  # the longest a dispatch is deferred
 
@@ -143,7 +143,7 @@ def start_supervisor(directory: str, locks: dict[str, Lease]) -> None:
 
     def supervise() -> None:
         detach({fd for lock in locks.values() for fd in lock.fds})
-        from eventq.log.supervisor import supervise
+        from eventq.running.supervisor import supervise
 
         supervise(directory, locks)
 

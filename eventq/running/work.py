@@ -13,12 +13,12 @@ import signal
 
 from eventq.errors import DamagedError, EventqError, LogicError, NotAThreadError, PlatformError
 from eventq.log.notifier import check_handlers
-from eventq.log.supervisor import Waker, milliseconds_to
-from eventq.station import Station
+from eventq.running.supervisor import Waker, milliseconds_to
+from eventq.running.thread_runner import ThreadRunner
+from eventq.running.watchdog import Watchdog
 from eventq.storage.engines import bells
+from eventq.storage.layout import Layout, resolve, resolve_folder
 from eventq.system import clock
-from eventq.watchdog import Watchdog
-from eventq.workspace.layout import Layout, resolve, resolve_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class Work:
         self._consumers = frozenset(consumers)
         self._grace, self._hands_over, self._say = grace, hands_over, say
         self._bells = bells()
-        self._stations: dict[str, Station] = {}
+        self._runners: dict[str, ThreadRunner] = {}
         self._queue: dict[str, None] = {}  # threads that are to be looked at, in this order
-        self._busy: dict[str, Station] = {}
-        self._idle: dict[str, Station] = {}  # that are still open, the longest idle first
+        self._busy: dict[str, ThreadRunner] = {}
+        self._idle: dict[str, ThreadRunner] = {}  # that are still open, the longest idle first
         self._known: dict[str, object] = {}  # all threads that were ever found
         self._passed: set[str] = set()  # those that are passed over
         self._turn = 0  # counts seconds
@@ -89,11 +89,11 @@ class Work:
         ended = False
         try:
             self._find()
-            if not self._stations:
+            if not self._runners:
                 self._say(f"no thread is there yet: looking below {', '.join(self._folders)}")
             while not self._signals:
                 self.advance()
-                if not self._stations and not self._folders:
+                if not self._runners and not self._folders:
                     break
                 self._wait(waker)
             self._say("stopping" if self._signals else "no thread is left")
@@ -133,7 +133,7 @@ class Work:
         now = clock.monotonic()
         if self._queue and not self._signals:
             return now
-        times = [self._turn_at, *(station.wake_at for station in self._busy.values())]
+        times = [self._turn_at, *(runner.wake_at for runner in self._busy.values())]
         if self._bells.polls:
             times.append(now + _POLL_SECONDS)
         return min(times)
@@ -141,7 +141,7 @@ class Work:
     def advance(self) -> None:
         """Do what can be done without waiting."""
         rang, changed = self._bells.take()
-        self._queue.update(dict.fromkeys(rang & self._stations.keys()))
+        self._queue.update(dict.fromkeys(rang & self._runners.keys()))
         now = clock.monotonic()
         if changed or now >= self._find_at:
             self._find()
@@ -149,32 +149,32 @@ class Work:
             self._refresh(now)
         for directory in [*self._queue][:_MOST_LOOKS]:
             del self._queue[directory]
-            self._look(self._stations[directory])
-        for station in [*self._busy.values()]:
-            self._advance(station)
+            self._look(self._runners[directory])
+        for runner in [*self._busy.values()]:
+            self._advance(runner)
         while len(self._idle) > _MOST_OPEN:
             self._idle.pop(next(iter(self._idle))).close()
 
-    def _look(self, station: Station) -> None:
+    def _look(self, runner: ThreadRunner) -> None:
         """Look at a thread; one that is gone or damaged is given up."""
-        self._idle.pop(station.directory, None)
-        self._busy[station.directory] = station
+        self._idle.pop(runner.directory, None)
+        self._busy[runner.directory] = runner
         try:
-            station.look()
+            runner.look()
         except (NotAThreadError, DamagedError, PlatformError) as error:
-            self._lose(station, error)
+            self._lose(runner, error)
         except Exception as error:  # noqa: BLE001 (one thread must not end it for all)
-            station.fail(error)
+            runner.fail(error)
 
-    def _advance(self, station: Station) -> None:
+    def _advance(self, runner: ThreadRunner) -> None:
         try:
-            if station.advance():
+            if runner.advance():
                 return
         except Exception as error:  # noqa: BLE001 (one thread must not end it for all)
-            station.fail(error)
-        del self._busy[station.directory]
-        if station.is_open:
-            self._idle[station.directory] = station
+            runner.fail(error)
+        del self._busy[runner.directory]
+        if runner.is_open:
+            self._idle[runner.directory] = runner
 
     def _refresh(self, now: float) -> None:
         """Refresh the holds of some threads, and look at those that have changed unnoticed."""
@@ -183,9 +183,9 @@ class Work:
         self._turn += behind + 1
         self._turn_at = now + 1
         self._beat()
-        for number, station in enumerate([*self._stations.values()]):
-            if number % _REFRESH_SECONDS in turns and station.refresh() and now >= station.retry_at:
-                self._queue[station.directory] = None
+        for number, runner in enumerate([*self._runners.values()]):
+            if number % _REFRESH_SECONDS in turns and runner.refresh() and now >= runner.retry_at:
+                self._queue[runner.directory] = None
 
     def _beat(self) -> None:
         if self._watchdog is not None:
@@ -197,7 +197,7 @@ class Work:
         """Begin to work for the threads that are new."""
         self._find_at = clock.monotonic() + _FIND_SECONDS
         for directory in (*self._threads, *self._below()):
-            if directory in self._stations:
+            if directory in self._runners:
                 continue
             identity = _identity(directory)
             if directory in self._known and identity in (None, self._known[directory]):
@@ -206,7 +206,7 @@ class Work:
             self._bells.add(directory)  # before the first look
             if self._watchdog is not None:
                 self._watchdog.add(directory)
-            self._stations[directory] = Station(directory, self._consumers, self._say)
+            self._runners[directory] = ThreadRunner(directory, self._consumers, self._say)
             self._queue[directory] = None
 
     def _below(self) -> Iterator[str]:
@@ -240,17 +240,17 @@ class Work:
             return True
         return False
 
-    def _lose(self, station: Station, error: EventqError) -> None:
+    def _lose(self, runner: ThreadRunner, error: EventqError) -> None:
         """Report a thread that is gone or damaged, once, and go on with the others."""
-        directory = station.directory
+        directory = runner.directory
         self._first_error = self._first_error or error
         self._say(f"{error.what}: it is given up until it changes ({error.advice})")
-        station.release()
-        station.close()
+        runner.release()
+        runner.close()
         self._bells.remove(directory)
         if self._watchdog is not None:
             self._watchdog.remove(directory)
-        for place in (self._stations, self._busy, self._idle, self._queue):
+        for place in (self._runners, self._busy, self._idle, self._queue):
             place.pop(directory, None)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -258,9 +258,9 @@ class Work:
     def stop(self) -> None:
         """Start nothing more, and let pushes start handlers."""
         self._ends_at = clock.monotonic() + self._grace
-        for station in self._stations.values():
-            station.stop(self._ends_at, hands_over=self._hands_over)
-        if running := sum(station.running for station in self._busy.values()):
+        for runner in self._runners.values():
+            runner.stop(self._ends_at, hands_over=self._hands_over)
+        if running := sum(runner.running for runner in self._busy.values()):
             self._say(f"waits up to {self._grace:g} seconds for {running} running handlers")
 
     def finish(self) -> bool:
@@ -268,24 +268,24 @@ class Work:
         now = clock.monotonic()
         if len(self._signals) > 1 and now < self._ends_at:
             self._ends_at = now
-            for station in self._busy.values():
-                station.stop(now, hands_over=self._hands_over)
+            for runner in self._busy.values():
+                runner.stop(now, hands_over=self._hands_over)
         if now >= self._turn_at:
             self._turn_at = now + 1
             self._beat()
         self._bells.take()
-        for station in [*self._busy.values()]:
-            self._advance(station)
+        for runner in [*self._busy.values()]:
+            self._advance(runner)
         return bool(self._busy) and now < self._ends_at + _LATE_SECONDS
 
     def _end(self) -> None:
         """Look at each thread for the last time."""
-        for station in self._stations.values():
+        for runner in self._runners.values():
             try:
-                station.look_again()
-                station.close()
+                runner.look_again()
+                runner.close()
             except Exception as error:  # noqa: BLE001 (one thread must not end it for all)
-                station.fail(error)
+                runner.fail(error)
         self._say("stopped")
 
 

@@ -11,10 +11,10 @@ import os
 from blake3 import blake3
 
 from eventq.errors import UsageError
+from eventq.storage.address import parse
 from eventq.storage.engines import check_driver
-from eventq.storage.postgres.address import parse
+from eventq.storage.layout import Layout, is_url
 from eventq.system import environment
-from eventq.workspace.layout import Layout, is_url
 
 _MOST = 64 << 10  # bytes of it that are read
 

@@ -13,10 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from eventq.log.subscriptions import Subscriptions
+    from eventq.log.consumers import Subscriptions
+    from eventq.log.journal import Journal
     from eventq.storage.base import Database
     from eventq.storage.rows import DeadRow
-    from eventq.workspace.journal import Journal
 
 
 class DeadLetters:

@@ -12,18 +12,18 @@ import select
 from functools import partial
 
 from eventq.errors import DamagedError, NotAThreadError
-from eventq.log.handlers import Handlers, Job
+from eventq.log.consumers import Subscriptions
+from eventq.log.journal import Journal
 from eventq.log.notifier import Notifier
 from eventq.log.outcomes import report
-from eventq.log.pool import Pool
-from eventq.log.subscriptions import Subscriptions
+from eventq.running.handlers import Handlers, Job
+from eventq.running.pool import Pool
 from eventq.storage.engines import open_database
+from eventq.storage.layout import Layout
 from eventq.storage.rows import Outcome
 from eventq.storage.rules import backoff, ending
 from eventq.system import clock, environment, processes
 from eventq.system.processes import LATE, LOOK_SECONDS, STOPPED, Group, late
-from eventq.workspace.journal import Journal
-from eventq.workspace.layout import Layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

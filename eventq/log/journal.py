@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from _thread import RLock
 
+from eventq.storage.layout import ROTATE_LINES, Layout, rotate_log
 from eventq.system import clock
 from eventq.system.locks import FolderLock
-from eventq.workspace.layout import ROTATE_LINES, Layout, rotate_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

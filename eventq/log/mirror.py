@@ -18,19 +18,19 @@ import os
 from itertools import count, repeat
 
 from eventq.errors import NotAThreadError
+from eventq.storage.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
 from eventq.system import disk
 from eventq.system.disk import write_all
 from eventq.system.jsontext import quote
 from eventq.system.locks import FolderLock, lock_whole
-from eventq.workspace.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from eventq.log.journal import Journal
     from eventq.records.event import Commit, NewEvent
     from eventq.storage.base import Database
-    from eventq.workspace.journal import Journal
 
     Change = Callable[[int, bytes], bytes]
 
@@ -272,7 +272,7 @@ class Mirror:
         While another process does that, nothing is done, or with `wait` it is waited for: it adds
         what was stored before it is done, and so all that this one has seen no mirror for.
         """
-        from eventq.workspace.adoption import KEPT, Staged
+        from eventq.log.adoption import KEPT, Staged
 
         db = self._db
         db.alive()
@@ -298,7 +298,7 @@ class Mirror:
 
     def _finish_adoption(self) -> None:
         """Do what is left of an adoption that was killed."""
-        from eventq.workspace.adoption import finish
+        from eventq.log.adoption import finish
 
         finish(self._layout)
 
@@ -383,7 +383,7 @@ class Mirror:
 
     def _every_file(self) -> list[str]:
         """Return the files with lines of events, those of an original mirror too."""
-        from eventq.workspace.adoption import kept_files
+        from eventq.log.adoption import kept_files
 
         found = [*rotated(self._layout.mirror), self._layout.mirror, *kept_files(self._layout)]
         return [path for path in found if os.path.isfile(path) and not os.path.islink(path)]
@@ -607,7 +607,7 @@ def _by_original(head: bytes) -> bool:
     """Return whether the original wrote a line that begins like this."""
     if not head or _KEY in head:
         return False
-    from eventq.workspace.adoption import is_original
+    from eventq.log.adoption import is_original
 
     return is_original(head)
 

@@ -16,24 +16,24 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownTurnError,
 )
+from eventq.log.mirror import erased_line, keep_from, line
 from eventq.memory.blobs import digest_of
 from eventq.records.checks import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing
-from eventq.workspace.mirror import erased_line, keep_from, line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from eventq.erasure.targets import Targets
+    from eventq.log.journal import Journal
+    from eventq.log.mirror import Change, Mirror
     from eventq.memory.blobs import Name
-    from eventq.memory.targets import Targets
     from eventq.memory.turns import Turns
     from eventq.output.artifacts import Artifacts
     from eventq.records.info import Erasure
     from eventq.storage.base import Database
-    from eventq.workspace.journal import Journal
-    from eventq.workspace.layout import Layout
-    from eventq.workspace.mirror import Change, Mirror
+    from eventq.storage.layout import Layout
 
 _PAGE = 500
 
@@ -98,7 +98,7 @@ class Erasures:
         return self._finish("event", str(number))
 
     def _erase_in_logs(self, text: str) -> None:
-        from eventq.workspace.traces import erase_in_logs
+        from eventq.erasure.traces import erase_in_logs
 
         if text != ERASED:
             try:
@@ -191,7 +191,7 @@ class Erasures:
         everywhere: bool,
     ) -> Erasure:
         """Erase the blobs that are found for a thing."""
-        from eventq.memory.targets import Targets
+        from eventq.erasure.targets import Targets
 
         past = self._begun(kind, name, reason)
 

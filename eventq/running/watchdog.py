@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import select
 
-from eventq.log.dispatch import detach
+from eventq.log.journal import Journal
+from eventq.running.dispatch import detach
+from eventq.storage.layout import Layout
 from eventq.system import clock, processes
 from eventq.system.locks import FRESH_SECONDS
 from eventq.thread import Thread
-from eventq.workspace.journal import Journal
-from eventq.workspace.layout import Layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import os
 
+from eventq.storage.layout import ROTATE_LINES, rotated, touch_folder
 from eventq.system import clock, disk
 from eventq.system.locks import lock_whole
-from eventq.workspace.layout import ROTATE_LINES, rotated, touch_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eventq.workspace.layout import Layout
+    from eventq.storage.layout import Layout
 
 KEPT = "original-mirror"  # the folder of the old files; -2, -3 … when taken
 _OLD = "old"

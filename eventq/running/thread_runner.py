@@ -8,7 +8,7 @@ first look for events, and after its release there is another look.
 from __future__ import annotations
 
 from eventq.errors import DamagedError, EventqError, NotAThreadError
-from eventq.log.supervisor import Supervisor
+from eventq.running.supervisor import Supervisor
 from eventq.storage.engines import trace
 from eventq.system import clock
 from eventq.system.mounts import check_local
@@ -26,7 +26,7 @@ _RETRY_MOST = 60.0
 _MOST_COMPLAINTS = 1_000  # that are remembered, as each is reported once
 
 
-class Station:
+class ThreadRunner:
     """A thread with the consumers that this process works for."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Station:
 
     @property
     def wake_at(self) -> float:
-        """When to advance even if nothing wakes us; for a station that is busy."""
+        """When to advance even if nothing wakes us; for a runner that is busy."""
         return self._supervisor.wake_at if self._supervisor is not None else clock.monotonic()
 
     @property

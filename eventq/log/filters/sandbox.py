@@ -1,6 +1,6 @@
 """The filter sandbox: a read-only connection that limits what a filter can read, call and cost.
 
-A filter is an untrusted string. `eventq.filters.grammar` has accepted and rewritten it. Here it is
+A filter is an untrusted string. `grammar` has accepted and rewritten it. Here it is
 compiled as one expression in parentheses, on a connection whose authorizer allows only the columns
 of `events` and the listed functions.
 
@@ -25,7 +25,7 @@ from time import thread_time
 import apsw
 
 from eventq.errors import FilterError
-from eventq.filters.grammar import COLUMNS, FUNCTIONS, MOST_MADE, Fragment, check_text
+from eventq.log.filters.grammar import COLUMNS, FUNCTIONS, MOST_MADE, Fragment, check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import os
 from binascii import b2a_base64
 
+from eventq.log.journal import printable
 from eventq.records.checks import ERASED
-from eventq.workspace.journal import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.workspace.layout import Layout
+    from eventq.storage.layout import Layout
 
 _GRAM = 16
 _PART = 2 * _GRAM - 1

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from eventq.log.journal import Journal
     from eventq.log.notifier import Notifier
     from eventq.records.consumer import ConsumerState, Subscription
     from eventq.records.event import EventPage, LinePage
     from eventq.storage.base import Database, Hold, Lease, Leases, Watcher
-    from eventq.workspace.journal import Journal
 
 _AROUND = 20  # characters of a long value that an error shows before the first that differs
 _KINDS = {"loop": "a handler that pops", "each": "a handler of --each", "pull": "no handler"}
@@ -211,7 +211,7 @@ class Subscriptions:
         accept = db.claims.accept if settings.kind == "each" else db.events.accept
         accept(new.filter)
         # Imported here, as it takes 1 ms and no other command needs it.
-        from eventq.filters.grammar import advice
+        from eventq.log.filters.grammar import advice
 
         if wrong := advice(new.filter):
             warn(wrong)

@@ -8,6 +8,7 @@ read. The line of a session keeps what links it with others.
 
 from __future__ import annotations
 
+from eventq.erasure.redact import redacted
 from eventq.errors import DamagedError, LogicError
 from eventq.memory.blobs import digest_of
 from eventq.memory.nodes import START_TYPE, STATE_TYPE, ContentNode, StartNode, StateNode, decode
@@ -151,8 +152,6 @@ class Targets:
     def _place_of(self, digest: bytes) -> bytes:
         """Return what is shown in place of a blob that is no node."""
         if any(one.kind == "line" for one in self._engine.holders(digest, 1)):
-            from eventq.sessions.redact import redacted
-
             return redacted(self._blobs.get(digest) or b"")
         return b""
 

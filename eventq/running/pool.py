@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from eventq.log.claims import without_orphans
-from eventq.log.handlers import Job
+from eventq.running.handlers import Job
 from eventq.storage.rows import Verdict, Worker
 from eventq.storage.rules import ending
 from eventq.system import clock
@@ -18,12 +18,12 @@ from eventq.system.processes import LATE, STOPPED, Group, end_orphan, identity, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.log.handlers import Handlers, Output
-    from eventq.log.subscriptions import Subscriptions
+    from eventq.log.consumers import Subscriptions
+    from eventq.log.journal import Journal
     from eventq.records.consumer import ConsumerState
+    from eventq.running.handlers import Handlers, Output
     from eventq.storage.base import Claims
     from eventq.storage.rows import ClaimRow, Taken
-    from eventq.workspace.journal import Journal
 
 DEAD, AGAIN = 65, 75
 _SOON = 0.01  # seconds between two looks at handlers of lost workers that were killed

@@ -6,18 +6,18 @@ import os
 
 from eventq.log import fences
 from eventq.record import Record
+from eventq.storage.layout import ROTATE_LINES, rotate_log
 from eventq.system import disk, processes
 from eventq.system.locks import FolderLock
 from eventq.system.processes import MARK, identity, mark_of
-from eventq.workspace.layout import ROTATE_LINES, rotate_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from eventq.log.journal import Journal
     from eventq.records.event import Event
-    from eventq.workspace.journal import Journal
-    from eventq.workspace.layout import Layout
+    from eventq.storage.layout import Layout
 
 _LONG_LOG = 1 << 20  # bytes of a log worth counting its lines
 _GONE_SECONDS = 5.0  # for a process to end that may not become a handler

@@ -11,7 +11,6 @@ import json
 import re
 
 from eventq.records.checks import ERASED
-from eventq.sessions.lines import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ _LONGEST = 200  # characters of a value that links: a longer one is a text
 def redacted(text: bytes) -> bytes:
     """Return the JSON text of an entry without what it says; `[erased]` for what is no JSON."""
     try:
-        value = parse(text)
+        value = json.loads(text.decode(), parse_int=_whole)
     except (ValueError, RecursionError):
         return ERASED.encode()
     if not isinstance(value, dict):
@@ -42,6 +41,11 @@ def redacted(text: bytes) -> bytes:
     if len(left) <= _MOST:
         return left
     return _spelled({key: one for key, one in value.items() if _links(key, one)})
+
+
+def _whole(digits: str) -> float:
+    """Return a number; Python refuses to make integers of more than some 4,000 digits."""
+    return int(digits) if len(digits) < _LONGEST else float(digits)
 
 
 def _spelled(value: Any) -> bytes:

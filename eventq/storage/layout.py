@@ -90,7 +90,7 @@ def shown(path: str) -> str:
     """Return a path as people may see it: of a URL, without the password."""
     if not is_url(path):
         return path
-    from eventq.storage.postgres.address import parse
+    from eventq.storage.address import parse
 
     return parse(path).shown
 

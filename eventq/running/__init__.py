@@ -1,0 +1,1 @@
+"""The processes that run the handlers of consumers: dispatch, supervisors, workers."""
