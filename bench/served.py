@@ -7,6 +7,7 @@ import selectors
 import socket
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -23,7 +24,6 @@ from eventq.wire.frames import (
     Failure,
     Head,
     Hello,
-    Pairing,
     Reader,
     Welcome,
     decode_reply,
@@ -66,7 +66,6 @@ class Served:
             self._child.__exit__(None, None, None)
             raise
         self.address: Address = host, int(port)
-        self.url = f"eventq://{host}:{port}"
 
     def __enter__(self) -> Self:
         """Return the server."""
@@ -92,14 +91,14 @@ class Line:
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = Reader()
-        self._pairing = Pairing()
+        self._due: deque[bool] = deque()  # whether a reply has payloads
         self._number = 0
         self.ask(Hello(1, "bench"), Welcome)
 
     def send(self, request: Request) -> None:
         """Send a request."""
         self._number += 1
-        self._pairing.sent(self._number, request)
+        self._due.append(getattr(request, "include_payload", False))
         self.socket.sendall(encode_request(request, self._number))
 
     def receive(self) -> list[Reply]:
@@ -109,7 +108,7 @@ class Line:
             raise RuntimeError("the server closed the connection")
         self._reader.feed(data)
         replies = [
-            decode_reply(frame, *self._pairing.matched(frame)) for frame in self._reader.frames()
+            decode_reply(frame, frame.type, self._due.popleft()) for frame in self._reader.frames()
         ]
         for reply in replies:
             if isinstance(reply, Failure):

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
-import eventq
 from bench.disk import slow_disk
 from bench.report import Row, Sample, alone, percentile, versus
 from bench.rounds import p50
 from bench.served import FLOOR, Crowd, Line, Served, WireTurns, serve_slowed
-from bench.turn_stores import EventqTurns, Payloads, RawTurns
+from bench.turn_stores import EventqTurns, RawTurns
 from eventq.wire.frames import (
     BlobBytes,
     BlobPut,
@@ -109,7 +108,6 @@ def _full(plan: Plan, stack: ExitStack) -> Tasks:
     floor = stack.enter_context(Served(plan.place("floor"), "full", FLOOR))
     count = plan.size(400, 40)
     tasks = _singles(plan, stack, served, "full", count)
-    tasks["client"] = _client(stack, served, count)
     lone = stack.enter_context(closing(WireTurns(floor.address)))
     tasks["floor"] = lambda: lone.times(count)
     return tasks | _crowds(stack, served, CROWDS, plan.size(800, 100), AHEAD)
@@ -118,9 +116,7 @@ def _full(plan: Plan, stack: ExitStack) -> Tasks:
 def _normal(plan: Plan, stack: ExitStack) -> Tasks:
     served = stack.enter_context(Served(plan.place("served"), "normal"))
     count = plan.size(400, 40)
-    return _singles(plan, stack, served, "normal", count) | {
-        "client": _client(stack, served, count)
-    }
+    return _singles(plan, stack, served, "normal", count)
 
 
 def _slowed(plan: Plan, stack: ExitStack) -> Tasks:
@@ -142,22 +138,6 @@ def _singles(plan: Plan, stack: ExitStack, served: Served, synchronous: str, cou
         "library": lambda: library.times(count),
         "wire": lambda: wire.times(count),
     }
-
-
-def _client(stack: ExitStack, served: Served, count: int) -> Task:
-    context = stack.enter_context(eventq.connect(served.url)).contexts.create()
-    payloads = Payloads(9)
-
-    def task() -> list[float]:
-        taken = []
-        for _ in range(count):
-            payload = payloads.next()
-            start = time.perf_counter()
-            context.append(payload)
-            taken.append((time.perf_counter() - start) * 1_000)
-        return taken
-
-    return task
 
 
 def _crowds(
@@ -190,16 +170,11 @@ def _crowd(rounds: Sequence[Sequence[float]]) -> Sample:
 def _single_rows(
     what: str, found: dict[str, list[Sequence[float]]], *, most: float = 0
 ) -> Iterator[Row]:
-    wire, library, raw, client = (
-        _share(found[name]) for name in ("wire", "library", "raw", "client")
-    )
+    wire, library, raw = (_share(found[name]) for name in ("wire", "library", "raw"))
     yield versus(
         f"{what}, p50, against the library", wire, library, most=most, note=" (`context.append`)"
     )
     yield versus(f"{what}, p50, against the same statements", wire, raw)
-    yield versus(
-        f"{what}, p50, through `eventq.connect`", client, library, note=" (`context.append`)"
-    )
     yield alone(f"{what}, p99", _share(found["wire"], 0.99), _share(found["raw"], 0.99))
 
 

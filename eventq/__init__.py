@@ -1,8 +1,7 @@
 """A durable inbox and memory for agents: one directory, no server.
 
-`eventq.open(path)` returns a `Thread`, and `eventq.connect(url)` the memory of a thread that is
-served elsewhere. `records.py` defines what their methods return, `errors.py` what they raise. The
-names below are imported on first use, as start-up time is a feature.
+`eventq.open(path)` returns a `Thread`. `records` defines what its methods return, `errors.py` what
+they raise. The names below are imported on first use, as start-up time is a feature.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from eventq.running.worker import Dead, Retry, Worker
     from eventq.thread import Thread, destroy, exists, init
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
-    from eventq.wire.client import connect
 
 __version__ = "0.1.0"
 
@@ -125,7 +123,6 @@ __all__ = [
     "UnknownTurnError",
     "UsageError",
     "Worker",
-    "connect",
     "destroy",
     "exists",
     "init",
@@ -183,7 +180,6 @@ _HOMES = {
     "eventq.records.source": ("Source",),
     "eventq.records.turn": ("Blob", "NewTurn", "Turn"),
     "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
-    "eventq.wire.client": ("connect",),
     "eventq.running.worker": ("Dead", "Retry", "Worker"),
 }
 

@@ -49,6 +49,12 @@ if TYPE_CHECKING:
 
 _NAMED = 10  # events that an error names; it counts the others
 
+# What to do about the address of a server, where a directory is wanted.
+BESIDE_IT = (
+    "run this on the machine of the thread: 'eventq serve' is for clients of the binary protocol,"
+    " and PostgreSQL shares a log among machines"
+)
+
 
 class EventqError(Exception):
     """The root: `what` went wrong and how to `fix` it."""
@@ -154,15 +160,8 @@ def _ways_to_a_thread(path: str) -> tuple[str, str]:
     if path.startswith("postgresql://"):
         command = f"run 'eventq init \"{path}\"' first, or give 'eventq thread ls' its database"
         return call, command
-    if ":/" in path:  # a URL that was taken for a path
-        return "give a directory, or reach a server with eventq.connect('eventq://HOST:PORT')", (
-            "give a directory; context, turn and blob also take a server, eventq://HOST:PORT"
-        )
-    if host and port.isdigit():
-        url = f"eventq://{name}"
-        return f"reach a server with eventq.connect({url!r})", (
-            f"if it is a server, give {url} to context, turn or blob; others take a directory"
-        )
+    if ":/" in path or (host and port.isdigit()):  # an address that was taken for a path
+        return (f"give the directory of a thread; of a server, {BESIDE_IT}",) * 2
     return call, f"run 'eventq init {quote(path)}' first"
 
 

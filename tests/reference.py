@@ -25,7 +25,6 @@ DIAGRAMS = {  # mark in SPEC.md: transitions, initial states
     "states": (supervisor.TRANSITIONS, ["look"]),
     "artifacts": (artifacts.TRANSITIONS, ["open"]),
     "server": (frames.SERVER, ["new", "locked"]),
-    "client": (frames.CLIENT, ["idle"]),
 }
 
 

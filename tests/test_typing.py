@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_type
 
 import eventq
 from eventq import Blob, Turn
-from eventq.memory.methods import (
-    Memory,
-    MemoryChain,
-    MemoryContext,
-    MemoryContexts,
-    MemoryDiff,
-    MemoryOpenTurn,
-)
+from eventq.memory.contexts import Contexts, OpenTurn
+from eventq.memory.turns import Chain, Diff
 from eventq.records.turn import Page
-from eventq.wire.client import Connection
-from eventq.wire.remote import RemoteChain, RemoteContext, RemoteContexts
-from eventq.wire.server import Server
 
 
 def test_the_public_face_is_typed(tmp_path: Path) -> None:
@@ -45,41 +35,19 @@ def test_the_public_face_is_typed(tmp_path: Path) -> None:
     assert repr(batch) == "Batch(count=1, first_id=2, last_id=2)"
 
 
-def used(memory: Memory, name: str) -> Turn:
-    """Use a memory, whether it is here or elsewhere."""
-    with memory:
-        assert_type(memory.contexts, MemoryContexts)
-        context = assert_type(memory.contexts.create(name), MemoryContext)
+def test_the_memory_is_typed(tmp_path: Path) -> None:
+    """Contexts, turns and blobs give what is promised."""
+    with eventq.open(tmp_path / "t", create=True) as thread:
+        assert_type(thread.contexts, Contexts)
+        context = assert_type(thread.contexts.create("main"), eventq.Context)
         turn = assert_type(context.append("hello"), Turn)
-        other = assert_type(memory.contexts.fork(context), MemoryContext)
+        other = assert_type(thread.contexts.fork(context), eventq.Context)
         assert_type(other.last(), Page)
-        diff = assert_type(context.diff(other), MemoryDiff)
-        assert_type(diff.mine, MemoryChain)
-        assert_type(context.replay(), MemoryChain)
-        assert_type(context.open_turn(), MemoryOpenTurn)
-        assert_type(memory.contexts.turns.depth(turn.turn_id), int)
-        blob = assert_type(memory.blobs.put(b"x"), Blob)
-        assert_type(memory.blobs.stream(blob.ref), Iterator[bytes])
-        assert memory.path
-    return turn
-
-
-def test_a_thread_and_a_connection_are_memories(tmp_path: Path) -> None:
-    """Both satisfy the protocol, with results of the same types at run time too."""
-    path = eventq.init(tmp_path / "t")
-    server = Server(path, f"unix:{tmp_path}/s")
-    ready = threading.Event()
-    runner = threading.Thread(target=server.run, args=(lambda _: ready.set(),))
-    runner.start()
-    assert ready.wait(60)
-    try:
-        connection = eventq.connect(f"unix:{tmp_path}/s")
-        assert_type(connection, Connection)
-        assert_type(connection.contexts, RemoteContexts)
-        context = assert_type(connection.contexts.create("x"), RemoteContext)
-        assert_type(context.replay(), RemoteChain)
-        turns = [used(connection, "there"), used(eventq.open(path), "here")]
-    finally:
-        server.stop()
-        runner.join(60)
-    assert [type(turn) for turn in turns] == [Turn, Turn]
+        assert_type(context.diff(other), Diff)
+        assert_type(context.replay(), Chain)
+        assert_type(context.open_turn(), OpenTurn)
+        assert_type(thread.contexts.turns.depth(turn.turn_id), int)
+        blob = assert_type(thread.blobs.put(b"x"), Blob)
+        assert_type(thread.blobs.stream(blob.ref), Iterator[bytes])
+        assert_type(thread.path, str)
+    assert type(turn) is Turn

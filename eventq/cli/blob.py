@@ -10,9 +10,8 @@ from eventq.cli.options import (
     EVERYWHERE,
     EXPECT_HASH,
     JSON,
-    MEMORY,
-    MEMORY_READ,
     OUTPUT,
+    READ,
     REASON,
     REFS,
     THREAD,
@@ -24,19 +23,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eventq.memory.methods import Memory
     from eventq.thread import Thread
 
 
 def put(
-    thread: Memory, *, file: str, expect_hash: str | None, refs: tuple[str, ...], json: bool
+    thread: Thread, *, file: str, expect_hash: str | None, refs: tuple[str, ...], json: bool
 ) -> None:
     """Store bytes durably, and print their ref. Reads stdin if FILE is - or missing."""
     made = thread.blobs.put(Input(file), refs=refs, expect_hash=expect_hash)
     show.result({**render.blob(made), "new": made.new}, made.ref, json=json)
 
 
-def get(thread: Memory, *, ref: str, output: str | None, json: bool) -> None:
+def get(thread: Thread, *, ref: str, output: str | None, json: bool) -> None:
     """Write the bytes of a blob to stdout or a file. They are verified first."""
     pieces = thread.blobs.stream(ref)
     if output is None or output == "-":
@@ -70,7 +68,7 @@ def _ref(name: str) -> str:
     return REF + name.removeprefix(REF)
 
 
-def stat(thread: Memory, *, ref: str, json: bool) -> None:
+def stat(thread: Thread, *, ref: str, json: bool) -> None:
     """Show the sizes of a blob without reading its bytes."""
     found = thread.blobs.stat(ref)
     size, stored = (render.count(number, "byte") for number in (found.size, found.stored))
@@ -78,7 +76,7 @@ def stat(thread: Memory, *, ref: str, json: bool) -> None:
     show.result(render.blob(found), f"{found.ref}\n{sizes}", json=json)
 
 
-def ls(thread: Memory, *, json: bool) -> None:
+def ls(thread: Thread, *, json: bool) -> None:
     """List all blobs in the order of their hashes."""
     render.show_all(
         thread.blobs,
@@ -88,7 +86,7 @@ def ls(thread: Memory, *, json: bool) -> None:
     )
 
 
-def show_refs(thread: Memory, *, ref: str, json: bool) -> None:
+def show_refs(thread: Thread, *, ref: str, json: bool) -> None:
     """Show what a blob refers to, and what refers to it.
 
     A gc keeps a blob while a turn, patch, blob, event or pin refers to it.
@@ -101,21 +99,21 @@ def show_refs(thread: Memory, *, ref: str, json: bool) -> None:
     render.say_all(f"held by {show.readable(holder)}" for holder in holders or ["nothing"])
 
 
-def verify(thread: Memory, *, ref: str | None, json: bool) -> int:
+def verify(thread: Thread, *, ref: str | None, json: bool) -> int:
     """Verify one blob or all, and print the damaged ones. Exits with 1 if there are any."""
     faults = thread.blobs.verify(ref)
     show.result({"ok": not faults, "faults": faults}, "\n".join(faults) or "ok", json=json)
     return 1 if faults else 0
 
 
-def pin(thread: Memory, *, ref: str, owner: str, json: bool) -> None:
+def pin(thread: Thread, *, ref: str, owner: str, json: bool) -> None:
     """Keep a blob until the same owner unpins it."""
     thread.blobs.pin(ref, owner)
     pinned = {"ref": _ref(ref), "owner": owner, "pinned": True}
     show.result(pinned, f"Pinned {_ref(ref)} for '{owner}'", json=json)
 
 
-def unpin(thread: Memory, *, ref: str, owner: str, json: bool) -> None:
+def unpin(thread: Thread, *, ref: str, owner: str, json: bool) -> None:
     """Remove an owner's pin of a blob."""
     was = thread.blobs.unpin(ref, owner)
     unpinned = {"ref": _ref(ref), "owner": owner, "pinned": False, "was_pinned": was}
@@ -142,24 +140,22 @@ _OWNER = Option("owner NAME", "The owner of the pin.", required=True)
 COMMANDS = {
     "blob put": Command(
         put,
-        [Argument("[FILE]", kinds.path, default="-"), EXPECT_HASH, REFS, MEMORY, JSON],
+        [Argument("[FILE]", kinds.path, default="-"), EXPECT_HASH, REFS, THREAD, JSON],
         "eventq blob put report.pdf --thread ./inbox",
         "tar c src | eventq blob put --thread ./inbox",
     ),
     "blob get": Command(
         get,
-        [_REF, OUTPUT, MEMORY_READ, JSON],
+        [_REF, OUTPUT, READ, JSON],
         f"eventq blob get {_EXAMPLE} --thread ./inbox --output report.pdf",
     ),
-    "blob stat": Command(
-        stat, [_REF, MEMORY_READ, JSON], f"eventq blob stat {_EXAMPLE} --thread ./inbox"
-    ),
-    "blob ls": Command(ls, [MEMORY_READ, JSON], "eventq blob ls --thread ./inbox"),
+    "blob stat": Command(stat, [_REF, READ, JSON], f"eventq blob stat {_EXAMPLE} --thread ./inbox"),
+    "blob ls": Command(ls, [READ, JSON], "eventq blob ls --thread ./inbox"),
     "blob refs": Command(
-        show_refs, [_REF, MEMORY_READ, JSON], f"eventq blob refs {_EXAMPLE} --thread ./inbox"
+        show_refs, [_REF, READ, JSON], f"eventq blob refs {_EXAMPLE} --thread ./inbox"
     ),
     "blob verify": Command(
-        verify, [Argument("[REF]"), MEMORY_READ, JSON], "eventq blob verify --thread ./inbox"
+        verify, [Argument("[REF]"), READ, JSON], "eventq blob verify --thread ./inbox"
     ),
     "blob erase": Command(
         erase,
@@ -168,12 +164,12 @@ COMMANDS = {
     ),
     "blob pin": Command(
         pin,
-        [_REF, _OWNER, MEMORY, JSON],
+        [_REF, _OWNER, THREAD, JSON],
         f"eventq blob pin {_EXAMPLE} --owner reports --thread ./inbox",
     ),
     "blob unpin": Command(
         unpin,
-        [_REF, _OWNER, MEMORY, JSON],
+        [_REF, _OWNER, THREAD, JSON],
         f"eventq blob unpin {_EXAMPLE} --owner reports --thread ./inbox",
     ),
 }

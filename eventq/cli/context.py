@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, render, show
-from eventq.cli.options import CONTEXT, EXPECTED_HEAD, JSON, MEMORY, MEMORY_READ
+from eventq.cli.options import CONTEXT, EXPECTED_HEAD, JSON, READ, THREAD
 from eventq.cli.rules import exclude
 from eventq.cli.table import Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.memory.methods import Memory
     from eventq.records.turn import ContextInfo
+    from eventq.thread import Thread
 
 
-def create(thread: Memory, *, name: str | None, base: int | None, json: bool) -> None:
+def create(thread: Thread, *, name: str | None, base: int | None, json: bool) -> None:
     """Create a context: a branch, empty or starting at a turn."""
     _show("Created", thread.contexts.create(name, base=base or 0).info(), json=json)
 
 
 def fork(
-    thread: Memory, *, context: int | str, at: int | None, name: str | None, json: bool
+    thread: Thread, *, context: int | str, at: int | None, name: str | None, json: bool
 ) -> None:
     """Create a context that continues another one. Nothing is copied."""
     _show("Forked", thread.contexts.fork(context, at=at, name=name).info(), json=json)
@@ -29,7 +29,7 @@ def _show(done: str, info: ContextInfo, *, json: bool) -> None:
     show.result(render.fields(info), f"{done} context {render.context(info)}", json=json)
 
 
-def ls(thread: Memory, *, graph: bool, json: bool) -> None:
+def ls(thread: Thread, *, graph: bool, json: bool) -> None:
     """List all contexts, one per line, or draw how they branch."""
     contexts = thread.contexts
     if not graph:
@@ -42,7 +42,7 @@ def ls(thread: Memory, *, graph: bool, json: bool) -> None:
     render.say_all(draw(contexts, turns.common, turns.depth, turns.ancestor, line))
 
 
-def show_one(thread: Memory, *, context: int | str, json: bool) -> None:
+def show_one(thread: Thread, *, context: int | str, json: bool) -> None:
     """Show a context: its newest turn, and where it was forked."""
     info = thread.contexts.get(context).info()
     lines = [
@@ -58,21 +58,21 @@ def show_one(thread: Memory, *, context: int | str, json: bool) -> None:
     show.result(render.fields(info), "\n".join(lines), json=json)
 
 
-def log(thread: Memory, *, context: int | str, json: bool) -> None:
+def log(thread: Thread, *, context: int | str, json: bool) -> None:
     """Show every move of a context's head. Give a deleted context by its id."""
     moves = thread.contexts.history(context)
     render.show_all(moves, render.fields, render.move, json=json)
 
 
 def move(
-    thread: Memory, *, context: int | str, to: int, expected_head: int | None, json: bool
+    thread: Thread, *, context: int | str, to: int, expected_head: int | None, json: bool
 ) -> None:
     """Move a context's head to any turn. The old head stays in its log."""
     moved = thread.contexts.get(context).move(to, expected_head=expected_head)
     _show("Moved", moved, json=json)
 
 
-def rm(thread: Memory, *, context: int | str, json: bool) -> None:
+def rm(thread: Thread, *, context: int | str, json: bool) -> None:
     """Delete a context. Its turns stay until a gc, and its forks are not affected."""
     found = thread.contexts.get(context)
     found.delete()
@@ -86,7 +86,7 @@ _NAME = Option("name NAME", "A unique name for the context, not a number.")
 COMMANDS = {
     "context create": Command(
         create,
-        [_NAME, Option("base TURN", "The turn that it starts at.", kinds.WHOLE), MEMORY, JSON],
+        [_NAME, Option("base TURN", "The turn that it starts at.", kinds.WHOLE), THREAD, JSON],
         "eventq context create --name main --thread ./inbox",
     ),
     "context fork": Command(
@@ -95,7 +95,7 @@ COMMANDS = {
             CONTEXT,
             Option("at TURN", "A turn of its chain (default: the newest).", kinds.WHOLE),
             _NAME,
-            MEMORY,
+            THREAD,
             JSON,
         ],
         "eventq context fork main --at 40 --name retry --thread ./inbox",
@@ -104,7 +104,7 @@ COMMANDS = {
         ls,
         [
             Option("graph", "Draw the tree of their newest turns and forks."),
-            MEMORY_READ,
+            READ,
             JSON,
         ],
         "eventq context ls --thread ./inbox",
@@ -112,21 +112,19 @@ COMMANDS = {
         rules=[exclude("graph", "json", fix="give one of the two: a drawing is for people")],
     ),
     "context show": Command(
-        show_one, [CONTEXT, MEMORY_READ, JSON], "eventq context show main --thread ./inbox"
+        show_one, [CONTEXT, READ, JSON], "eventq context show main --thread ./inbox"
     ),
-    "context log": Command(
-        log, [CONTEXT, MEMORY_READ, JSON], "eventq context log main --thread ./inbox"
-    ),
+    "context log": Command(log, [CONTEXT, READ, JSON], "eventq context log main --thread ./inbox"),
     "context move": Command(
         move,
         [
             CONTEXT,
             Option("to TURN", "The turn to move to, 0 for none.", kinds.WHOLE, required=True),
             EXPECTED_HEAD,
-            MEMORY,
+            THREAD,
             JSON,
         ],
         "eventq context move main --to 40 --expected-head 52 --thread ./inbox",
     ),
-    "context rm": Command(rm, [CONTEXT, MEMORY, JSON], "eventq context rm retry --thread ./inbox"),
+    "context rm": Command(rm, [CONTEXT, THREAD, JSON], "eventq context rm retry --thread ./inbox"),
 }

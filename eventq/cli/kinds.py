@@ -6,18 +6,18 @@ Each raises UsageError for a word that it cannot convert.
 from __future__ import annotations
 
 from eventq.cli import show
-from eventq.errors import InputError, UsageError
+from eventq.errors import BESIDE_IT, InputError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from eventq.memory.methods import Memory
+    from eventq.thread import Thread
 
     Kind: TypeAlias = "Callable[[str, str], Any] | Opened | Switch"
 
-SERVERS = ("eventq://", "unix:")  # how the address of a server begins
+_SERVERS = ("eventq://", "unix:")  # how the address of a server begins
 _MOST = (1 << 63) - 1
 _DURATION = "give seconds, or a number and s, m, h or d, such as 10m"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -176,28 +176,22 @@ def place(word: str, name: str) -> str:
     """Return the directory or the URL of a thread; raise UsageError for the address of a server."""
     if not word:
         raise UsageError(f"{name} is empty", "give the directory of a thread")
-    if word.startswith(SERVERS):
-        what = f"'{word}' is a server, which this command cannot use"
-        raise UsageError(what, "give the directory of a thread")
+    if word.startswith(_SERVERS):
+        raise UsageError(f"'{word}' is a server, which commands do not use", BESIDE_IT)
     return word
 
 
 class Opened:
     """A thread that is open while the command runs.
 
-    It is opened read-only if `reads` is true, or if the flag that `reads` names is missing. With
-    `remote` it may also be the address of a server, whose memory has the same methods.
+    It is opened read-only if `reads` is true, or if the flag that `reads` names is missing.
     """
 
-    def __init__(self, *, reads: bool | str = False, remote: bool = False) -> None:
-        self._reads, self.remote = reads, remote
+    def __init__(self, *, reads: bool | str = False) -> None:
+        self._reads = reads
 
-    def open(self, word: str, name: str, raw: Any) -> Memory:
-        """Open the thread; raise the errors of `eventq.open` and `eventq.connect`."""
-        if self.remote and word.startswith(SERVERS):
-            from eventq.wire.client import connect
-
-            return connect(word)
+    def open(self, word: str, name: str, raw: Any) -> Thread:
+        """Open the thread; raise the errors of `eventq.open`."""
         from eventq.thread import Thread
 
         where = place(word, name)

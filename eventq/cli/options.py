@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from eventq.cli.kinds import Kind
 
 
-def thread_option(kind: Kind, more: str = "") -> Option:
+def thread_option(kind: Kind) -> Option:
     """Return the option --thread of a command that opens the thread in this way."""
-    about = f"The directory of the thread{more}."
-    return Option("thread PATH", about, kind, required=True).or_from("EVENTQ_THREAD")
+    return Option("thread PATH", "The directory of the thread.", kind, required=True).or_from(
+        "EVENTQ_THREAD"
+    )
 
 
 IS_THREAD = show.program() == "thread"
@@ -26,12 +27,9 @@ def unless_thread(*parts: Any) -> tuple[Any, ...]:
     return () if IS_THREAD else parts
 
 
-_SERVER = ". A server's address works too: eventq://HOST:PORT or unix:PATH"
 THREAD, READ = thread_option(kinds.Opened()), thread_option(kinds.Opened(reads=True))
 FOLDER = thread_option(kinds.directory)  # for commands that open the thread themselves
 HANDLED = thread_option(kinds.handled)
-MEMORY = thread_option(kinds.Opened(remote=True), _SERVER)
-MEMORY_READ = thread_option(kinds.Opened(reads=True, remote=True), _SERVER)
 JSON = Option("json", "Print the result, and errors, as JSON.")
 JSON_ERRORS = Option("json", "Print errors as JSON.", parameter="")
 REFS = Option(

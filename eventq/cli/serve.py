@@ -155,7 +155,7 @@ COMMANDS = {
                 "How the idempotency key of an APPEND_TURN counts. matching: only with the same"
                 " bytes, type and non-zero parent; then the first turn is returned, otherwise the"
                 " turn is appended. strict: a key is one turn, and other bytes are refused. ignore:"
-                " never. The keys of eventq.connect and of commands always count.",
+                " never. The keys of commands always count.",
                 kinds.Choice(*_KEYS),
                 default="matching",
             ),

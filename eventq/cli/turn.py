@@ -13,8 +13,7 @@ from eventq.cli.options import (
     EXPECT_HASH,
     EXPECTED_HEAD,
     JSON,
-    MEMORY,
-    MEMORY_READ,
+    READ,
     REASON,
     REFS,
     THREAD,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from eventq.cli.inputs import Input, Payload
     from eventq.cli.table import Raw
-    from eventq.memory.methods import Memory, MemoryOpenTurn
+    from eventq.memory.contexts import OpenTurn
     from eventq.records.turn import Turn
     from eventq.thread import Thread
 
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
 
 
 def append(
-    thread: Memory, *, context: int | str, given: Appended, kind: Kind, sealing: Sealing, json: bool
+    thread: Thread, *, context: int | str, given: Appended, kind: Kind, sealing: Sealing, json: bool
 ) -> None:
     """Append a turn to a context, durably.
 
@@ -102,11 +101,11 @@ def _placed(sealing: Sealing) -> Placed:
     return {"expected_head": sealing["expected_head"], "key": sealing["key"], "source": source}
 
 
-def _seal(opened: MemoryOpenTurn, sealing: Sealing) -> Turn:
+def _seal(opened: OpenTurn, sealing: Sealing) -> Turn:
     return opened.seal(flags=sealing["flags"], refs=sealing["refs"], **_placed(sealing))
 
 
-def _stream(opened: MemoryOpenTurn, file: Input, sealing: Sealing, *, json: bool) -> Turn:
+def _stream(opened: OpenTurn, file: Input, sealing: Sealing, *, json: bool) -> Turn:
     """Store stdin as it arrives. If this is interrupted, the open turn keeps what was stored."""
     seal = f"{show.program()} turn seal {opened.id} --thread {show.place()}"
     fix = f"what arrived is stored: run '{seal}', or 'turn discard'"
@@ -129,7 +128,7 @@ def _show_made(made: Turn, *, json: bool) -> None:
     show.result(render.turn(made, payload=False), render.head(made), json=json)
 
 
-def last(thread: Memory, *, context: int | str, limit: int, reading: Reading, json: bool) -> None:
+def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, json: bool) -> None:
     """Show the newest turns of a context, oldest first. 'turn before' shows older ones."""
     page = thread.contexts.get(context).last(limit, **reading)
     _show(page, reading, json=json)
@@ -138,7 +137,7 @@ def last(thread: Memory, *, context: int | str, limit: int, reading: Reading, js
 
 
 def before(
-    thread: Memory, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool
+    thread: Thread, *, context: int | str, turn: int, limit: int, reading: Reading, json: bool
 ) -> None:
     """Show the turns of a context before another, oldest first."""
     page = thread.contexts.get(context).before(turn, limit, **reading)
@@ -148,7 +147,7 @@ def before(
 
 
 def between(
-    thread: Memory, *, context: int | str, first: int, limit: int, reading: Reading, json: bool
+    thread: Thread, *, context: int | str, first: int, limit: int, reading: Reading, json: bool
 ) -> None:
     """Show the turns of a context from a depth on."""
     page = thread.contexts.get(context).range(first, limit, **reading)
@@ -174,7 +173,7 @@ def _say_more(where: str, command: str, limit: int, reading: Reading) -> None:
 
 
 def replay(
-    thread: Memory, *, context: int | str, to: int | None, reading: Reading, json: bool
+    thread: Thread, *, context: int | str, to: int | None, reading: Reading, json: bool
 ) -> None:
     """Show all turns of a context from its root on. Uses bounded memory."""
     branch = thread.contexts.get(context)
@@ -189,7 +188,7 @@ def _show(turns: Iterable[Turn], reading: Reading, *, json: bool) -> None:
         render.say_all(line for turn in turns for line in render.readable(turn))
 
 
-def show_one(thread: Memory, *, turn: int, reading: Reading, json: bool) -> None:
+def show_one(thread: Thread, *, turn: int, reading: Reading, json: bool) -> None:
     """Show one turn."""
     found = thread.contexts.turn(turn, **reading)
     _show([found], reading, json=json)
@@ -215,7 +214,7 @@ def erase(thread: Thread, *, turn: int, reason: str | None, everywhere: bool, js
 
 
 def diff(
-    thread: Memory, *, context: int | str, other: int | str, reading: Reading, json: bool
+    thread: Thread, *, context: int | str, other: int | str, reading: Reading, json: bool
 ) -> None:
     """Show the turns of two contexts after their last common turn.
 
@@ -240,7 +239,7 @@ def _on_side(side: str, turns: Iterable[Turn], *, payload: bool) -> Iterator[dic
 
 
 def patch(
-    thread: Memory, *, turn: int, given: Payload, tombstone: bool, refs: tuple[str, ...], json: bool
+    thread: Thread, *, turn: int, given: Payload, tombstone: bool, refs: tuple[str, ...], json: bool
 ) -> None:
     """Replace a turn's payload for all readers. Both are kept; the patch's seq is printed."""
     contexts = thread.contexts
@@ -252,17 +251,17 @@ def patch(
     show.result({"turn_id": turn, "seq": seq}, str(seq), json=json)
 
 
-def opened(thread: Memory, *, json: bool) -> None:
+def opened(thread: Thread, *, json: bool) -> None:
     """List open turns. They are being written, or their writer has ended."""
     render.show_all(thread.contexts.open_turns(), render.fields, render.opened, json=json)
 
 
-def seal(thread: Memory, *, open_id: int, sealing: Sealing, json: bool) -> None:
+def seal(thread: Thread, *, open_id: int, sealing: Sealing, json: bool) -> None:
     """Seal an open turn: append its content as one turn."""
     _show_made(_seal(thread.contexts.open_turn(open_id), sealing), json=json)
 
 
-def discard(thread: Memory, *, open_id: int, json: bool) -> None:
+def discard(thread: Thread, *, open_id: int, json: bool) -> None:
     """Discard an open turn and what was written to it."""
     thread.contexts.open_turn(open_id).discard()
     show.result({"open_id": open_id}, f"Discarded open turn {open_id}", json=json)
@@ -281,7 +280,7 @@ _READING = (
         Option("as-of SEQ", "Ignore patches after this one; 0 ignores all.", kinds.WHOLE),
         Option("no-payload", "Leave the payloads out.", kinds.OFF, parameter="payload"),
     ),
-    MEMORY_READ,
+    READ,
     JSON,
 )
 _PAYLOAD = together(
@@ -334,7 +333,7 @@ COMMANDS = {
                 Option("stream", "Store stdin as it arrives, and seal it as a turn at its end."),
             ),
             *_SEALING,
-            MEMORY,
+            THREAD,
             JSON,
         ],
         "eventq turn append main --thread ./inbox --content 'use plan B' --expected-head 41",
@@ -384,7 +383,7 @@ COMMANDS = {
     "turn show": Command(show_one, [_TURN, *_READING], "eventq turn show 12 --thread ./inbox"),
     "turn patch": Command(
         patch,
-        [_TURN, *_PAYLOAD, Option("tombstone", "Hide the payload instead."), REFS, MEMORY, JSON],
+        [_TURN, *_PAYLOAD, Option("tombstone", "Hide the payload instead."), REFS, THREAD, JSON],
         "eventq turn patch 12 --content 'use plan C' --thread ./inbox",
         "eventq turn patch 12 --tombstone --thread ./inbox",
         rules=[
@@ -409,14 +408,14 @@ COMMANDS = {
         ],
         "eventq turn diff main --with retry --thread ./inbox",
     ),
-    "turn opened": Command(opened, [MEMORY_READ, JSON], "eventq turn opened --thread ./inbox"),
+    "turn opened": Command(opened, [READ, JSON], "eventq turn opened --thread ./inbox"),
     "turn seal": Command(
         seal,
-        [_OPEN_ID, *_SEALING, MEMORY, JSON],
+        [_OPEN_ID, *_SEALING, THREAD, JSON],
         "eventq turn seal 3 --thread ./inbox",
         rules=[needs("source", "emit")],
     ),
     "turn discard": Command(
-        discard, [_OPEN_ID, MEMORY, JSON], "eventq turn discard 3 --thread ./inbox"
+        discard, [_OPEN_ID, THREAD, JSON], "eventq turn discard 3 --thread ./inbox"
     ),
 }

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.memory.blobs import Name
-    from eventq.memory.methods import MemoryContext
     from eventq.storage.base import OpenTurns
 
     Which = int | str  # a context's id, or its name
@@ -46,7 +45,7 @@ class Contexts:
         return Context(self.turns, self._engine.create(name, check_natural(base, "base"), None))
 
     def fork(
-        self, context: MemoryContext | Which, *, at: int | None = None, name: str | None = None
+        self, context: Context | Which, *, at: int | None = None, name: str | None = None
     ) -> Context:
         """Make a context at the head of another or at a turn of its chain, and return it."""
         return self._handle(context).fork(at=at, name=name)
@@ -64,7 +63,7 @@ class Contexts:
             raise UnknownContextError(context)
         return Context(self.turns, which)
 
-    def _handle(self, context: MemoryContext | Which) -> Context:
+    def _handle(self, context: Context | Which) -> Context:
         if isinstance(context, Context):
             return context
         which: Any = context  # one of another memory is refused
@@ -83,21 +82,21 @@ class Contexts:
         """Yield all contexts, by id."""
         return self.list()
 
-    def head(self, context: MemoryContext | Which) -> int:
+    def head(self, context: Context | Which) -> int:
         """Return the newest turn of a context, 0 for none. Raises UnknownContextError."""
         return self._handle(context).head_id()
 
     def compare_and_set(
-        self, context: MemoryContext | Which, to: int, *, expected_head: int
+        self, context: Context | Which, to: int, *, expected_head: int
     ) -> ContextInfo:
         """Move a head if it is at the expected turn. Raises ConflictError, with the actual head."""
         return self._handle(context).move(to, expected_head=expected_head)
 
-    def delete(self, context: MemoryContext | Which) -> None:
+    def delete(self, context: Context | Which) -> None:
         """Delete a context; see `Context.delete`."""
         self._handle(context).delete()
 
-    def history(self, context: MemoryContext | Which) -> Iterator[Move]:
+    def history(self, context: Context | Which) -> Iterator[Move]:
         """Yield the moves of a head, oldest first; those of a deleted context by its id."""
         if isinstance(context, (Context, str)):
             return self._handle(context).history()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq.memory.blobs import Blobs, Prepared
-    from eventq.memory.methods import MemoryView
     from eventq.storage.base import MemoryAreas
     from eventq.storage.rows import TurnRow
 
@@ -332,11 +331,11 @@ class View:
         if not self.has(turn_id):
             raise chain_conflict(turn_id, self.head_id())
 
-    def common_ancestor(self, other: MemoryView) -> int:
+    def common_ancestor(self, other: View) -> int:
         """Return the id of the last turn that two chains share, 0 for none."""
         return self.turns.common(self.head_id(), other.head_id())
 
-    def diff(self, other: MemoryView, *, payload: bool = True, as_of: int | None = None) -> Diff:
+    def diff(self, other: View, *, payload: bool = True, as_of: int | None = None) -> Diff:
         """Return what each of two chains has after the last turn that they share."""
         mine, theirs = self.head_id(), other.head_id()
         shared = self.turns.common(mine, theirs)

@@ -4,7 +4,7 @@ Nothing here touches a socket. A frame is a header of 16 bytes (`u32 length, u16
 u64 req_id`, little-endian) and a payload of `length` bytes. `Reader` cuts a stream into frames.
 `decode_request` and `decode_reply` make messages of frames; `encode_request` and `encode_reply`
 make one bytes object of a message, so that a frame is one send. A server asks its `Session` whether
-a request may come, a client its `Pairing` which request a reply answers.
+a request may come.
 
 What can be wrong, and what a server does about it:
 
@@ -42,8 +42,6 @@ MAX_TYPE_ID = 1 << 18  # bytes of a type id: the 65,536 characters that a store 
 MAX_KEY = 1 << 16  # bytes of an idempotency key
 MAX_TAG = (1 << 16) - 1  # bytes of a HELLO's tag: its length is a u16
 MAX_META = 1 << 16  # bytes of a HELLO's meta_json, which is read before anybody is known
-# Parts of a call: an empty one takes four bytes of a frame, and much more once it is decoded.
-MAX_PARTS = 1 << 16
 MAX_TEXT = 1 << 16  # bytes of an ERROR's text; what is longer is cut
 TURNS_HEAD = 8  # bytes before the turns of a reply, at most
 SERVER = {
@@ -53,16 +51,6 @@ SERVER = {
     "new": {"hello": "ready", "request": "new", "too long": "closing"},
     "ready": {"hello": "ready", "request": "ready", "too long": "closing"},
     "closing": {},
-}
-CLIENT = {
-    "idle": {"sent": "waiting", "wrong reply": "broken"},
-    "waiting": {
-        "sent": "waiting",
-        "reply": "waiting",
-        "last reply": "idle",
-        "wrong reply": "broken",
-    },
-    "broken": {},
 }
 _U16, _U32 = struct.Struct("<H"), struct.Struct("<I")
 _ANY = (1 << 32) - 1  # bytes: the frame is the limit
@@ -85,7 +73,6 @@ class Type(IntEnum):
     GET_BLOB = 9
     ATTACH_FS = 10
     PUT_BLOB = 11
-    CALL = 64
     ERROR = 255
 
 
@@ -225,17 +212,6 @@ class PutBlob:
     data: Bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Call a method of the memory (see `eventq.wire.rpc`): JSON, and the bytes it refers to.
-
-    A message of eventq's own, far from the numbers of the others. Answered by Called.
-    """
-
-    message: str
-    parts: tuple[Bytes, ...] = ()
-
-
 # Replies.
 
 
@@ -317,14 +293,6 @@ class BlobPut:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
-    """The result of a call: JSON, and the bytes it refers to."""
-
-    message: str
-    parts: tuple[Bytes, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """Why a request failed: 400, 404, 409, 413, 422 or 500, and a sentence."""
 
@@ -344,9 +312,9 @@ class Frame:
 
 Request = (
     Hello | CreateContext | ForkContext | GetHead | AppendTurn | GetLast | GetBefore | GetRange
-    | GetBlob | AttachFs | PutBlob | Call
+    | GetBlob | AttachFs | PutBlob
 )  # fmt: skip
-Reply = Welcome | Head | Appended | Turns | BlobBytes | FsAttached | BlobPut | Called | Failure
+Reply = Welcome | Head | Appended | Turns | BlobBytes | FsAttached | BlobPut | Failure
 # The message of each type.
 REQUESTS: dict[int, type[Request]] = {
     Type.HELLO: Hello,
@@ -360,7 +328,6 @@ REQUESTS: dict[int, type[Request]] = {
     Type.GET_BLOB: GetBlob,
     Type.ATTACH_FS: AttachFs,
     Type.PUT_BLOB: PutBlob,
-    Type.CALL: Call,
 }
 REPLIES: dict[int, type[Reply]] = {
     Type.HELLO: Welcome,
@@ -374,7 +341,6 @@ REPLIES: dict[int, type[Reply]] = {
     Type.GET_BLOB: BlobBytes,
     Type.ATTACH_FS: FsAttached,
     Type.PUT_BLOB: BlobPut,
-    Type.CALL: Called,
     Type.ERROR: Failure,
 }
 _TYPES = {message: kind for kind, message in REQUESTS.items()}
@@ -609,25 +575,6 @@ def _put_put_blob(blob: PutBlob) -> Parts:
     return [_BLOB.pack(blob.hash), *_long("data", _flat("data", blob.data))]
 
 
-def _put_call(call: Call | Called) -> Parts:
-    if len(call.parts) > MAX_PARTS:
-        what = f"parts are {len(call.parts)}, the limit is {MAX_PARTS}"
-        raise InputError(what, "send fewer at once")
-    parts = [*_long("message", _utf8("message", call.message)), _COUNT.pack(len(call.parts))]
-    return parts + [one for part in call.parts for one in _long("part", _flat("part", part))]
-
-
-def _take_call(payload: _Payload, message: type) -> Call | Called:
-    text = payload.text("message")
-    (count,) = _COUNT.take(payload)
-    if count * 4 > payload.size - payload.at:
-        raise payload.wrong(f"count is {count}, and {payload.size - payload.at} bytes are left")
-    if count > MAX_PARTS:
-        raise payload.wrong(f"count is {count}, the limit is {MAX_PARTS}")
-    found: Call | Called = message(text, tuple([payload.field("part") for _ in range(count)]))
-    return found
-
-
 def _put_turns(reply: Turns) -> Parts:
     parts: Parts = [] if reply.head_depth is None else [_DEPTH.pack(reply.head_depth)]
     parts.append(_COUNT.pack(len(reply.turns)))
@@ -689,8 +636,6 @@ _PUT: dict[type, Callable[[Any], Parts]] = {
     Hello: _put_hello,
     AppendTurn: _put_append,
     PutBlob: _put_put_blob,
-    Call: _put_call,
-    Called: _put_call,
     Turns: _put_turns,
     BlobBytes: lambda reply: _long("data", _flat("data", reply.data)),
     Failure: _put_failure,
@@ -699,8 +644,6 @@ _PUT: dict[type, Callable[[Any], Parts]] = {
 _TAKE: dict[type, Callable[[_Payload], Any]] = {
     Hello: _take_hello,
     PutBlob: lambda payload: PutBlob(_BLOB.take(payload)[0], payload.field("data")),
-    Call: lambda payload: _take_call(payload, Call),
-    Called: lambda payload: _take_call(payload, Called),
     BlobBytes: lambda payload: BlobBytes(payload.field("data")),
     Failure: lambda payload: Failure(_CODE.take(payload)[0], payload.text("text")),
 }
@@ -910,50 +853,3 @@ class Session:
     def too_long(self) -> None:
         """Note that a frame was too long: nothing may follow it."""
         self.state = SERVER[self.state].get("too long", self.state)
-
-
-class Pairing:
-    """A client's side: which request the next reply answers; `state` is one of CLIENT.
-
-    Replies come in the order of the requests; REPLIES says what may answer a type, and ERROR may
-    answer each. After a reply that does not fit nothing can be trusted: close the connection.
-    """
-
-    def __init__(self) -> None:
-        self.state = "idle"
-        self._newest: list[tuple[int, int, bool]] = []
-        self._oldest: list[tuple[int, int, bool]] = []  # reversed: the next one is last
-
-    def __len__(self) -> int:
-        """Return how many requests wait for a reply."""
-        return len(self._newest) + len(self._oldest)
-
-    def sent(self, req_id: int, request: Request) -> None:
-        """Record a sent request: its type and `include_payload`."""
-        self._check()
-        self._newest.append(
-            (req_id, _TYPES[type(request)], getattr(request, "include_payload", False))
-        )
-        self.state = CLIENT[self.state]["sent"]
-
-    def matched(self, frame: Frame) -> tuple[int, bool]:
-        """Return type and `include_payload` of the request that a reply answers.
-
-        Raises Malformed for a reply that answers none, or not the next one.
-        """
-        self._check()
-        if not self._oldest:
-            self._oldest, self._newest = self._newest[::-1], []
-        req_id, kind, payloads = self._oldest[-1] if self._oldest else (None, 0, False)
-        if frame.req_id != req_id or frame.type not in (kind, Type.ERROR):
-            self.state = CLIENT[self.state]["wrong reply"]
-            due = "none" if req_id is None else f"one to {_name(kind)} {req_id}"
-            what = f"{_name(frame.type)} {frame.req_id} came as a reply where {due} was due"
-            raise Malformed(what, "connect again")
-        self._oldest.pop()
-        self.state = CLIENT[self.state]["reply" if len(self) else "last reply"]
-        return kind, payloads
-
-    def _check(self) -> None:
-        if self.state == "broken":
-            raise Refused("a wrong reply came on this connection before", "connect again")

@@ -16,6 +16,16 @@ from eventq.errors import (
 )
 from eventq.records.checks import MAX_NAME, REF, check_name
 from eventq.records.turn import NewTurn
+from eventq.serving.plans import (
+    LARGE,
+    QUICK,
+    READ,
+    WRITE,
+    Plan,
+    Sized,
+    need_nothing,
+    read_once_it_fits,
+)
 from eventq.storage.rows import GONE, AppendTo
 from eventq.wire import frames
 from eventq.wire.frames import (
@@ -24,8 +34,8 @@ from eventq.wire.frames import (
     AttachFs,
     BlobBytes,
     BlobPut,
-    Call,
     CreateContext,
+    Failure,
     ForkContext,
     FsAttached,
     GetBefore,
@@ -38,7 +48,6 @@ from eventq.wire.frames import (
     Turns,
     WireTurn,
 )
-from eventq.wire.rpc import LARGE, QUICK, READ, WRITE, Plan, Sized, need_nothing, read_once_it_fits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,10 +56,10 @@ if TYPE_CHECKING:
 
     from eventq.memory.contexts import Context
     from eventq.memory.turns import Turns as TurnStore
+    from eventq.serving.plans import Need
     from eventq.storage.rows import TurnRow
     from eventq.thread import Thread
     from eventq.wire.frames import Bytes, Reply, Request
-    from eventq.wire.rpc import Calls, Need
 
 MOST_TURNS = 1 << 16  # in a reply: the rows of all are in memory before the first is sent
 STEP = 256  # turns whose rows are read at once
@@ -59,14 +68,21 @@ _I64 = 1 << 63
 _EMPTY = blake3(b"").digest()
 
 
+_ON_THE_WIRE = frozenset((400, 404, 409, 413, 422, 500))
+
+
+def failure(error: EventqError) -> Failure:
+    """Return the reply for an error: its code, and a sentence."""
+    return Failure(error.wire_code if error.wire_code in _ON_THE_WIRE else 500, str(error))
+
+
 class Handlers:
     """The handlers of one connection.
 
     Without `foreign_roots` the root of a file tree must be a stored blob.
     """
 
-    def __init__(self, calls: Calls, *, foreign_roots: bool = False) -> None:
-        self.calls = calls
+    def __init__(self, *, foreign_roots: bool = False) -> None:
         self._foreign_roots = foreign_roots
 
     def plan(self, request: Request, *, keys: str = "matching", need: Need = need_nothing) -> Plan:
@@ -78,8 +94,6 @@ class Handlers:
         if isinstance(request, AppendTurn):
             size = request.uncompressed_len if request.compression else len(request.payload)
             return Plan(WRITE, self._append(request, keys=keys), size >= LARGE)
-        if isinstance(request, Call):
-            return self.calls.plan(request, need)
         if isinstance(request, PutBlob):
             return Plan(WRITE, lambda thread: _put(thread, request), len(request.data) >= LARGE)
         if isinstance(request, AttachFs):
@@ -317,7 +331,7 @@ def _wire_turn(turn: Any, *, payloads: bool) -> WireTurn:
 def _get_blob(thread: Thread, request: GetBlob) -> Sized:
     size = thread.blobs.stat(request.hash).size
     if size > MAX_FRAME - 4:
-        fix = "use a client of eventq, which reads it in pieces"
+        fix = "run 'eventq blob get' on the machine of the thread"
         raise TooLargeError(size, MAX_FRAME - 4, "blob", fix)
 
     def read() -> BlobBytes:

@@ -24,9 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from eventq.errors import BusyError, EventqError, LogicError, UsageError
+from eventq.errors import BusyError, EventqError, LogicError, StoreError, UsageError
+from eventq.serving import workers
+from eventq.serving.budget import MemoryBudget
+from eventq.serving.workers import Service, Waits
 from eventq.thread import open_thread
-from eventq.wire import rpc
 from eventq.wire.endpoint import Address
 from eventq.wire.frames import (
     MAX_FRAME,
@@ -39,19 +41,18 @@ from eventq.wire.frames import (
     Type,
     Welcome,
     decode_request,
+    encode_reply,
 )
-from eventq.wire.jobs import Job, MemoryBudget, Workers, Writer
-from eventq.wire.requests import KEY_RULES, Handlers
-from eventq.wire.rpc import QUICK, SCAN, WRITE
+from eventq.wire.requests import KEY_RULES, Handlers, failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from eventq.wire.frames import Frame
-    from eventq.wire.jobs import Done
-    from eventq.wire.rpc import Plan
+    from eventq.serving.plans import Plan
+    from eventq.wire.frames import Frame, Request
+
 
 DEFAULT = "127.0.0.1:9009"
 # Bytes that are taken from a peer that has not shown the token yet.
@@ -61,7 +62,6 @@ AHEAD_BYTES = 8 << 20  # of one connection's waiting requests, before it is read
 AHEAD = 256  # requests, likewise
 # Likewise, if the last one is a read: more would make none faster, and keep the loop from others.
 READ_AHEAD = 16
-READERS = 4
 MOST_READ = 256 << 10  # bytes that are read at once, where there is memory for them, and …
 LEAST_READ = 4 << 10  # … where there is none; each connection may hold these beyond the limit
 STALL_SECONDS = 30  # for a frame, for reading a reply, and for the token; …
@@ -70,6 +70,7 @@ ROOM_SECONDS = 10  # that a long reply waits for memory before it is refused
 LINGER_SECONDS = 2  # that the last words of a connection have to arrive
 DRAIN_SECONDS = 10  # to finish what was begun when the server is asked to stop
 _COST = 512  # bytes that a waiting request takes beside its payload
+_FRAME_BYTES = 64  # what a frame and its fields take beside what is counted, at most
 _SPARE_FILES = 64
 
 
@@ -101,6 +102,60 @@ class Limits:
 # Connections.
 
 
+class Job:
+    """One request in progress: its frame, its plan, and the memory that it holds."""
+
+    __slots__ = (
+        "alone", "held", "keys", "owner", "plan", "reply", "req_id", "request", "reserved",
+        "server", "size", "type",
+    )  # fmt: skip
+    plan: Plan
+
+    def __init__(self, owner: Connection, type: int, req_id: int, size: int) -> None:
+        self.owner = owner
+        self.server: workers.Server = owner.server
+        self.type = type
+        self.req_id = req_id
+        self.size = size
+        self.held = 0  # bytes, of the request and then of the reply
+        self.reserved = 0  # bytes, for a reply that is being read
+        self.keys = owner.keys  # a later HELLO changes nothing for this job
+        self.request: Request | None = None
+        self.reply: bytes | None = None  # when there is nothing to do
+        self.alone = False  # no other job of its connection is under way
+
+    def is_wanted(self) -> bool:
+        """Return whether its peer is there."""
+        return not self.owner.gone
+
+    def need(self, size: int) -> None:
+        """Hold memory for a reply of so many bytes before it is read. Raises Waits, BusyError."""
+        if not self.owner.reserve(self, size + _FRAME_BYTES):
+            raise Waits
+
+    def answer(self, reply: Any) -> bytes:
+        """Return the frame of its reply; one that is too long becomes an error."""
+        try:
+            return encode_reply(reply, self.req_id, self.type)
+        except EventqError as error:
+            return self.refusal(error)
+
+    def refusal(self, error: BaseException) -> bytes:
+        """Return the frame that reports an error."""
+        if not isinstance(error, EventqError):
+            what = f"the server failed: {type(error).__name__}: {error}"
+            error = StoreError(what, "see its journal, logs/thread.log")
+        return encode_reply(failure(error), self.req_id)
+
+    def settle(self, reply: bytes) -> bytes:
+        """Replace the request by its reply in the memory budget; return what is sent."""
+        return self.owner.settle(self, reply)
+
+    def send_now(self, reply: bytes) -> bytes:
+        """Send what can be sent of a reply, and return the rest."""
+        return self.owner.send_now(self, reply)
+
+
 class Connection(asyncio.BufferedProtocol):
     """One peer: its frames become jobs, and their replies go out in the same order.
 
@@ -110,13 +165,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.json_errors = False
         self.keys = server.keys
         self.gone = False  # the peer has left
         self._session = Session(token_required=bool(server.token))
         self._reader = Reader(HELLO_BYTES if server.token else server.limits.frame)
-        calls = rpc.Calls(server.spool_folder)
-        self._handlers = Handlers(calls, foreign_roots=server.foreign_roots)
+        self._handlers = Handlers(foreign_roots=server.foreign_roots)
         self._waiting: deque[Job] = deque()
         self._running: deque[Job] = deque()
         self._transport: asyncio.Transport | None = None
@@ -163,7 +216,6 @@ class Connection(asyncio.BufferedProtocol):
         self._pending = self._unsent = 0
         self._waiting.clear()
         self._drop_socket()
-        self._handlers.calls.close()
         self.server.lost(self)
 
     def get_buffer(self, _: int) -> memoryview:
@@ -337,7 +389,6 @@ class Connection(asyncio.BufferedProtocol):
                 "the token is wrong, or missing",
                 'set EVENTQ_TOKEN, or send HELLO with meta_json {"token": "…"}',
             )
-        self.json_errors = meta.get("errors") == "json"
         self.keys = "ignore" if meta.get("keys") is False else self.server.keys
         self._reader.limit = self.server.limits.frame
         self._deadline = None
@@ -367,20 +418,15 @@ class Connection(asyncio.BufferedProtocol):
             return False
         try:
             assert job.request is not None
-            job.work = self._handlers.plan(job.request, keys=job.keys, need=job.need)
+            job.plan = self._handlers.plan(job.request, keys=job.keys, need=job.need)
         except Exception as error:  # noqa: BLE001 (a fault of ours is answered like any other)
             job.reply = job.refusal(error)
             return True
         self._waiting.popleft()
         job.alone = not self._running and self._has_socket()
         self._running.append(job)
-        self._workers_for(job.work).submit(job)
+        self.server.service.submit(job)
         return True
-
-    def _workers_for(self, work: Plan) -> Workers:
-        server = self.server
-        who = {QUICK: server.quick, WRITE: server.writer, SCAN: server.scanner}
-        return who.get(work.how, server.readers)
 
     def _has_socket(self) -> bool:
         """Return whether a reply may be sent past the transport; make the socket for it."""
@@ -425,8 +471,7 @@ class Connection(asyncio.BufferedProtocol):
         """Submit a job whose reply has memory now; called by whoever released memory."""
         self._parked = None
         job.reserved = size
-        assert job.work is not None
-        self._workers_for(job.work).submit(job)
+        self.server.service.submit(job)
 
     def _release(self, job: Job) -> None:
         if job.reserved:
@@ -571,22 +616,13 @@ class Connection(asyncio.BufferedProtocol):
             and self._deadline is None
             and now - self._heard > self.server.limits.idle
         ):
-            self._end_silence(self.server.limits.idle)
+            self.end()  # without words: a peer takes an ERROR for the answer to its next request
 
     def _is_late(self, now: float) -> bool:
         """Return whether a frame or a token should have arrived by now."""
         if self._deadline is None or self._paused:
             return False
         return now > min(self._deadline, self._fed + STALL_SECONDS)
-
-    def _end_silence(self, seconds: float) -> None:
-        """Close a connection that is not used.
-
-        Only our own client gets the reason: others take an ERROR for the answer to their next
-        request, whereas a connection that is simply gone makes them connect again.
-        """
-        what = f"the connection was silent for {seconds:g} seconds"
-        self.end(LogicError(what, "connect again, or raise --idle") if self.json_errors else None)
 
     def abort(self) -> None:
         """Close immediately; unsent data is lost."""
@@ -662,7 +698,6 @@ class Server:
         self.connections: set[Connection] = set()
         with open_thread(path) as thread:
             self.path = thread.path
-            self.spool_folder = thread.layout.run
         self._sessions = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -723,7 +758,7 @@ class Server:
         if self.most < self.limits.connections:
             self._note(f"serve: {self.most} connections at most, as no more files may be open")
         listener = await self.address.listen(self._loop, lambda: Connection(self))
-        self._start_workers()
+        self.service = Service(self.path)
         sweeper = asyncio.create_task(self._sweep())
         end = self.now()
         try:
@@ -737,18 +772,11 @@ class Server:
             sweeper.cancel()
             listener.close()
             self.address.unlink()
-            for workers in (self.writer, self.readers, self.quick, self.scanner):
-                await asyncio.to_thread(workers.stop, end - self.now())
+            await asyncio.to_thread(self.service.stop, end - self.now())
             for connection in list(self.connections):
                 connection.abort()
             await asyncio.sleep(0)  # asyncio calls `connection_lost` of each
             self._note("serve: stopped")
-
-    def _start_workers(self) -> None:
-        self.writer = Writer(self.path, self._deliver)
-        self.readers = Workers(self.path, READERS, self._deliver, "eventq-reader")
-        self.quick = Workers(self.path, 1, self._deliver, "eventq-quick")  # for what is never long
-        self.scanner = Workers(self.path, 1, self._deliver, "eventq-scanner")  # for whole scans
 
     def _note(self, what: str) -> None:
         """Write a line into the journal of the thread, if it is still there."""
@@ -773,16 +801,17 @@ class Server:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), DRAIN_SECONDS)
 
-    def _deliver(self, done: Done) -> None:
+    def deliver(self, done: workers.Done) -> None:
         """Hand what was not sent to the loop; called by the OS threads that made the replies."""
         assert self._loop
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(_hand_out, done)
 
 
-def _hand_out(done: Done) -> None:
+def _hand_out(done: workers.Done) -> None:
     owners = {}
     for job, reply in done:
+        assert isinstance(job, Job)  # none of another server
         job.owner.done(job, reply)
         owners[id(job.owner)] = job.owner
     for owner in owners.values():

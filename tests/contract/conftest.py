@@ -12,7 +12,6 @@ from eventq.output import entries
 from eventq.storage.layout import is_shared
 from tests.contract.support import dump
 from tests.servers import fresh, use_our_clock
-from tests.wire.support import Served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     import apsw
 
     from eventq import Context, Thread
-    from eventq.wire.client import Connection
     from tests.conftest import Clock
     from tests.contract.support import Tables
 
@@ -80,23 +78,6 @@ def other(tmp_path: Path) -> Iterator[eventq.Thread]:
 def context(thread: Thread) -> Context:
     """Return an empty context of a thread that must check out."""
     return thread.contexts.create("main")
-
-
-@pytest.fixture(params=["local", "served"])
-def memory(
-    request: pytest.FixtureRequest, thread: Thread, quick: None
-) -> Iterator[Thread | Connection]:
-    """Return the contexts and blobs of a fresh thread: at home, and by way of a server."""
-    if request.param == "local":
-        yield thread
-        return
-    served = Served(thread.path)
-    try:
-        with eventq.connect(served.url) as connection:
-            yield connection
-    finally:
-        served.hang_up()
-        served.stop()
 
 
 @pytest.fixture

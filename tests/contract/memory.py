@@ -9,8 +9,7 @@ from blake3 import blake3
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eventq import Turn
-    from eventq.memory.methods import MemoryContext as Context
+    from eventq import Context, Turn
     from tests.contract.support import Tables
 
     Stored = Callable[[], Tables]

@@ -28,11 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq import Thread
-    from eventq.wire.client import Connection
     from tests.conftest import RunPython
     from tests.contract.support import Tables
 
-    Memory = Thread | Connection
     Stored = Callable[[], Tables]
 
 MIB = 1 << 20
@@ -108,17 +106,17 @@ def test_bytes_come_back(thread: Thread, kind: str, size: int) -> None:
     ids=["empty", "few", "text", "long text", "noise", "long noise"],
 )
 def test_a_put_says_whether_it_was_new(
-    memory: Memory, stored: Stored, data: bytes, file_first: bool, file_second: bool
+    thread: Thread, stored: Stored, data: bytes, file_first: bool, file_second: bool
 ) -> None:
     """Equal bytes are stored once, as bytes and as a file; the second put reports it."""
-    first = memory.blobs.put(io.BytesIO(data) if file_first else data)
+    first = thread.blobs.put(io.BytesIO(data) if file_first else data)
     before = {name: len(rows) for name, rows in stored().items()}
-    second = memory.blobs.put(io.BytesIO(data) if file_second else data)
+    second = thread.blobs.put(io.BytesIO(data) if file_second else data)
     assert (first.hash, first.new) == (blake3(data).hexdigest(), True)
     assert second == Blob(first.hash, first.size, first.stored, first.codec, new=False)
     assert {name: len(rows) for name, rows in stored().items()} == before  # no part twice
-    assert memory.blobs.get(first.ref) == b"".join(memory.blobs.stream(first.ref)) == data
-    assert [blob.hash for blob in memory.blobs] == [first.hash]
+    assert thread.blobs.get(first.ref) == b"".join(thread.blobs.stream(first.ref)) == data
+    assert [blob.hash for blob in thread.blobs] == [first.hash]
 
 
 NUMBERS = array.array("I", range(20_000))
@@ -143,9 +141,9 @@ WHOLE = NUMBERS.tobytes()
     ],
     ids=lambda value: "",
 )
-def test_every_kind_of_buffer(memory: Memory, data: Any, expected: bytes) -> None:
+def test_every_kind_of_buffer(thread: Thread, data: Any, expected: bytes) -> None:
     """A buffer of any type, format, shape and step is the bytes that it shows."""
-    assert memory.blobs.get(memory.blobs.put(data).hash) == expected
+    assert thread.blobs.get(thread.blobs.put(data).hash) == expected
 
 
 def test_a_buffer_is_let_go(thread: Thread) -> None:
@@ -165,11 +163,11 @@ def test_a_column_first_view_is_its_bytes(thread: Thread) -> None:
 
 
 @pytest.mark.parametrize("data", ["text", None, 7, ["list"], {"a": 1}, object()])
-def test_what_is_no_bytes_is_refused(memory: Memory, stored: Stored, data: Any) -> None:
+def test_what_is_no_bytes_is_refused(thread: Thread, stored: Stored, data: Any) -> None:
     """Text, numbers and objects are refused, and nothing is stored."""
     before = stored()
     with pytest.raises(InputError, match=r"a blob is bytes, not \w+"):
-        memory.blobs.put(data)
+        thread.blobs.put(data)
     assert stored() == before
 
 
@@ -197,7 +195,7 @@ def test_a_pipe_gives_little_at_once(thread: Thread, source: bytes, size: int, s
     assert (blob.ref, thread.blobs.get(blob.ref)) == (ref_of(source[:size]), source[:size])
 
 
-def test_a_real_pipe(memory: Memory) -> None:
+def test_a_real_pipe(thread: Thread) -> None:
     """What another program writes into a pipe, slowly and for more than a MiB, is stored whole."""
     code = (
         "import sys; data = b'0123456789' * 200000; parts = range(0, len(data), 999);"
@@ -205,8 +203,8 @@ def test_a_real_pipe(memory: Memory) -> None:
     )
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as program:
-        blob = memory.blobs.put(program.stdout)  # type: ignore[arg-type]
-    assert memory.blobs.get(blob.hash) == b"0123456789" * 200_000
+        blob = thread.blobs.put(program.stdout)  # type: ignore[arg-type]
+    assert thread.blobs.get(blob.hash) == b"0123456789" * 200_000
 
 
 @pytest.mark.parametrize(
@@ -222,13 +220,13 @@ def test_a_real_pipe(memory: Memory) -> None:
     ],
 )
 def test_a_file_that_fails_is_no_blob(
-    memory: Memory, file: Callable[[], Any], error: type[Exception]
+    thread: Thread, file: Callable[[], Any], error: type[Exception]
 ) -> None:
     """A file that gives text, even late, is refused; a file's own error comes through."""
     with pytest.raises(error) as caught:
-        memory.blobs.put(file())
+        thread.blobs.put(file())
     assert error is not InputError or "str, not bytes" in str(caught.value)
-    assert (len(memory.blobs), list(memory.blobs)) == (0, [])
+    assert (len(thread.blobs), list(thread.blobs)) == (0, [])
 
 
 def test_a_blob_is_bounded(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,19 +290,19 @@ def test_refs_that_are_refused(thread: Thread, stored: Stored, name: Any) -> Non
     assert stored() == before
 
 
-def test_three_spellings_of_one_name(memory: Memory) -> None:
+def test_three_spellings_of_one_name(thread: Thread) -> None:
     """A blob is found by its ref, its digits and its 32 bytes."""
-    blob = memory.blobs.put(b"hello")
+    blob = thread.blobs.put(b"hello")
     for name in (blob.ref, blob.hash, bytes.fromhex(blob.hash)):
-        assert (memory.blobs.get(name), memory.blobs.has(name)) == (b"hello", True)
-        assert memory.blobs.stat(name).hash == blob.hash
+        assert (thread.blobs.get(name), thread.blobs.has(name)) == (b"hello", True)
+        assert thread.blobs.stat(name).hash == blob.hash
 
 
-def test_what_is_unknown(memory: Memory, stored: Stored) -> None:
+def test_what_is_unknown(thread: Thread, stored: Stored) -> None:
     """`get` returns None and `has` False for an unknown blob; all else raises UnknownBlobError."""
     before = stored()
-    assert (memory.blobs.get(UNKNOWN), memory.blobs.has(UNKNOWN)) == (None, False)
-    for call in uses(memory.blobs, UNKNOWN).values():
+    assert (thread.blobs.get(UNKNOWN), thread.blobs.has(UNKNOWN)) == (None, False)
+    for call in uses(thread.blobs, UNKNOWN).values():
         with pytest.raises(UnknownBlobError, match=f"^missing blob {UNKNOWN} - "):
             call()
     assert stored() == before
@@ -318,7 +316,7 @@ def test_what_is_unknown(memory: Memory, stored: Stored) -> None:
 )
 @pytest.mark.parametrize("file", [False, True])
 def test_what_was_expected_must_come(
-    memory: Memory, stored: Stored, data: bytes, file: bool
+    thread: Thread, stored: Stored, data: bytes, file: bool
 ) -> None:
     """Another hash or size than was declared is refused, and no blob can be seen."""
     give: Callable[[], Any] = (lambda: io.BytesIO(data)) if file else (lambda: data)
@@ -329,12 +327,12 @@ def test_what_was_expected_must_come(
         wrong.append(({"expect_size": size, "expect_hash": good}, f"not the {size} that were"))
     for words, text in wrong:
         with pytest.raises(InputError, match=text):
-            memory.blobs.put(give(), **words)
-    assert (memory.blobs.get(good), len(memory.blobs)) == (None, 0)
+            thread.blobs.put(give(), **words)
+    assert (thread.blobs.get(good), len(thread.blobs)) == (None, 0)
     if len(data) < MIB:  # of a stream, parts wait for a name, and the next collection takes them
         assert stored() == before
     for name in (good, "blob:blake3:" + good, bytes.fromhex(good)):
-        assert memory.blobs.put(give(), expect_hash=name, expect_size=len(data)).hash == good
+        assert thread.blobs.put(give(), expect_hash=name, expect_size=len(data)).hash == good
 
 
 def test_a_stream_that_was_refused_leaves_nothing_for_long(thread: Thread, stored: Stored) -> None:
@@ -347,48 +345,48 @@ def test_a_stream_that_was_refused_leaves_nothing_for_long(thread: Thread, store
 
 
 @pytest.mark.parametrize("size", [10, 70_000])
-def test_refs_must_be_stored(memory: Memory, stored: Stored, size: int) -> None:
+def test_refs_must_be_stored(thread: Thread, stored: Stored, size: int) -> None:
     """A ref to a blob that is not stored is refused as `missing blob <ref>`; nothing changes."""
-    there, old = memory.blobs.put(b"there"), memory.blobs.put(b"old")
-    context = memory.contexts.create()
+    there, old = thread.blobs.put(b"there"), thread.blobs.put(b"old")
+    context = thread.contexts.create()
     turn = context.append(b"a turn")
     before, data = stored(), TEXT[:size]
     wanted: list[Callable[[], object]] = [
-        lambda: memory.blobs.put(data, refs=[there.ref, UNKNOWN]),
-        lambda: memory.blobs.put(b"old", refs=[UNKNOWN]),
+        lambda: thread.blobs.put(data, refs=[there.ref, UNKNOWN]),
+        lambda: thread.blobs.put(b"old", refs=[UNKNOWN]),
         lambda: context.append(NewTurn(data, refs=[there.ref, UNKNOWN])),
         lambda: context.append(NewTurn(b"old", refs=[UNKNOWN]), key="k"),
-        lambda: memory.contexts.patch(turn.turn_id, NewTurn(data, refs=[UNKNOWN])),
+        lambda: thread.contexts.patch(turn.turn_id, NewTurn(data, refs=[UNKNOWN])),
     ]
     for call in wanted:
         with pytest.raises(UnknownBlobError, match=f"^missing blob {UNKNOWN} - "):
             call()
         assert stored() == before
-    assert memory.blobs.refs(old.ref) == []
+    assert thread.blobs.refs(old.ref) == []
 
 
-def test_a_part_is_no_blob_that_can_be_named(memory: Memory, stored: Stored) -> None:
+def test_a_part_is_no_blob_that_can_be_named(thread: Thread, stored: Stored) -> None:
     """A part of a blob cannot be seen or named until it is put by itself."""
-    whole = memory.blobs.put(NOISE[: 2 * MIB])
+    whole = thread.blobs.put(NOISE[: 2 * MIB])
     part = ref_of(NOISE[:MIB])
-    assert (memory.blobs.get(part), memory.blobs.has(part), len(memory.blobs)) == (None, False, 1)
-    for call in uses(memory.blobs, part).values():
+    assert (thread.blobs.get(part), thread.blobs.has(part), len(thread.blobs)) == (None, False, 1)
+    for call in uses(thread.blobs, part).values():
         with pytest.raises(UnknownBlobError):
             call()
     before = len(stored()["blobs"])
-    assert [memory.blobs.put(NOISE[:MIB]).new for _ in range(2)] == [True, False]
+    assert [thread.blobs.put(NOISE[:MIB]).new for _ in range(2)] == [True, False]
     assert len(stored()["blobs"]) == before
-    assert memory.blobs.get(part) == NOISE[:MIB]
-    assert [blob.ref for blob in memory.blobs] == sorted([whole.ref, part])
-    assert memory.blobs.holders(part) == [f"parts of {whole.hash}"]
+    assert thread.blobs.get(part) == NOISE[:MIB]
+    assert [blob.ref for blob in thread.blobs] == sorted([whole.ref, part])
+    assert thread.blobs.holders(part) == [f"parts of {whole.hash}"]
 
 
-def test_a_part_that_a_turn_names_is_seen(memory: Memory) -> None:
+def test_a_part_that_a_turn_names_is_seen(thread: Thread) -> None:
     """A part that is appended as a turn's payload is a blob of its own from then on."""
-    memory.blobs.put(NOISE[: 2 * MIB])
-    turn = memory.contexts.create().append(NOISE[MIB : 2 * MIB])
-    assert memory.blobs.get(turn.ref) == NOISE[MIB : 2 * MIB]
-    assert f"turn {turn.turn_id}" in memory.blobs.holders(turn.ref)
+    thread.blobs.put(NOISE[: 2 * MIB])
+    turn = thread.contexts.create().append(NOISE[MIB : 2 * MIB])
+    assert thread.blobs.get(turn.ref) == NOISE[MIB : 2 * MIB]
+    assert f"turn {turn.turn_id}" in thread.blobs.holders(turn.ref)
 
 
 # --- at once --------------------------------------------------------------------------------------
@@ -475,15 +473,15 @@ def test_threads_that_put_the_same(thread: Thread) -> None:
 
 
 def test_all_blobs_in_the_order_of_their_hashes(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Iterating yields every blob once, sorted, over several pages; parts are left out."""
     monkeypatch.setattr("eventq.memory.blobs._PAGE", 7)
-    made = [memory.blobs.put(b"%d" % number) for number in range(50)]
-    made.append(memory.blobs.put(TEXT[:200_000]))
-    found = [(blob.hash, blob.size, blob.stored, blob.codec) for blob in memory.blobs]
+    made = [thread.blobs.put(b"%d" % number) for number in range(50)]
+    made.append(thread.blobs.put(TEXT[:200_000]))
+    found = [(blob.hash, blob.size, blob.stored, blob.codec) for blob in thread.blobs]
     assert found == sorted((blob.hash, blob.size, blob.stored, blob.codec) for blob in made)
-    assert len(memory.blobs) == 51
+    assert len(thread.blobs) == 51
 
 
 def test_iterating_while_others_put(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -503,14 +501,14 @@ def test_iterating_while_others_put(thread: Thread, monkeypatch: pytest.MonkeyPa
     assert stay <= set(found)
 
 
-def test_refs_and_holders(memory: Memory, thread: Thread) -> None:
+def test_refs_and_holders(thread: Thread) -> None:
     """`refs` returns what a blob names, sorted; `holders` what keeps it, of each kind."""
-    blobs = memory.blobs
+    blobs = thread.blobs
     leaf, other = blobs.put(b"leaf"), blobs.put(b"other")
     assert (blobs.refs(leaf.ref), blobs.holders(leaf.ref)) == ([], [])
     node = blobs.put(b"node", refs=[leaf.ref, other.hash, bytes.fromhex(leaf.hash)])
     assert blobs.refs(node.hash) == sorted([leaf.ref, other.ref])
-    context = memory.contexts.create()
+    context = thread.contexts.create()
     turn = context.append(b"leaf")
     seq = context.patch(turn.turn_id, b"leaf")
     event = thread.push("self", "note", f"see {leaf.ref}")
@@ -524,28 +522,28 @@ def test_refs_and_holders(memory: Memory, thread: Thread) -> None:
     assert blobs.holders(other.ref) == [f"blob {node.hash}"]
 
 
-def test_refs_of_equal_bytes_are_added(memory: Memory) -> None:
+def test_refs_of_equal_bytes_are_added(thread: Thread) -> None:
     """Putting bytes again with other refs keeps both; a blob may name itself."""
-    one, two = memory.blobs.put(b"one"), memory.blobs.put(b"two")
-    node = memory.blobs.put(b"node", refs=[one.ref])
-    memory.blobs.put(b"node", refs=[two.ref])
-    memory.blobs.put(b"node")
-    assert memory.blobs.refs(node.ref) == sorted([one.ref, two.ref])
-    memory.blobs.put(b"node", refs=[node.ref])
-    assert node.ref in memory.blobs.refs(node.ref)
+    one, two = thread.blobs.put(b"one"), thread.blobs.put(b"two")
+    node = thread.blobs.put(b"node", refs=[one.ref])
+    thread.blobs.put(b"node", refs=[two.ref])
+    thread.blobs.put(b"node")
+    assert thread.blobs.refs(node.ref) == sorted([one.ref, two.ref])
+    thread.blobs.put(b"node", refs=[node.ref])
+    assert node.ref in thread.blobs.refs(node.ref)
 
 
 @pytest.mark.parametrize("refs", ["blob:blake3:" + GOOD, GOOD, b"x" * 32])
-def test_refs_are_several(memory: Memory, refs: Any) -> None:
+def test_refs_are_several(thread: Thread, refs: Any) -> None:
     """One name in place of a list of names is refused, not read letter by letter."""
     with pytest.raises(InputError, match="refs are several names"):
-        memory.blobs.put(b"x", refs=refs)
-    assert len(memory.blobs) == 0
+        thread.blobs.put(b"x", refs=refs)
+    assert len(thread.blobs) == 0
 
 
-def test_pins(memory: Memory) -> None:
+def test_pins(thread: Thread) -> None:
     """A pin belongs to its owner and holds once; an unpin reports whether it was there."""
-    blobs = memory.blobs
+    blobs = thread.blobs
     one, two = blobs.put(b"one"), blobs.put(b"two")
     for blob, owner in ((one, "b"), (one, "b"), (one, "a"), (two, "b")):
         blobs.pin(blob.ref, owner)

@@ -25,9 +25,8 @@ from tests.crash.support import kill, numbers, read_lines, start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq import Thread
-    from eventq.memory.methods import Memory, MemoryOpenTurn
-    from eventq.memory.methods import MemoryContext as Context
+    from eventq import Context, Thread
+    from eventq.memory.contexts import OpenTurn
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 
@@ -37,9 +36,9 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
-def context(memory: Memory) -> Context:
+def context(thread: Thread) -> Context:
     """Return an empty context, at home and by way of a server."""
-    return memory.contexts.create("main")
+    return thread.contexts.create("main")
 
 
 @pytest.fixture
@@ -61,30 +60,30 @@ def follow(moves: list[Move]) -> bool:
 # --- create, get, list ----------------------------------------------------------------------------
 
 
-def test_create(memory: Memory, clock: Clock) -> None:
+def test_create(thread: Thread, clock: Clock) -> None:
     """A context is empty or begins at any turn; ids count 1, 2, 3; `info` returns all of it."""
-    empty = memory.contexts.create()
+    empty = thread.contexts.create()
     assert (empty.id, empty.head_id()) == (1, 0)
     assert empty.info() == ContextInfo(1, None, 0, 0, 0, None, 0, 0, AT, AT)
     grow(empty, 3)
     clock.move(60)
-    named = memory.contexts.create("a name", base=2)
+    named = thread.contexts.create("a name", base=2)
     assert named.info() == ContextInfo(2, "a name", 2, 1, 2, None, 0, 0, AT + 60_000, AT + 60_000)
     assert empty.info() == ContextInfo(1, None, 3, 2, 0, None, 3, 0, AT, AT)
     assert ids(named.last()) == [1, 2]
     with pytest.raises(UnknownTurnError):
-        memory.contexts.create("new", base=4)
-    assert len(list(memory.contexts)) == 2
+        thread.contexts.create("new", base=4)
+    assert len(list(thread.contexts)) == 2
 
 
 @pytest.mark.parametrize(
     "name", ["a", "x" * 200, "ein Name ☃", "-5", "1.0", "1a", "²", "１２", " ", "blob:x"]
 )
-def test_names_that_are_taken(memory: Memory, name: str) -> None:
+def test_names_that_are_taken(thread: Thread, name: str) -> None:
     """A name is any text up to 200 characters that is no number, and finds its context."""
-    assert memory.contexts.create(name).id == memory.contexts.get(name).id == 1
-    assert memory.contexts.get(1).info().name == name
-    fork = memory.contexts.fork(name, name=name[:199] + "'")
+    assert thread.contexts.create(name).id == thread.contexts.get(name).id == 1
+    assert thread.contexts.get(1).info().name == name
+    fork = thread.contexts.fork(name, name=name[:199] + "'")
     assert (fork.id, fork.info().name) == (2, name[:199] + "'")
 
 
@@ -101,49 +100,49 @@ def test_names_that_are_taken(memory: Memory, name: str) -> None:
     ],
 )
 def test_names_that_are_refused(
-    memory: Memory, context: Context, stored: Stored, name: Any, text: str
+    thread: Thread, context: Context, stored: Stored, name: Any, text: str
 ) -> None:
     """Names that could be taken for ids or that cannot be shown are refused; nothing changes."""
     before = stored()
-    for call in (memory.contexts.create, lambda name: context.fork(name=name)):
+    for call in (thread.contexts.create, lambda name: context.fork(name=name)):
         with pytest.raises(InputError, match=text):
             call(name)
     assert stored() == before
 
 
-def test_a_name_is_unique(memory: Memory, context: Context, stored: Stored) -> None:
+def test_a_name_is_unique(thread: Thread, context: Context, stored: Stored) -> None:
     """A name that is taken is refused with its owner; once that is deleted it is free again."""
     before = stored()
-    for call in (memory.contexts.create, lambda name: context.fork(name=name)):
+    for call in (thread.contexts.create, lambda name: context.fork(name=name)):
         with pytest.raises(ConflictError, match="'main' is taken by context 1 - ") as caught:
             call("main")
         assert caught.value.actual == 1
     assert stored() == before
-    memory.contexts.delete("main")
-    assert [memory.contexts.create(name).id for name in ("main", "Main")] == [2, 3]
+    thread.contexts.delete("main")
+    assert [thread.contexts.create(name).id for name in ("main", "Main")] == [2, 3]
 
 
-def test_contexts_are_found(memory: Memory, context: Context) -> None:
+def test_contexts_are_found(thread: Thread, context: Context) -> None:
     """A context is found by id, by name, and by its id as text; nothing else finds it."""
-    memory.contexts.create()
-    found = {which: memory.contexts.get(which).id for which in (1, "main", "1", 2, "2", "002")}
+    thread.contexts.create()
+    found = {which: thread.contexts.get(which).id for which in (1, "main", "1", 2, "2", "002")}
     assert found == {1: 1, "main": 1, "1": 1, 2: 2, "2": 2, "002": 2}
     unknown: list[Any] = [0, 3, LARGEST_ID, "3", "Main", "main ", "", "-1", "+1", " 1", "１"]
     for which in [*unknown, "1.0", "9" * 18, "9" * 40, "%"]:
         with pytest.raises(UnknownContextError) as caught:
-            memory.contexts.get(which)
+            thread.contexts.get(which)
         assert caught.value.what == f"there is no context '{which}'"
     odd: list[Any] = [-1, 1 << 63, True, 1.0, b"main", [1]]
     for value in odd:
         with pytest.raises(UsageError, match="context must be a whole number"):
-            memory.contexts.get(value)
+            thread.contexts.get(value)
 
 
 @pytest.mark.parametrize("which", [1, "main", "1", "handle"])
-def test_every_way_of_naming_a_context(memory: Memory, context: Context, which: Any) -> None:
+def test_every_way_of_naming_a_context(thread: Thread, context: Context, which: Any) -> None:
     """Wherever a context is asked for, its id, its name and itself will do."""
     grow(context, 2)
-    contexts = memory.contexts
+    contexts = thread.contexts
     it = context if which == "handle" else which
     assert contexts.head(it) == 2
     assert contexts.compare_and_set(it, 1, expected_head=2).head_turn_id == 1
@@ -154,31 +153,31 @@ def test_every_way_of_naming_a_context(memory: Memory, context: Context, which: 
         contexts.head(it)
 
 
-def test_list(memory: Memory, thread: Thread) -> None:
+def test_list(thread: Thread) -> None:
     """All contexts are listed by id, over several pages, after an id on request."""
     with thread.write():
         for number in range(1203):
             thread.contexts.create(f"c{number}")
-    memory.contexts.delete("c4")
+    thread.contexts.delete("c4")
     expected = [number for number in range(1, 1204) if number != 5]
-    assert [info.context_id for info in memory.contexts.list()] == expected
-    assert [info.context_id for info in memory.contexts] == expected
-    assert [info.context_id for info in memory.contexts.list(after=1201)] == [1202, 1203]
-    assert list(memory.contexts.list(after=1203)) == []
-    assert next(iter(memory.contexts.list(6))) == memory.contexts.get(7).info()
+    assert [info.context_id for info in thread.contexts.list()] == expected
+    assert [info.context_id for info in thread.contexts] == expected
+    assert [info.context_id for info in thread.contexts.list(after=1201)] == [1202, 1203]
+    assert list(thread.contexts.list(after=1203)) == []
+    assert next(iter(thread.contexts.list(6))) == thread.contexts.get(7).info()
     assert repr(thread.contexts.get(7)) == "<eventq.Context 7>"
 
 
 @pytest.mark.parametrize("value", [-1, True, "1", 1.5, 1 << 63, 1 << 70])
-def test_numbers_of_lists_are_checked(memory: Memory, context: Context, value: Any) -> None:
+def test_numbers_of_lists_are_checked(thread: Thread, context: Context, value: Any) -> None:
     """Where a list begins, whose history it is and how many children are numbers."""
     grow(context, 2)
     calls: list[Call] = [
-        lambda: list(memory.contexts.list(value)),
-        lambda: memory.contexts.children(1, value),
+        lambda: list(thread.contexts.list(value)),
+        lambda: thread.contexts.children(1, value),
     ]
     if not isinstance(value, str):  # a name
-        calls.append(lambda: list(memory.contexts.history(value)))
+        calls.append(lambda: list(thread.contexts.history(value)))
     for call in calls:
         with pytest.raises(UsageError, match="must be a whole number"):
             call()
@@ -204,10 +203,10 @@ def test_a_fork_is_one_row(context: Context, stored: Stored) -> None:
     assert (ids(empty.last()), empty.info().fork_of, empty.info().base_turn_id) == ([], 1, 0)
 
 
-def test_a_fork_goes_its_own_way(memory: Memory, context: Context) -> None:
+def test_a_fork_goes_its_own_way(thread: Thread, context: Context) -> None:
     """A fork's first append goes after the fork point; the original stays as it is."""
     grow(context, 5)
-    fork = memory.contexts.fork("main", at=3, name="fork")
+    fork = thread.contexts.fork("main", at=3, name="fork")
     turn = fork.append(b"mine")
     assert (turn.parent_turn_id, turn.depth, fork.info().base_turn_id) == (3, 3, 3)
     assert (ids(fork.last()), ids(context.last())) == ([1, 2, 3, 6], [1, 2, 3, 4, 5])
@@ -215,7 +214,7 @@ def test_a_fork_goes_its_own_way(memory: Memory, context: Context) -> None:
     assert (second.info().fork_of, second.info().base_turn_id) == (2, 6)
 
 
-def test_forks_that_are_refused(memory: Memory, context: Context, stored: Stored) -> None:
+def test_forks_that_are_refused(thread: Thread, context: Context, stored: Stored) -> None:
     """A fork is made at a turn of the chain; another branch's and an unknown one are refused."""
     grow(context, 3)
     fork = context.fork(at=1)
@@ -229,7 +228,7 @@ def test_forks_that_are_refused(memory: Memory, context: Context, stored: Stored
         with pytest.raises(error):
             fork.fork(at=at, name="new")
         with pytest.raises(error):
-            memory.contexts.fork(2, at=at)
+            thread.contexts.fork(2, at=at)
     assert stored() == before
 
 
@@ -254,9 +253,9 @@ def test_lineage_survives_the_parent(thread: Thread, home: Context, clock: Clock
 # --- moves ----------------------------------------------------------------------------------------
 
 
-def test_every_move_is_logged(memory: Memory, clock: Clock) -> None:
+def test_every_move_is_logged(thread: Thread, clock: Clock) -> None:
     """Create, append, move and delete are in the history, also in that of the deleted context."""
-    context = memory.contexts.create("main")
+    context = thread.contexts.create("main")
     grow(context, 2)
     clock.move(1)
     context.append(b"x", parent=1)
@@ -273,44 +272,44 @@ def test_every_move_is_logged(memory: Memory, clock: Clock) -> None:
         Move(6, "move", 0, 0, AT + 1000),
     ]
     assert (list(context.history()), context.info().version) == (expected, 6)
-    fork = memory.contexts.create("begun at 3", base=3)
+    fork = thread.contexts.create("begun at 3", base=3)
     assert list(fork.history()) == [Move(0, "create", 0, 3, AT + 1000)]
     context.move(3)
     context.delete()
     gone = [*expected, Move(7, "move", 0, 3, AT + 1000), Move(8, "delete", 3, 0, AT + 1000)]
-    assert list(memory.contexts.history(1)) == list(context.history()) == gone
+    assert list(thread.contexts.history(1)) == list(context.history()) == gone
     for unknown in ("main", 0, 99, LARGEST_ID):
         with pytest.raises(UnknownContextError):
-            list(memory.contexts.history(unknown))
+            list(thread.contexts.history(unknown))
 
 
-def test_a_long_history(memory: Memory, thread: Thread) -> None:
+def test_a_long_history(thread: Thread) -> None:
     """A history of several pages has each move once, in order."""
     with thread.write():
         context = thread.contexts.create()
         grow(context, 3)
         for number in range(1200):
             context.move(number % 4)
-    moves = list(memory.contexts.history(1))
+    moves = list(thread.contexts.history(1))
     assert [move.version for move in moves] == list(range(1204))
     assert follow(moves)
 
 
-def test_a_lost_head_is_found(memory: Memory, context: Context) -> None:
+def test_a_lost_head_is_found(thread: Thread, context: Context) -> None:
     """After a move or a delete the history leads back to the old head."""
     grow(context, 4)
     context.move(1)
     grow(context, 2)
     lost = max(move.old_turn_id for move in context.history() if move.op == "move")
-    assert ids(memory.contexts.create("found", base=lost).last()) == [1, 2, 3, 4]
+    assert ids(thread.contexts.create("found", base=lost).last()) == [1, 2, 3, 4]
     context.delete()
-    last = list(memory.contexts.history(1))[-1].old_turn_id
-    assert ids(memory.contexts.create(base=last).last()) == [1, 5, 6]
+    last = list(thread.contexts.history(1))[-1].old_turn_id
+    assert ids(thread.contexts.create(base=last).last()) == [1, 5, 6]
 
 
-def test_compare_and_set(memory: Memory, context: Context, stored: Stored) -> None:
+def test_compare_and_set(thread: Thread, context: Context, stored: Stored) -> None:
     """A head is moved only from where it is expected, to any turn; the refusal names the actual."""
-    contexts = memory.contexts
+    contexts = thread.contexts
     grow(context, 3)
     grow(contexts.create(), 1)
     info = contexts.compare_and_set(1, 4, expected_head=3)
@@ -334,7 +333,7 @@ def test_compare_and_set(memory: Memory, context: Context, stored: Stored) -> No
     assert stored() == before
 
 
-def test_delete(memory: Memory, context: Context, stored: Stored) -> None:
+def test_delete(thread: Thread, context: Context, stored: Stored) -> None:
     """Deleting takes the row and nothing else; a second time it is unknown; no id comes again."""
     grow(context, 3)
     expected = counts(stored)
@@ -344,9 +343,9 @@ def test_delete(memory: Memory, context: Context, stored: Stored) -> None:
     assert counts(stored) == expected
     for which in (1, "main", context):
         with pytest.raises(UnknownContextError):
-            memory.contexts.delete(which)
-    assert ids(memory.contexts.at(3).last()) == [1, 2, 3]
-    assert memory.contexts.create("main").id == 2
+            thread.contexts.delete(which)
+    assert ids(thread.contexts.at(3).last()) == [1, 2, 3]
+    assert thread.contexts.create("main").id == 2
 
 
 def test_a_rolled_back_delete(thread: Thread, home: Context, stored: Stored) -> None:
@@ -639,7 +638,7 @@ def test_a_rolled_back_bit(thread: Thread, home: Context, stored: Stored) -> Non
     assert b"".join(opened.read()) == b"kept"
 
 
-def test_a_closed_open_turn(memory: Memory, context: Context, stored: Stored) -> None:
+def test_a_closed_open_turn(thread: Thread, context: Context, stored: Stored) -> None:
     """What was sealed or discarded is no open turn any more, for anybody; nothing changes."""
     sealed, discarded = context.open_turn(), context.open_turn()
     sealed.append_delta(b"x")
@@ -648,14 +647,14 @@ def test_a_closed_open_turn(memory: Memory, context: Context, stored: Stored) ->
     discarded.discard()
     before = stored()
     assert (before["open_turns"], before["open_pieces"], len(before["turns"])) == ([], [], 1)
-    calls: list[Callable[[MemoryOpenTurn], object]] = [
+    calls: list[Callable[[OpenTurn], object]] = [
         lambda opened: opened.seal(),
         lambda opened: opened.discard(),
         lambda opened: opened.info(),
         lambda opened: list(opened.read()),
         lambda opened: opened.append_delta(b"more"),
         lambda opened: opened.append_delta(b""),
-        lambda opened: memory.contexts.open_turn(opened.id),
+        lambda opened: thread.contexts.open_turn(opened.id),
     ]
     for opened in (sealed, discarded):
         for call in calls:
@@ -664,7 +663,7 @@ def test_a_closed_open_turn(memory: Memory, context: Context, stored: Stored) ->
             assert caught.value.actual == opened.id
     for number, error in ((99, ConflictError), (-1, UsageError)):
         with pytest.raises(error):
-            memory.contexts.open_turn(number)
+            thread.contexts.open_turn(number)
     assert stored() == before
 
 
@@ -736,13 +735,13 @@ def test_another_process_seals(thread: Thread, home: Context, run_python: Any, c
 
 
 def test_deleting_a_context_with_open_turns(
-    memory: Memory, context: Context, stored: Stored
+    thread: Thread, context: Context, stored: Stored
 ) -> None:
     """A context with open turns is not deleted; once they are sealed or discarded it is."""
     first, second = context.open_turn(), context.open_turn()
-    other = memory.contexts.create()
+    other = thread.contexts.create()
     before = stored()
-    for call in (context.delete, lambda: memory.contexts.delete("main")):
+    for call in (context.delete, lambda: thread.contexts.delete("main")):
         with pytest.raises(ConflictError, match=r"has turns that are still open \(2\)") as caught:
             call()
         assert caught.value.actual == first.id
@@ -751,7 +750,7 @@ def test_deleting_a_context_with_open_turns(
     first.discard()
     second.seal()
     context.delete()
-    assert list(memory.contexts.list()) == []
+    assert list(thread.contexts.list()) == []
 
 
 def test_open_turns_are_sealed_at_the_head(context: Context) -> None:

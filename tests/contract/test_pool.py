@@ -48,7 +48,7 @@ class Handlers:
         patch.setattr(processes, "kill_group", self.kill)
         patch.setattr(processes, "group", lambda pid: self.left.get(self.pids[pid], []))
         patch.setattr(processes, "has_group", lambda pid: self.pids[pid] in self.left)
-        for module in ("system.processes", "log.pool"):
+        for module in ("system.processes", "running.pool"):
             patch.setattr(f"eventq.{module}.end_orphan", self.end_orphan)
         self.pool = Pool("w", thread.consumers, self, thread.journal)  # type: ignore[arg-type]
 

@@ -31,7 +31,8 @@ LEVELS = [
     ["output"],
     ["sessions", "transfer", "erasure"],
     ["thread"],
-    ["running", "wire", "aio"],
+    ["running", "serving", "aio"],
+    ["wire"],
     ["cli"],
     ["__main__"],
 ]
@@ -183,7 +184,7 @@ def test_the_public_names_are_exact() -> None:
         "AsyncThread", "Batch", "Blob", "Captured", "Claim", "ClaimInfo", "ConsumerInfo", "Content",
         "Context", "Dead", "DeadLetter", "Event", "NewEvent", "NewRun", "NewStep", "NewTurn",
         "OutputSink", "Retry", "Source", "Subscription", "Thread", "ThreadInfo", "Turn", "Worker",
-        "connect", "destroy", "exists", "init", "open",
+        "destroy", "exists", "init", "open",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__
     for name in eventq.__all__:

@@ -12,9 +12,7 @@ from eventq import InputError, UsageError
 from eventq.errors import UnknownTurnError
 
 if TYPE_CHECKING:
-    from eventq import Thread
-    from eventq.memory.methods import Memory
-    from eventq.memory.methods import MemoryContext as Context
+    from eventq import Context, Thread
     from tests.contract.memory import Stored
 
 A, B, C = (bytes(blake3(data).digest()) for data in (b"tree a", b"tree b", b"tree c"))
@@ -23,9 +21,9 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
-def main(memory: Memory) -> Context:
+def main(thread: Thread) -> Context:
     """Return a context with two turns, at home and by way of a server."""
-    made = memory.contexts.create("main")
+    made = thread.contexts.create("main")
     made.append("one")
     made.append("two")
     return made
@@ -36,14 +34,14 @@ def roots(stored: Stored) -> dict[int, bytes]:
     return dict(stored()["turn_roots"])
 
 
-def test_a_turn_has_its_own_root_or_the_nearest_above(memory: Memory, main: Context) -> None:
+def test_a_turn_has_its_own_root_or_the_nearest_above(thread: Thread, main: Context) -> None:
     """A root is handed down the chain to the next turn with one, along forks too."""
     for number in range(4):
         main.append(f"turn {number}")
     fork = main.fork(at=3)
     for number in range(3):
         fork.append(f"fork {number}")
-    root, attach = memory.contexts.root, memory.contexts.attach
+    root, attach = thread.contexts.root, thread.contexts.attach
     assert [root(turn) for turn in range(1, 10)] == [None] * 9
     for turn, name in ((2, A), (5, B), (8, C)):
         attach(turn, name)
@@ -52,20 +50,20 @@ def test_a_turn_has_its_own_root_or_the_nearest_above(memory: Memory, main: Cont
     assert [root(turn) for turn in range(1, 10)] == [None, A, C, C, B, B, C, C, C]
 
 
-def test_a_root_is_replaced(memory: Memory, main: Context, stored: Stored) -> None:
+def test_a_root_is_replaced(thread: Thread, main: Context, stored: Stored) -> None:
     """The last root that a turn was given counts; the turn itself does not change."""
-    before = memory.contexts.turn(1)
+    before = thread.contexts.turn(1)
     for root in (A, B, B, C):
-        memory.contexts.attach(1, root)
-        assert [memory.contexts.root(1), memory.contexts.root(2)] == [root, root]
-    assert (roots(stored), memory.contexts.turn(1)) == ({1: C}, before)
+        thread.contexts.attach(1, root)
+        assert [thread.contexts.root(1), thread.contexts.root(2)] == [root, root]
+    assert (roots(stored), thread.contexts.turn(1)) == ({1: C}, before)
 
 
 @pytest.mark.parametrize("name", [A, A.hex(), f"blob:blake3:{A.hex()}"])
-def test_how_a_root_is_given(memory: Memory, main: Context, name: Any) -> None:
+def test_how_a_root_is_given(thread: Thread, main: Context, name: Any) -> None:
     """A root is 32 bytes, or a blob's name; it comes back as bytes, stored or not."""
-    memory.contexts.attach(1, name)
-    assert (memory.contexts.root(1), memory.blobs.has(A)) == (A, False)
+    thread.contexts.attach(1, name)
+    assert (thread.contexts.root(1), thread.blobs.has(A)) == (A, False)
 
 
 ODD: list[tuple[Any, Any, type[Exception]]] = [
@@ -78,14 +76,14 @@ ODD: list[tuple[Any, Any, type[Exception]]] = [
 
 @pytest.mark.parametrize(("turn", "name", "error"), ODD)
 def test_what_is_no_root_or_no_turn(
-    memory: Memory, main: Context, stored: Stored, turn: Any, name: Any, error: type[Exception]
+    thread: Thread, main: Context, stored: Stored, turn: Any, name: Any, error: type[Exception]
 ) -> None:
     """What is no hash, no id or no turn is refused, and nothing is stored."""
     with pytest.raises(error):
-        memory.contexts.attach(turn, name)
+        thread.contexts.attach(turn, name)
     if error is not InputError:
         with pytest.raises(error):
-            memory.contexts.root(turn)
+            thread.contexts.root(turn)
     assert roots(stored) == {}
 
 
@@ -126,14 +124,14 @@ def test_the_nearest_root_of_any_tree(thread: Thread, seed: int) -> None:
         assert thread.contexts.root(turn) == given.get(at)
 
 
-def test_a_root_holds_its_blob(memory: Memory, main: Context) -> None:
+def test_a_root_holds_its_blob(thread: Thread, main: Context) -> None:
     """`holders` names the turns whose own root a blob is, not those that inherit it."""
-    blob = memory.blobs.put(b"tree a")
+    blob = thread.blobs.put(b"tree a")
     for number in range(2):
         main.append(f"turn {number}")
     for turn in (2, 4):
-        memory.contexts.attach(turn, A)
-    assert memory.blobs.holders(blob.ref) == ["root 2", "root 4"]
-    assert memory.blobs.holders(blob.ref, 1) == ["root 2"]
-    memory.contexts.attach(4, B)
-    assert memory.blobs.holders(blob.ref) == ["root 2"]
+        thread.contexts.attach(turn, A)
+    assert thread.blobs.holders(blob.ref) == ["root 2", "root 4"]
+    assert thread.blobs.holders(blob.ref, 1) == ["root 2"]
+    thread.contexts.attach(4, B)
+    assert thread.blobs.holders(blob.ref) == ["root 2"]

@@ -29,9 +29,7 @@ from tests.contract.support import append, ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq import Thread
-    from eventq.memory.methods import Memory
-    from eventq.memory.methods import MemoryContext as Context
+    from eventq import Context, Thread
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 
@@ -39,9 +37,9 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
-def context(memory: Memory) -> Context:
+def context(thread: Thread) -> Context:
     """Return an empty context, at home and by way of a server."""
-    return memory.contexts.create("main")
+    return thread.contexts.create("main")
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ def place_of(turn: Turn) -> tuple[int, int, int]:
 # --- appending ------------------------------------------------------------------------------------
 
 
-def test_append_returns_the_turn_as_stored(memory: Memory, context: Context, clock: Clock) -> None:
+def test_append_returns_the_turn_as_stored(thread: Thread, context: Context, clock: Clock) -> None:
     """`append` returns all that was given but the payload; reading returns the same with it."""
     first = context.append(b"one")
     assert first == Turn(1, 0, 0, "message", 1, 0, hash_of(b"one"), 3, 0, AT)
@@ -75,9 +73,9 @@ def test_append_returns_the_turn_as_stored(memory: Memory, context: Context, clo
     bare, payloads = [first, second, third], [b"one", text, data]
     full = [turn._replace(payload=data) for turn, data in zip(bare, payloads, strict=True)]
     assert list(context.last()) == full
-    assert [memory.contexts.turn(number) for number in (1, 2, 3)] == full
+    assert [thread.contexts.turn(number) for number in (1, 2, 3)] == full
     assert list(context.last(payload=False)) == bare
-    assert memory.blobs.refs(second.ref) == [first.ref]
+    assert thread.blobs.refs(second.ref) == [first.ref]
 
 
 BIG = bytes(range(256)) * 1000
@@ -113,29 +111,29 @@ class Drips(io.BytesIO):
     ],
 )
 def test_payloads(
-    memory: Memory, context: Context, payload: Any, canonical: str | None, stored: bytes
+    thread: Thread, context: Context, payload: Any, canonical: str | None, stored: bytes
 ) -> None:
     """Bytes, text, binary files and canonical values come back as exactly their bytes."""
     turn = context.append(NewTurn(payload() if callable(payload) else payload, canonical=canonical))
     assert (turn.hash, turn.size, turn.canonical) == (hash_of(stored), len(stored), canonical)
-    assert said(context.last()) == [stored] == [memory.blobs.get(turn.ref)]
+    assert said(context.last()) == [stored] == [thread.blobs.get(turn.ref)]
 
 
-def test_ids_and_depths(memory: Memory, context: Context) -> None:
+def test_ids_and_depths(thread: Thread, context: Context) -> None:
     """Ids count on over all contexts; a root has depth 0, each other turn its parent's + 1."""
-    other = memory.contexts.create()
+    other = thread.contexts.create()
     found = [place_of(c.append(b"same")) for c in (context, other, context, context, other)]
     assert found == [(1, 0, 0), (2, 0, 0), (3, 1, 1), (4, 3, 2), (5, 2, 1)]
-    assert len(memory.blobs) == 1  # equal bytes are stored once
+    assert len(thread.blobs) == 1  # equal bytes are stored once
 
 
 # --- parent and expected head ---------------------------------------------------------------------
 
 
-def test_an_explicit_parent(memory: Memory, context: Context) -> None:
+def test_an_explicit_parent(thread: Thread, context: Context) -> None:
     """A turn goes after the given parent, on whatever branch, and the head moves; 0 is the head."""
     grow(context, 3)
-    other = memory.contexts.create()
+    other = thread.contexts.create()
     grow(other, 2)
     assert place_of(context.append(b"a", parent=1)) == (6, 1, 1)
     assert ids(context.last()) == [1, 6]
@@ -144,14 +142,14 @@ def test_an_explicit_parent(memory: Memory, context: Context) -> None:
     assert [context.append(b"c", parent=parent).parent_turn_id for parent in (0, 8)] == [7, 8]
     moves = [(move.old_turn_id, move.new_turn_id) for move in context.history()]
     assert moves[-4:] == [(3, 6), (6, 7), (7, 8), (8, 9)]
-    empty = memory.contexts.create()
+    empty = thread.contexts.create()
     assert empty.append(b"e", parent=2).depth == 2
     assert ids(empty.last()) == [1, 2, 10]
 
 
-def test_an_expected_head(memory: Memory, context: Context, stored: Stored) -> None:
+def test_an_expected_head(thread: Thread, context: Context, stored: Stored) -> None:
     """Only who knows the head may append; the refusal names the actual one. 0 expects none."""
-    empty = memory.contexts.create()
+    empty = thread.contexts.create()
     assert [context.append(b"x", expected_head=head).turn_id for head in (0, 1)] == [1, 2]
     before = stored()
     for expected in (0, 1, 3, LARGEST_ID):
@@ -279,10 +277,10 @@ def test_a_refused_append_of_megabytes(
     assert stored() == before
 
 
-def test_an_unknown_context(memory: Memory, context: Context, stored: Stored) -> None:
+def test_an_unknown_context(thread: Thread, context: Context, stored: Stored) -> None:
     """A context that is deleted meanwhile refuses everything; its turns are still there."""
     grow(context, 2)
-    memory.contexts.delete("main")
+    thread.contexts.delete("main")
     before = stored()
     calls: list[Callable[[], object]] = [
         lambda: context.append(b"new"),
@@ -307,7 +305,7 @@ def test_an_unknown_context(memory: Memory, context: Context, stored: Stored) ->
         with pytest.raises(UnknownContextError, match="there is no context '1'"):
             call()
     assert stored() == before
-    assert ids(memory.contexts.at(2).last()) == [1, 2]
+    assert ids(thread.contexts.at(2).last()) == [1, 2]
 
 
 # --- keys -----------------------------------------------------------------------------------------
@@ -352,11 +350,11 @@ def test_a_key_does_not_mix_its_parts(context: Context) -> None:
         context.append(NewTurn(b"x", type_version=12, encoding=3), key="k")
 
 
-def test_keys_are_per_context(memory: Memory, context: Context) -> None:
+def test_keys_are_per_context(thread: Thread, context: Context) -> None:
     """The same key in another context, a fork too, is another key."""
     context.append(b"one", key="k")
     assert context.fork().append(b"one", key="k").turn_id == 2
-    assert memory.contexts.create().append(b"two", key="k").turn_id == 3
+    assert thread.contexts.create().append(b"two", key="k").turn_id == 3
 
 
 def test_a_key_is_honoured_for_24_hours(context: Context, clock: Clock) -> None:
@@ -486,8 +484,8 @@ def test_nested_writes(thread: Thread, home: Context) -> None:
 class Tree:
     """A trunk of 20 turns, a branch at depth 5, one off that, one at its end; and another root."""
 
-    def __init__(self, memory: Memory) -> None:
-        contexts = memory.contexts
+    def __init__(self, thread: Thread) -> None:
+        contexts = thread.contexts
         trunk = contexts.create("trunk")
         first = grow(trunk, 20)
         twig = trunk.fork(at=first[5], name="twig")
@@ -515,9 +513,9 @@ class Tree:
 
 
 @pytest.fixture
-def tree(memory: Memory) -> Tree:
+def tree(thread: Thread) -> Tree:
     """Return branches with known chains, at home and by way of a server."""
-    return Tree(memory)
+    return Tree(thread)
 
 
 def test_last_is_chronological(tree: Tree) -> None:
@@ -594,13 +592,13 @@ def test_replay_and_at(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
             assert ids(view.replay()) == chain[: at + 1]
 
 
-def test_a_view_stands_still(tree: Tree, memory: Memory) -> None:
+def test_a_view_stands_still(tree: Tree, thread: Thread) -> None:
     """What `at` and `replay` returned does not move with the head; the context itself does."""
     context, chain = tree.chains["trunk"]
     view, replay = context.at(chain[-1]), context.replay()
     context.append(b"more")
     context.move(chain[2])
-    assert ids(view.replay()) == ids(replay) == ids(memory.contexts.at(chain[-1]).last()) == chain
+    assert ids(view.replay()) == ids(replay) == ids(thread.contexts.at(chain[-1]).last()) == chain
     assert ids(context.last()) == chain[:3]
 
 
@@ -627,10 +625,10 @@ def test_common_ancestors_and_diffs(tree: Tree) -> None:
     assert trunk.at(chain[9]).common_ancestor(leaf.at(last[8])) == chain[5]
 
 
-def test_children(tree: Tree, memory: Memory) -> None:
+def test_children(tree: Tree, thread: Thread) -> None:
     """The children of a turn are those of all contexts."""
     trunk, twig, top = (tree.chains[name][1] for name in ("trunk", "twig", "top"))
-    children = memory.contexts.children
+    children = thread.contexts.children
     assert (children(trunk[5]), children(trunk[5], 1)) == ([trunk[6], twig[6]], [trunk[6]])
     assert (children(trunk[-1]), children(top[-1])) == ([top[20]], [])
 
@@ -645,10 +643,10 @@ def test_limits_that_are_refused(context: Context, value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 63, *NO_NUMBERS])
-def test_numbers_that_are_refused(memory: Memory, context: Context, value: Any) -> None:
+def test_numbers_that_are_refused(thread: Thread, context: Context, value: Any) -> None:
     """Ids, depths and seqs are whole numbers from 0 to 2^63-1, and no bool or float."""
     grow(context, 2)
-    contexts = memory.contexts
+    contexts = thread.contexts
     calls: list[Callable[[Any], object]] = [
         context.before,
         context.has,
@@ -677,7 +675,7 @@ def test_numbers_that_are_refused(memory: Memory, context: Context, value: Any) 
             call(value)
 
 
-def test_payloads_are_left_out_on_request(tree: Tree, memory: Memory) -> None:
+def test_payloads_are_left_out_on_request(tree: Tree, thread: Thread) -> None:
     """With `payload=False` everything but the payload is read, in every way of reading."""
     context, chain = tree.chains["twig"]
     context.patch(chain[2], b"patched")
@@ -690,7 +688,7 @@ def test_payloads_are_left_out_on_request(tree: Tree, memory: Memory) -> None:
             list(context.range(1, 7, payload=payload)),
             list(context.replay(payload=payload)),
             list(context.diff(tree.empty, payload=payload).mine),
-            [memory.contexts.turn(turn_id, payload=payload) for turn_id in chain],
+            [thread.contexts.turn(turn_id, payload=payload) for turn_id in chain],
         ]
 
     for full, bare in zip(readings(True), readings(False), strict=True):
@@ -729,7 +727,7 @@ def test_a_replay_is_held_in_bounded_memory(thread: Thread, home: Context) -> No
 # --- patches --------------------------------------------------------------------------------------
 
 
-def test_patches_as_of_each_seq(memory: Memory, context: Context) -> None:
+def test_patches_as_of_each_seq(thread: Thread, context: Context) -> None:
     """Each seq shows what was laid over a turn until then, 0 what was appended, None the newest."""
     grow(context, 1)
     context.append(b"0")
@@ -753,7 +751,7 @@ def test_patches_as_of_each_seq(memory: Memory, context: Context) -> None:
             context.last(2, as_of=seq).turns[0],
             list(context.replay(as_of=seq))[1],
             context.range(1, 1, as_of=seq).turns[0],
-            memory.contexts.turn(2, as_of=seq),
+            thread.contexts.turn(2, as_of=seq),
         ):
             assert (turn.turn_id, turn.payload, turn.patch) == (2, payload, patch)
             assert (turn.tombstone, turn.hash, turn.size) == (payload is None, name, size)
@@ -775,11 +773,11 @@ def test_patches_show_on_every_branch(context: Context) -> None:
 
 
 def test_only_turns_of_the_chain_are_patched(
-    memory: Memory, context: Context, stored: Stored
+    thread: Thread, context: Context, stored: Stored
 ) -> None:
     """`Context.patch` takes turns of its chain only; `Contexts.patch` any turn there is."""
     grow(context, 3)
-    contexts, fork = memory.contexts, context.fork(at=2)
+    contexts, fork = thread.contexts, context.fork(at=2)
     before = stored()
     calls: list[Callable[[], object]] = [lambda: fork.patch(3, b"new"), lambda: fork.tombstone(3)]
     for call in calls:
@@ -808,16 +806,16 @@ def test_only_turns_of_the_chain_are_patched(
     ],
 )
 def test_a_refused_patch_changes_nothing(
-    memory: Memory, context: Context, stored: Stored, payload: Any, words: dict[str, Any],
+    thread: Thread, context: Context, stored: Stored, payload: Any, words: dict[str, Any],
     error: type[Exception],
 ) -> None:  # fmt: skip
     """A patch that cannot be is refused, and no row changes."""
     grow(context, 1)
     before = stored()
     with pytest.raises(error):
-        memory.contexts.patch(1, NewTurn(payload, **words))
+        thread.contexts.patch(1, NewTurn(payload, **words))
     with pytest.raises(InputError):
-        memory.contexts.tombstone(1, flags=-1)
+        thread.contexts.tombstone(1, flags=-1)
     assert stored() == before
 
 

@@ -109,25 +109,6 @@ def test_an_empty_terminal_appends_nothing(memory: str) -> None:
     assert payloads(memory) == [b"first"]
 
 
-def test_a_served_thread_refuses_nothing_too(memory: str, tmp_path: Path) -> None:
-    """What is appended over a connection is looked at before it is sent."""
-    address = f"unix:{tmp_path}/s"
-    with subprocess.Popen(
-        [EVENTQ, "serve", "--listen", address, "--json", "--thread", memory], stdout=subprocess.PIPE, env=environ(),
-        stderr=subprocess.DEVNULL,
-    ) as server:  # fmt: skip
-        try:
-            assert server.stdout is not None
-            assert json.loads(server.stdout.readline())
-            for more in ([], ["--stream"]):
-                done = run(*APPEND, *more, "--thread", address, given="")
-                assert (done.code, done.out) == (2, "")
-                assert run(*APPEND, *more, "--thread", address, given="x").code == 0
-        finally:
-            server.terminate()
-    assert payloads(memory) == [b"first", b"x", b"x"]
-
-
 def test_allow_empty_is_of_no_use_beside_content(memory: str) -> None:
     """It says how stdin is taken, so --content, and a tombstone, exclude it."""
     for words in ([*APPEND, "--content", "x"], ["turn", "patch", "1", "--tombstone"]):

@@ -219,14 +219,10 @@ def test_a_thread_beside_the_options_is_told_its_option(inbox: str) -> None:
     refused(2, "Got unexpected extra argument (elsewhere) - run 'eventq check --help'", done)
 
 
-@pytest.mark.parametrize("words", ["context ls", "info"])
-def test_the_bare_address_of_a_server_is_answered_with_its_url(words: str) -> None:
-    """It is no directory to be created: some commands take it as a URL."""
-    done = run(f"{words} --thread", "127.0.0.1:9")
-    fix = "if it is a server, give eventq://127.0.0.1:9 to context, turn or blob; others take a dir"
-    refused(1, fix, done)
-    followed = run("context ls --thread", "eventq://127.0.0.1:9")
-    refused(1, "no server answers at eventq://127.0.0.1:9 ", followed)
+def test_the_bare_address_of_a_server_is_no_directory_to_be_created() -> None:
+    """The answer says where to run the command."""
+    fix = "give the directory of a thread; of a server, run this on the machine of the thread"
+    refused(1, fix, run("info --thread", "127.0.0.1:9"))
 
 
 # --- the first page of help -----------------------------------------------------------------------
@@ -293,7 +289,7 @@ def test_thread_lists_its_commands_as_ever() -> None:
         (["peek", "--thread", "{}", "--last", "9" * 30], "- give a smaller number"),
         (
             ["push", "--thread", "http://localhost:80", "--content", "x"],
-            "context, turn and blob also",
+            "run this on the machine of the thread",
         ),
         (["help", "push", "nonsense"], "'push nonsense' is no command"),
     ],

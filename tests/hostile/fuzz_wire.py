@@ -1,4 +1,4 @@
-"""Any bytes, from either side of a connection: `feed` is for the server what `feed_client` is for the client.
+"""Any bytes over a connection.
 
 The claim of `feed`: for any bytes that peers send, in any pieces, the server gives replies, ERROR frames or a closed
 connection, never an exception and never unbounded memory. Neither a socket nor a thread nor a real clock takes part.
@@ -6,20 +6,17 @@ connection, never an exception and never unbounded memory. Neither a socket nor 
 The input is a tape that is read from its beginning; what it lacks is zero. It says what peers do, one thing after the
 other: send bytes as they stand on the tape, or a frame that is right or nearly so, stop reading, let time pass, hang up.
 
-`python -m tests.hostile.fuzz_wire server CORPUS -runs=100000` has atheris look for inputs that break the claim, and
-`python -m tests.hostile.fuzz_wire server FILE` shows what one of them does; `client` likewise.
+`python -m tests.hostile.fuzz_wire CORPUS -runs=100000` has atheris look for inputs that break the claim, and
+`python -m tests.hostile.fuzz_wire FILE` shows what one of them does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import io
 import json
 import os
-import select
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -33,10 +30,11 @@ import zstandard
 from blake3 import blake3
 
 import eventq
-from eventq.errors import EventqError, LogicError
-from eventq.wire import client, frames, jobs, remote, requests, rpc, server
-from eventq.wire.frames import Called, Failure, Frame, Type
-from eventq.wire.jobs import MemoryBudget
+from eventq.errors import EventqError
+from eventq.serving import budget, plans, workers
+from eventq.serving.budget import MemoryBudget
+from eventq.wire import frames, requests, server
+from eventq.wire.frames import Failure, Frame, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +45,6 @@ FRAME, IN_FLIGHT = 64 << 10, 129 << 10  # the limits of the server
 # The server's constants, so small that an input of 4 KiB reaches them.
 SMALL, AHEAD, AHEAD_BYTES = 4 << 10, 16, 160 << 10
 LEAST_READ = 1 << 10  # likewise
-CURSORS, UPLOADS = 3, 2  # of a connection, likewise
 CHUNK = 256 << 10  # bytes that asyncio reads at once, at most
 REFUSALS = 3  # of a connection, that there is no room for
 PIECES = 100  # that are small, at most: then all comes that there is
@@ -62,24 +59,10 @@ LAST_WORDS = (
     "the connection was silent for ",
 )
 TOKEN = "s3cret"
-REPLY_SECONDS = 20  # that a client waits, and never should
 HEADER = struct.Struct("<IHHQ")
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 64, 255, 65536, (1 << 31) - 1, (1 << 32) - 1, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)  # fmt: skip
 STORED = tuple(blake3(one).digest() for one in (b"one", b"two", b"three", b"other", b"kept"))
 HASHES = (*STORED, bytes(32), b"\xff" * 32)
-NAMES = (
-    "main", "retry", "", "1", "new", "\ud800", "\0", "x" * 300, "x" * 70_000, "blob:blake3:", "eventq-json-1", "self",
-    "internal:x:y:z", "é\n", *("blob:blake3:" + one.hex() for one in STORED), *(one.hex() for one in HASHES),
-)  # fmt: skip
-# Nested lists, once it is JSON.
-DEEP = tuple(f"{count} deep" for count in (3, 14, 20, 900, 3000))
-ODD: tuple[Any, ...] = (
-    None, True, False, 0.5, -1, -(1 << 63), 1 << 64, 10**30, 1e308, float("nan"), float("inf"), "", [], [[]], {}, {"a": 1},
-    {"a": 1, "b": 2}, {"tuple": []}, {"tuple": 5}, {"bytes": 0}, {"bytes": True}, {"bytes": [0]}, {"Turn": []},
-    {"Turn": [0] * 11}, {"Blob": ["a", 1, 1, "b"]}, {"Page": [[], None]}, {"context": 1}, {"context": []}, {"view": 3},
-    {"open": 1}, {"upload": None}, {"upload": 1}, {"pages": [1, []]}, {"diff": [1, [], []]}, {"chain": [3, 0, 3, True, None]},
-    {"contexts": None},
-)  # fmt: skip
 
 
 class Tape:
@@ -141,7 +124,7 @@ def _append(tape: Tape) -> frames.Request:
 
 
 def _hello(tape: Tape) -> frames.Request:
-    meta: Any = {"token": TOKEN, "errors": "json", "keys": False}
+    meta: Any = {"token": TOKEN, "keys": False}
     if tape.below(2):
         meta = tape.one(
             (
@@ -149,7 +132,6 @@ def _hello(tape: Tape) -> frames.Request:
                 {"token": "wrong"},
                 {"token": 5},
                 {"token": "\ud800"},
-                {"errors": "json"},
                 [],
                 5,
                 {"token": TOKEN},
@@ -175,108 +157,8 @@ def _page(tape: Tape, kind: type) -> frames.Request:
     return kind(tape.number(), *at, _small(tape), bool(tape.below(2)))  # type: ignore[no-any-return]
 
 
-def _call(tape: Tape) -> frames.Request:
-    parts: list[bytes] = []
-    told = (
-        _json(_told(tape, parts)) if tape.often(16) else tape.take(200).decode("utf-8", "replace")
-    )
-    if not tape.often(16):
-        parts.append(tape.data())
-    return frames.Call(told, tuple(parts))
-
-
-def _json(value: Any) -> str:
-    text = json.dumps(value)
-    for deep in DEEP:
-        count = int(deep.split()[0])
-        text = text.replace(f'"{deep}"', "[" * count + "]" * count)
-    return text
-
-
-def _told(tape: Tape, parts: list[bytes]) -> Any:
-    kind = tape.one(list(rpc.CALLS))
-    method = tape.one([*rpc.CALLS[kind]])
-    which = _which(tape, kind)
-    form = rpc.signature_of(kind, method)
-    names = [name for name in form.parameters if name != "self"]
-    needed = [name for name in names if form.parameters[name].default is form.empty]
-    given = {
-        name: _argument(tape, name, parts) for name in names if name in needed or tape.below(3) == 0
-    }
-    told: list[Any] = [kind, which, method, [], given]
-    if not tape.often(24):
-        told[tape.below(5)] = _odd(tape, parts)
-    if not tape.often(24):
-        told[3] = [_odd(tape, parts)]
-    return told
-
-
-def _which(tape: Tape, kind: str) -> Any:
-    if not tape.often(16):
-        return _odd(tape, [])
-    if kind in ("contexts", "turns", "blobs"):
-        return None
-    if kind == "chain":
-        return [
-            tape.number(),
-            tape.number(),
-            tape.number(),
-            bool(tape.below(2)),
-            tape.one((None, 0, 1, 9)),
-        ]
-    return None if kind == "upload" and tape.below(2) else tape.number()
-
-
-def _argument(tape: Tape, name: str, parts: list[bytes]) -> Any:
-    """Return an argument that is likely to be right, or not."""
-    if not tape.often(6):
-        return _odd(tape, parts)
-    if name == "payload" and tape.below(4) == 1:
-        fields = rpc.RECORDS["NewTurn"].__slots__  # type: ignore[attr-defined]
-        return {"NewTurn": [_argument(tape, field, parts) for field in fields]}
-    if name in ("payload", "data"):
-        return (
-            tape.one((True, {"upload": 1}, {"upload": tape.below(8)}, "text"))
-            if tape.below(2)
-            else _part(tape, parts)
-        )
-    if name in ("context", "other"):
-        return tape.one((1, 2, "main", {"context": 1}, {"context": 2}, {"view": 3}, {"view": 4}))
-    if name in ("name", "owner", "root", "key", "type_id", "source", "canonical", "expect_hash"):
-        return tape.one(NAMES)
-    if name == "refs":
-        return [tape.one(NAMES) for _ in range(tape.below(3))]
-    return tape.number()
-
-
-def _part(tape: Tape, parts: list[bytes]) -> Any:
-    parts.append(tape.data())
-    return {"bytes": len(parts) - 1}
-
-
-def _odd(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
-    """Return any value."""
-    match tape.below(8):
-        case 0:
-            return tape.number()
-        case 1:
-            return tape.one(NAMES)
-        case 2:
-            return _part(tape, parts)
-        case 3 if depth < 3:
-            return [_odd(tape, parts, depth + 1) for _ in range(tape.below(4))]
-        case 4 if depth < 3:
-            return {
-                tape.one(("tuple", "context", "chain", *rpc.RECORDS)): _odd(tape, parts, depth + 1)
-            }
-        case 5:
-            return tape.one(DEEP)
-        case _:
-            return tape.one(ODD)
-
-
 MAKERS: tuple[Callable[[Tape], frames.Request], ...] = (
-    _call, _call, _call, _call, _append, _append, _put, _hello,
+    _append, _append, _append, _put, _put, _hello,
     lambda tape: frames.GetHead(tape.number()),
     lambda tape: frames.CreateContext(tape.number()),
     lambda tape: frames.ForkContext(tape.number()),
@@ -426,21 +308,21 @@ class Transport(asyncio.Transport):
             self.peer.world.soon.append(lambda: self.peer.connection.connection_lost(None))
 
 
-class Hand(jobs.Writer):
+class Hand(workers.Writer):
     """The writer or the readers: nothing is done before `work`, and then here."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[jobs.Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[workers.Job | None] = SimpleQueue()
         self._kept = None
 
-    def work(self, thread: eventq.Thread) -> jobs.Done:
+    def work(self, thread: eventq.Thread) -> workers.Done:
         """Do what the next transaction holds; give the replies."""
-        done: jobs.Done = []
+        done: workers.Done = []
         # A job that waits for memory comes again.
         while not done and not (self._jobs.empty() and self._kept is None):
             done = self._do(thread, self._next())
         assert thread.database.depth == 1, "a transaction was left open"
-        return [(job, job.owner.send_now(job, job.owner.settle(job, reply))) for job, reply in done]
+        return [(job, job.send_now(job.settle(reply))) for job, reply in done]
 
 
 class Undone(Exception):  # noqa: N818 (no error)
@@ -473,10 +355,10 @@ class World:
         self.server.token = token
         self.server.budget = MemoryBudget(IN_FLIGHT, SMALL)
         self.server.connections.clear()
-        self.server.writer = self.writer = Hand()
-        self.server.readers = self.readers = Hand()
-        self.server.quick = self.quick = Hand()
-        self.server.scanner = self.scanner = Hand()
+        self.server.service = service = object.__new__(workers.Service)
+        service._writer = self.writer = Hand()
+        service._readers = self.readers = Hand()
+        service._quick = self.quick = Hand()
 
     def _linger(self, transport: Any) -> None:
         self.lingering.append((self.time + server.LINGER_SECONDS, transport))
@@ -498,7 +380,7 @@ class World:
     def settle(self) -> None:
         """Do all that there is to do."""
         self.run()
-        while self.work(self.writer, self.readers, self.quick, self.scanner):
+        while self.work(self.writer, self.readers, self.quick):
             pass
 
     def pass_time(self, seconds: float) -> None:
@@ -519,12 +401,9 @@ class World:
             for job in jobs:
                 request = job.request
                 sent = getattr(request, "payload", None) or getattr(request, "data", None) or b""
-                parts = getattr(request, "parts", ())
-                assert job.size >= len(sent) + sum(map(len, parts)), "a job holds more than it says"
+                assert job.size >= len(sent), "a job holds more than it says"
             assert connection._reader.pending <= CHUNK + frames._HEADER.layout.size + FRAME
             assert len(connection._waiting) <= server.AHEAD + 1
-            assert len(connection._handlers.calls._cursors) <= CURSORS
-            assert len(connection._handlers.calls._uploads) <= UPLOADS
             held += sum(job.held for job in jobs) + connection._pending + connection._unsent
         assert self.server.budget.held >= 0
         assert not self.server.connections or held <= self.server.budget.held
@@ -627,7 +506,7 @@ class Peer:
         failure = (
             _failure(got[-1]) if got and (got[-1].type, got[-1].req_id) == (Type.ERROR, 0) else None
         )
-        if failure is None or not _words(failure).startswith(LAST_WORDS):
+        if failure is None or not failure.text.startswith(LAST_WORDS):
             return False
         del got[-1]
         return True
@@ -683,43 +562,34 @@ def _failure(frame: Frame) -> Failure:
     return failure
 
 
-def _words(failure: Failure) -> str:
-    """Return what an error says, in whichever form."""
-    told = rpc._parsed(failure.text)
-    return str(told["what"]) if told else failure.text
-
-
 def _check_reply(reply: Frame, asked: Asked) -> None:
     assert (reply.req_id, reply.flags) == (asked.req_id, 0), "out of order"
     if reply.type == Type.ERROR:
         _check_failure(_failure(reply), asked)
         return
     assert asked.request is not None, f"{asked.error} was answered with {reply.type}"
-    found = frames.decode_reply(reply, asked.kind, getattr(asked.request, "include_payload", False))
-    if isinstance(found, Called):
-        assert type(json.loads(found.message)) in (type(None), bool, int, float, str, list, dict)
+    frames.decode_reply(reply, asked.kind, getattr(asked.request, "include_payload", False))
 
 
 def _check_failure(failure: Failure, asked: Asked) -> None:
-    error = rpc.raised(failure)
-    assert str(error)
-    assert error.what
-    assert error.fix
+    what, _, fix = failure.text.partition(" - ")
+    assert what
+    assert fix
     assert failure.code in CODES
-    assert failure.code != 500 or error.what.startswith(OURS), failure
+    assert failure.code != 500 or what.startswith(OURS), failure
     # 409 comes before a token, 500 without memory.
     if asked.error is not None and failure.code not in (409, 500):
         assert failure.code in (asked.error.wire_code, 413), (failure, asked.error)
 
 
-def _strict(job: jobs.Job, error: BaseException) -> bytes:
+def _strict(job: server.Job, error: BaseException) -> bytes:
     """Let out what the server would answer as a fault of its own."""
     if not isinstance(error, EventqError):
         raise error
     return REFUSAL(job, error)
 
 
-REFUSAL = jobs.Job.refusal
+REFUSAL = server.Job.refusal
 _world: list[World] = []
 
 
@@ -731,11 +601,8 @@ def feed(data: bytes) -> None:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(server, SMALL=SMALL, LEAST_READ=LEAST_READ))
         stack.enter_context(mock.patch.multiple(server, AHEAD=AHEAD, AHEAD_BYTES=AHEAD_BYTES))
-        stack.enter_context(mock.patch.object(jobs.Job, "refusal", _strict))
+        stack.enter_context(mock.patch.object(server.Job, "refusal", _strict))
         stack.enter_context(mock.patch.object(requests, "MAX_FRAME", REPLIES))
-        stack.enter_context(
-            mock.patch.multiple(rpc, MOST_CURSORS=CURSORS, MOST_UPLOADS=UPLOADS, PAGE_ITEMS=2)
-        )
         try:
             with world.thread.write():
                 _play(world, tape)
@@ -750,9 +617,7 @@ def _play(world: World, tape: Tape) -> None:
     peers = [Peer(world)]
     most = (CHUNK, 1, 17, 1000)[flags >> 1 & 3]
     if flags & 8:
-        peers[0].on_the_way += frames.encode_request(
-            frames.Hello(1, TOKEN, '{"errors": "json"}'), 0
-        )
+        peers[0].on_the_way += frames.encode_request(frames.Hello(1, TOKEN), 0)
     if flags & 0x90 == 0x90:
         peers[0].on_the_way += tape.take(1 << 20)  # nothing but bytes
     if flags & 32:
@@ -815,257 +680,19 @@ def _end(world: World, tape: Tape, peers: list[Peer], most: int) -> None:
         assert peer.transport.gone, "the connection stays open"
         peer.check()
         assert peer.transport.duplicates == 0, "a socket stays open"
-        left = peer.connection._handlers.calls
-        assert not left._cursors, "an iteration is kept"
-        assert not left._uploads, "an upload is kept"
     assert not world.server.connections
     assert world.server.budget.held == 0, f"{world.server.budget.held} bytes stay held"
 
 
-# The client.
-
-
-def _greeting(tape: Tape) -> frames.Reply:
-    return frames.Welcome(tape.number())
-
-
-def _answer(tape: Tape) -> frames.Reply:
-    parts: list[bytes] = []
-    told = (
-        _json(_result(tape, parts)) if tape.often(16) else tape.take(60).decode("utf-8", "replace")
-    )
-    return Called(told, tuple(parts))
-
-
-def _result(tape: Tape, parts: list[bytes], depth: int = 0) -> Any:
-    """Return what an answer tells, which may be what was asked for."""
-    match tape.below(12):
-        case 0:
-            return {"context": tape.number()}
-        case 1:
-            return {
-                "Turn": [1, 0, 0, "t", 1, 0, "ab", 1, 0, 0, None, _part(tape, parts), 0, False][
-                    : 11 + tape.below(5)
-                ]
-            }
-        case 2:
-            return {"ContextInfo": [1, "main", 1, 0, 0, None, 0, 0, 0, 0][: 8 + tape.below(4)]}
-        case 3:
-            return {"Blob": ["ab", 1, 1, "none", True][: 3 + tape.below(4)]}
-        case 4 | 5 if depth < 3:
-            items = [_result(tape, parts, depth + 1) for _ in range(tape.below(4))]
-            return {
-                "pages": [
-                    tape.one((None, 1, 2, _odd(tape, [])) if tape.below(4) == 3 else (None, 1, 2)),
-                    items,
-                ]
-            }
-        case 6 if depth < 3:
-            return {
-                "Page": [
-                    [_result(tape, parts, depth + 1) for _ in range(tape.below(3))],
-                    tape.one((None, 1)),
-                ]
-            }
-        case 7 if depth < 3:
-            if tape.below(2):
-                return [
-                    tape.one((0, 1, None)),
-                    [_result(tape, parts, depth + 1) for _ in range(tape.below(4))],
-                ]
-            chain = {"chain": [3, tape.below(3), tape.below(9), bool(tape.below(2)), None]}
-            return tape.one((chain, {"diff": [1, chain, chain]}, {"diff": [1, 2, 3]}))
-        case 8:
-            return _part(tape, parts)
-        case 9:
-            return tape.number()
-        case _:
-            return _odd(tape, parts)
-
-
-def _failed(tape: Tape) -> frames.Reply:
-    if tape.below(2):
-        return Failure(
-            tape.one((400, 404, 409, 413, 422, 500, 0, 99999)),
-            tape.one(("", "no - yes", "\0", "{}", "[" * 60_000)),
-        )
-    told: dict[str, Any] = {"error": tape.one(list(rpc.ERRORS)), "what": "what", "fix": "fix"}
-    for name in ("error", "what", "fix", *rpc.ATTRIBUTES):
-        if not tape.often(6):
-            told[name] = _odd(tape, [])
-    return Failure(tape.one((404, 409, 500)), _json(told))
-
-
-REPLIERS: tuple[tuple[Type, Callable[[Tape], frames.Reply]], ...] = (
-    *[(Type.CALL, _answer)] * 5,
-    (Type.ERROR, _failed),
-    (Type.HELLO, _greeting),
-    (Type.GET_HEAD, lambda tape: frames.Head(1, tape.number(), 0)),
-)
-
-
-def _script(tape: Tape) -> Iterator[bytes]:
-    """Return what a server says over one connection, a piece for each request that comes."""
-    yield frames.encode_reply(_greeting(tape), 1, Type.HELLO) if tape.often(16) else _said(tape, 1)
-    number = 2
-    while tape.more() and tape.below(16) != 15:
-        yield _said(tape, number)
-        number += 1
-        if tape.below(64) == 63:  # again and again there is another page, and nothing on it
-            for _ in range(2000):
-                yield frames.encode_reply(Called('{"pages":[1,[]]}'), number, Type.CALL)
-                number += 1
-
-
-def _said(tape: Tape, number: int) -> bytes:
-    """Return what is said to a request: a reply, right or nearly so, none or several."""
-    if not tape.often(24):
-        return tape.take(tape.below(64))
-    kind, make = tape.one(REPLIERS)
-    data = bytearray(_encoded(make(tape), number if tape.often(24) else tape.below(256), kind))
-    if not tape.often(16):
-        _spoil(tape, data)
-    if not tape.often(32):
-        data += frames.encode_reply(_failed(tape), 0)
-    return bytes(data)
-
-
-def _encoded(reply: frames.Reply, number: int, kind: Type) -> bytes:
-    try:
-        return frames.encode_reply(reply, number, kind)
-    except EventqError:  # a value that nobody can send
-        return HEADER.pack(0, kind, 0, number)
-
-
-class Scripted(socket.socket):
-    """A server that answers each request with the next piece of a script, then hangs up."""
-
-    def __init__(self, script: Iterator[bytes]) -> None:
-        mine, self.server = socket.socketpair()
-        super().__init__(mine.family, mine.type, mine.proto, mine.detach())
-        self.script = script
-        self.server.setblocking(False)
-        self.server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-
-    def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send a request, and have it answered."""
-        super().sendall(data, flags)
-        self.server.recv(1 << 20)
-        if (said := next(self.script, None)) is None:
-            self.server.close()
-        else:
-            self.server.send(said)
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        """Return what the server said; it hangs up on who waits for more."""
-        if self.server.fileno() >= 0 and not select.select([self], [], [], 0)[0]:
-            self.server.close()
-        return super().recv(size, flags)
-
-    def close(self) -> None:
-        """Close both ends."""
-        self.server.close()
-        super().close()
-
-
-def _sockets(tape: Tape) -> Callable[[], socket.socket]:
-    """Return the opener of connections to a server that follows a script."""
-    left = 3
-
-    def reach() -> socket.socket:
-        nonlocal left
-        if not left:
-            raise LogicError("nobody listens any more", "start the server")
-        left -= 1
-        made = Scripted(_script(tape))
-        made.settimeout(REPLY_SECONDS)
-        return made
-
-    return reach
-
-
-def _all(found: Any) -> Any:
-    """Iterate over what comes in pages; anything else is a value."""
-    return (
-        [one for one, _ in zip(found, range(5000), strict=False)]
-        if hasattr(found, "__next__")
-        else found
-    )
-
-
-def _some(found: Any) -> Any:
-    """Begin to iterate, and let go."""
-    return next(found, None) if isinstance(found, remote.Pages) else found
-
-
-def _one(kind: str, which: Any = 1) -> Callable[[Any], Any]:
-    return lambda to: remote.REMOTE[kind](to, which)
-
-
-_context, _chain, _opened = _one("context"), _one("chain", [3, 0, 3, True, None]), _one("open")
-ASKS: tuple[Callable[[Any], object], ...] = (
-    lambda to: to.contexts.get("main"),
-    lambda to: _all(iter(to.contexts)),
-    lambda to: _all(to.contexts.history(1)),
-    lambda to: to.contexts.create("new"),
-    lambda to: to.contexts.turn(1),
-    lambda to: _context(to).append("text"),
-    lambda to: _context(to).append(b"x" * 100, key="key"),
-    lambda to: _context(to).append(b"x" * 3000),
-    lambda to: _context(to).last(5),
-    lambda to: _context(to).diff(_context(to)),
-    lambda to: _all(iter(_chain(to))),
-    lambda to: _opened(to).append_delta(b"x"),
-    lambda to: _all(_opened(to).read()),
-    lambda to: len(to.blobs),
-    lambda to: to.blobs.get("ab"),
-    lambda to: _all(to.blobs.stream("blob:blake3:" + "0" * 64)),
-    lambda to: _all(iter(to.blobs)),
-    lambda to: _some(iter(to.blobs)),
-    lambda to: to.blobs.put(b"x" * 100),
-    lambda to: to.blobs.put(io.BytesIO(b"x" * 2000)),  # more than goes with a call here
-    lambda to: to.blobs.stat("ab"),
-    lambda to: to.session_id,
-    repr,
-)
-
-
-def feed_client(data: bytes) -> None:
-    """Run a client against scripted replies: a value or an EventqError, and soon."""
-    tape = Tape(data)
-    asks = [tape.one(ASKS) for _ in range(1 + tape.below(6))]
-    with mock.patch.multiple(remote, PAGE_BYTES=1000, PART_BYTES=500):
-        try:
-            connection = client.Connection(
-                "unix:nowhere", _sockets(tape), token="", reply_seconds=REPLY_SECONDS
-            )
-        except EventqError as error:
-            _sound(error)
-            return
-        with connection:
-            for ask in asks:
-                try:
-                    ask(connection)
-                except EventqError as error:
-                    _sound(error)
-
-
-def _sound(error: EventqError) -> None:
-    """Check that an error can be told, and that nobody waited for it."""
-    assert str(error)
-    assert "no reply came within" not in str(error), "the client waits for what is not coming"
-
-
 def main() -> None:
-    """Run atheris on `server` or `client`, or feed it the files that are named."""
-    target = {"server": feed, "client": feed_client}[sys.argv.pop(1)]
+    """Run atheris, or feed the server the files that are named."""
     os.environ["EVENTQ_NOTIFIER"] = "none"
     import atheris
 
-    for module in (frames, rpc, client, remote, requests, server):
+    for module in (frames, plans, workers, budget, requests, server):
         for value in list(vars(module).values()):
             _instrument(atheris, value, module.__name__)
-    atheris.Setup(sys.argv, target)
+    atheris.Setup(sys.argv, feed)
     tempfile.tempdir = tempfile.mkdtemp(prefix="eventq-fuzz-")
     with _removed_in_the_end(tempfile.tempdir):
         atheris.Fuzz()

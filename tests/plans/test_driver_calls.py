@@ -9,7 +9,6 @@ import apsw
 import pytest
 
 import eventq
-from eventq.wire import rpc
 from eventq.wire.requests import Handlers
 from tests.wire.support import append
 
@@ -75,7 +74,7 @@ def test_calls_of_the_driver(calls: Calls, name: str, most: int) -> None:
     thread = calls.thread
     main, run = thread.contexts.get("main"), thread.runs.get("run")
     root = bytes.fromhex(thread.blobs.put(b"there").hash)
-    handlers = Handlers(rpc.Calls(thread.layout.run))
+    handlers = Handlers()
     if name.endswith("MB again"):
         thread.blobs.put(TEXT)
     work: dict[str, Callable[[], object]] = {

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq.wire import rpc
 from tests.wire.support import Served, serving
 
 if TYPE_CHECKING:
@@ -15,13 +14,6 @@ if TYPE_CHECKING:
     from tests.conftest import Until
 
     Serve = Callable[..., Served]
-
-
-@pytest.fixture(autouse=True)
-def _signatures() -> Iterator[None]:
-    """Forget the signatures of methods that a test has replaced."""
-    yield
-    rpc.signature_of.cache_clear()
 
 
 @pytest.fixture(autouse=True)

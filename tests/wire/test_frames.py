@@ -19,11 +19,9 @@ from hypothesis import strategies as st
 from eventq.errors import InputError, TooLargeError
 from eventq.wire import frames
 from eventq.wire.frames import (
-    CLIENT,
     MAX_FRAME,
     MAX_KEY,
     MAX_META,
-    MAX_PARTS,
     MAX_TAG,
     MAX_TEXT,
     MAX_TYPE_ID,
@@ -36,8 +34,6 @@ from eventq.wire.frames import (
     AttachFs,
     BlobBytes,
     BlobPut,
-    Call,
-    Called,
     CreateContext,
     Failure,
     ForkContext,
@@ -51,7 +47,6 @@ from eventq.wire.frames import (
     Head,
     Hello,
     Malformed,
-    Pairing,
     PutBlob,
     Reader,
     Refused,
@@ -119,8 +114,6 @@ ASKED: list[tuple[int, int, Request, str]] = [
     (10, 0, AttachFs(MOST64, B), f"{ONES} {BS}"),
     (11, 0, PutBlob(B, b""), f"{BS} 00000000"),
     (11, 0, PutBlob(A, b"hello"), f"{AS} 05000000 68656c6c6f"),
-    (64, 0, Call(""), "00000000 00000000"),
-    (64, 0, Call("é", (b"", b"\xff\x00")), "02000000 c3a9 02000000 00000000 02000000 ff00"),
 ]  # fmt: skip
 _BARE = f"0100000000000000 0000000000000000 00000000 01000000 74 02000000 03000000 01000000 05000000 {AS}"
 _FULL = f"{ONES} {ONES} ffffffff 00000000 ffffffff ffffffff 00000000 ffffffff {BS} 00000000"
@@ -155,8 +148,6 @@ ANSWERED: list[tuple[int, bool, int, Reply, str]] = [
     (10, False, 10, FsAttached(MOST64, B), f"{ONES} {BS}"),
     (11, False, 11, BlobPut(A, new=True), f"{AS} 01"),
     (11, False, 11, BlobPut(B, new=False), f"{BS} 00"),
-    (64, False, 64, Called("[]"), "02000000 5b5d 00000000"),
-    (64, False, 64, Called("", (b"hi",)), "00000000 01000000 02000000 6869"),
     (5, False, 255, Failure(404, "é"), "94010000 02000000 c3a9"),
     (6, True, 255, Failure(0, ""), "00000000 00000000"),
     (8, False, 255, Failure(MOST32, "no"), "ffffffff 02000000 6e6f"),
@@ -164,12 +155,11 @@ ANSWERED: list[tuple[int, bool, int, Reply, str]] = [
 # Of the replies that the table gives in bytes.
 SIZES = {1: 10, 2: 20, 3: 20, 4: 20, 5: 52, 10: 40, 11: 33}
 
-KINDS = (*range(1, 12), 64)  # of requests
+KINDS = tuple(range(1, 12))  # of requests
 U16, U32, U64 = st.integers(0, MOST16), st.integers(0, MOST32), st.integers(0, MOST64)
 HASH = st.binary(min_size=32, max_size=32)
 BYTES = st.binary(max_size=300)
 ZIPPED = st.sampled_from([0, 1])
-PARTS = st.lists(BYTES, max_size=4).map(tuple)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 YES = st.booleans()
 REQUEST: st.SearchStrategy[Request] = st.one_of(
@@ -186,7 +176,6 @@ REQUEST: st.SearchStrategy[Request] = st.one_of(
     st.builds(GetBlob, HASH),
     st.builds(AttachFs, U64, HASH),
     st.builds(PutBlob, HASH, BYTES),
-    st.builds(Call, TEXT, PARTS),
 )
 _ABOUT = U64, U64, U32, TEXT, U32, U32
 BARES = st.lists(st.builds(WireTurn, *_ABOUT, ZIPPED, U32, HASH), max_size=4)
@@ -199,7 +188,6 @@ ONE: dict[type, st.SearchStrategy[Reply]] = {
     BlobBytes: st.builds(BlobBytes, BYTES),
     FsAttached: st.builds(FsAttached, U64, HASH),
     BlobPut: st.builds(BlobPut, HASH, YES),
-    Called: st.builds(Called, TEXT, PARTS),
 }
 
 
@@ -278,9 +266,9 @@ def test_a_reply_is_these_bytes(
 
 def test_every_message_has_its_vectors() -> None:
     """The table has eleven requests and eventq's own; each has a vector above."""
-    assert [int(kind) for kind in Type] == [*range(1, 12), 64, 255]
-    assert sorted(REQUESTS) == [*range(1, 12), 64]
-    assert sorted(REPLIES) == [*range(1, 12), 64, 255]
+    assert [int(kind) for kind in Type] == [*range(1, 12), 255]
+    assert sorted(REQUESTS) == [*range(1, 12)]
+    assert sorted(REPLIES) == [*range(1, 12), 255]
     for kind, message in REQUESTS.items():
         assert sum(v[0] == kind and type(v[2]) is message for v in ASKED) >= 2
     for kind, answer in REPLIES.items():
@@ -381,12 +369,6 @@ def malformed(why: str) -> Iterator[None]:
         tracemalloc.stop()
 
 
-def both_ways(body: bytes) -> tuple[Callable[[], object], Callable[[], object]]:
-    """Return what decodes bytes as a call, and as the answer to one."""
-    frame = Frame(64, 0, 1, body)
-    return lambda: decode_request(frame), lambda: decode_reply(frame, 64)
-
-
 @pytest.mark.parametrize(
     ("message", "name"),
     [
@@ -417,13 +399,6 @@ def both_ways(body: bytes) -> tuple[Callable[[], object], Callable[[], object]]:
         (AppendTurn(1, 0, "", 0, 0, 0, 0, A, 5), "payload"),  # type: ignore[arg-type]
         (AppendTurn(1, 0, "", 0, 0, 0, 0, A, b"", "key"), "idempotency_key"),  # type: ignore[arg-type]
         (AppendTurn(1, 0, "", 0, 0, 0, 0, A, b"", b"", b""), "fs_root"),
-        (Call("\ud800"), "message"),
-        (Call(b""), "message"),  # type: ignore[arg-type]
-        (Call("", ("text",)), "part"),  # type: ignore[arg-type]
-        (
-            Call("", (b"",) * (MAX_PARTS + 1)),
-            f"parts are {MAX_PARTS + 1}, the limit is {MAX_PARTS}",
-        ),
         (Welcome(1), "Welcome"),
     ],
 )
@@ -431,18 +406,6 @@ def test_a_request_that_does_not_fit(message: Request, name: str) -> None:
     """A value that its field cannot hold is refused by name, and nothing is encoded."""
     with pytest.raises(InputError, match=rf"^{name} "):
         encode_request(message, 1)
-
-
-def test_a_call_of_as_many_parts_as_there_may_be() -> None:
-    """A call has parts up to the limit; one more is malformed."""
-    parts = (b"",) * MAX_PARTS
-    call, called = Call("", parts), Called("", parts)
-    assert settled(decode_request(frame_of(encode_request(call, 1)))) == call
-    assert settled(decode_reply(frame_of(encode_reply(called, 1, 64)), 64)) == called
-    body = struct.pack("<II", 0, MAX_PARTS + 1) + bytes(4 * (MAX_PARTS + 1))
-    for decode in both_ways(body):
-        with malformed(f"CALL: count is {MAX_PARTS + 1}, the limit is {MAX_PARTS}"):
-            decode()
 
 
 @pytest.mark.parametrize(
@@ -473,9 +436,6 @@ def test_a_call_of_as_many_parts_as_there_may_be() -> None:
             f"session_id is a number of 65 bits - give a whole number of 0 to {MOST64}",
         ),
         (FsAttached(1, bytearray(32)), 10, "root is not"),  # type: ignore[arg-type]
-        (Called("", (None,)), 64, "part is NoneType"),  # type: ignore[arg-type]
-        (Called(""), 9, "Called does not answer GET_BLOB"),
-        (Call(""), 64, "Call does not answer CALL"),
     ],
 )
 def test_a_reply_that_does_not_fit(message: Reply, type: int, name: str) -> None:
@@ -551,8 +511,8 @@ def test_the_type_of_a_turn_in_a_reply_has_its_limit() -> None:
 
 def test_the_limits_are_these() -> None:
     """The limits are part of what others build on."""
-    found = (MAX_FRAME, MAX_TYPE_ID, MAX_KEY, MAX_TAG, MAX_META, MAX_PARTS, MAX_TEXT)
-    assert found == (1 << 26, 1 << 18, 65536, 65535, 65536, 65536, 65536)
+    found = (MAX_FRAME, MAX_TYPE_ID, MAX_KEY, MAX_TAG, MAX_META, MAX_TEXT)
+    assert found == (1 << 26, 1 << 18, 65536, 65535, 65536, 65536)
 
 
 def test_no_frame_is_longer_than_the_limit() -> None:
@@ -654,9 +614,6 @@ def test_the_field_at_fault_is_named() -> None:
         (5, ASKED[9][3], 68, 4),
         (5, ASKED[9][3], 72, 4),
         (11, f"{AS} 00000000", 32, 4),
-        (64, "00000000 00000000", 0, 4),
-        (64, "00000000 01000000 00000000", 8, 4),
-        (64, "01000000 78 02000000 00000000 00000000", 13, 4),
     ],
 )
 @pytest.mark.parametrize("extra", [0, 1, 30])
@@ -682,15 +639,6 @@ def test_a_count_is_not_believed(payloads: bool, count: int) -> None:
             decode_reply(Frame(kind, 0, 1, body), kind, payloads)
 
 
-@pytest.mark.parametrize("count", [1, 2, MOST32])
-def test_a_count_of_parts_is_not_believed(count: int) -> None:
-    """A call with more parts than bytes is malformed, and nothing is allocated."""
-    left = 4 * min(count, 2) - 1
-    for decode in both_ways(struct.pack("<II", 0, count) + bytes(left)):
-        with malformed(f"CALL: count is {count}, and {left} bytes are left"):
-            decode()
-
-
 @pytest.mark.parametrize(
     ("decode", "name"),
     [
@@ -698,7 +646,6 @@ def test_a_count_of_parts_is_not_believed(count: int) -> None:
         (lambda: decode_request(Frame(1, 0, 1, bytes.fromhex("0100 0000 01000000 80"))), "HELLO: meta_json"),
         (lambda: decode_request(Frame(5, 0, 1, bytes(16) + b"\x02\0\0\0\xc3\x28" + bytes(56))), "APPEND_TURN: type_id"),
         (lambda: decode_request(Frame(5, 0, 1, bytes(16) + b"\x03\0\0\0\xed\xa0\x80" + bytes(56))), "APPEND_TURN: type_id"),
-        (lambda: decode_request(Frame(64, 0, 1, b"\x01\0\0\0\xff" + bytes(4))), "CALL: message"),
         (lambda: decode_reply(Frame(255, 0, 1, bytes(4) + b"\x01\0\0\0\xff"), 5), "ERROR: text"),
         (lambda: decode_reply(Frame(6, 0, 1, b"\x01\0\0\0" + bytes(20) + b"\x01\0\0\0\xff" + bytes(48)), 6), "GET_LAST: type_id"),
     ],
@@ -1029,26 +976,20 @@ def test_a_view_is_its_own_memory() -> None:
 
 # Who may send what when.
 
-EVERY = [0, *range(1, 13), 64, 254, 255, MOST16]
+EVERY = [0, *range(1, 13), 254, 255, MOST16]
 MAY = {"locked": {1}, "new": set(EVERY), "ready": set(EVERY), "closing": set()}
 THEN = {"locked": {1: "ready"}, "new": {1: "ready"}, "ready": {}, "closing": {}}
 
 
 def test_the_tables_are_exact() -> None:
-    """The states and steps of both sides are exactly these, and consistent."""
+    """The states and steps are exactly these, and consistent."""
     assert SERVER == {
         "locked": {"hello": "ready", "too long": "closing"},
         "new": {"hello": "ready", "request": "new", "too long": "closing"},
         "ready": {"hello": "ready", "request": "ready", "too long": "closing"},
         "closing": {},
     }
-    assert CLIENT == {
-        "idle": {"sent": "waiting", "wrong reply": "broken"},
-        "waiting": {"sent": "waiting", "reply": "waiting", "last reply": "idle", "wrong reply": "broken"},
-        "broken": {},
-    }  # fmt: skip
-    for table in (SERVER, CLIENT):
-        assert {to for events in table.values() for to in events.values()} <= set(table)
+    assert {to for events in SERVER.values() for to in events.values()} <= set(SERVER)
 
 
 @pytest.mark.parametrize("type", EVERY)
@@ -1083,73 +1024,6 @@ def test_where_a_session_starts_and_ends() -> None:
             session.allow(1)
 
 
-def asked(kind: int) -> Request:
-    """Return some request of a type."""
-    return next(v[2] for v in ASKED if v[0] == kind)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_reply_to_every_request(kind: int) -> None:
-    """Only a frame with a request's number and type, or ERROR, answers it."""
-    for other in EVERY:
-        pairing = Pairing()
-        pairing.sent(5, asked(kind))
-        assert (pairing.state, len(pairing)) == ("waiting", 1)
-        if other in (kind, 255):
-            assert pairing.matched(Frame(other, 0, 5, b"")) == (kind, kind in (7, 8))
-            assert (pairing.state, len(pairing)) == ("idle", 0)
-            continue
-        with pytest.raises(Malformed, match=f"where one to {Type(kind).name} 5 was due"):
-            pairing.matched(Frame(other, 0, 5, b""))
-        assert pairing.state == "broken"
-
-
-def test_a_reply_that_nobody_waits_for() -> None:
-    """A reply to another number, or to nothing, breaks the connection for good."""
-    idle, other, turn, spent = Pairing(), Pairing(), Pairing(), Pairing()
-    other.sent(0, GetHead(1))
-    turn.sent(1, GetHead(1))
-    turn.sent(2, GetHead(1))
-    spent.sent(1, GetHead(1))
-    spent.matched(Frame(4, 0, 1, b""))
-    told = ["none was due", "GET_HEAD 0 was", "GET_HEAD 1 was", "none was"]
-    cases = zip((idle, other, turn, spent), (0, 1, 2, 1), told, strict=True)
-    for pairing, number, words in cases:
-        for kind in (4, 255):
-            again = Refused if pairing.state == "broken" else Malformed
-            with pytest.raises(again, match=words if again is Malformed else "wrong reply"):
-                pairing.matched(Frame(kind, 0, number, b""))
-        assert pairing.state == "broken"
-        with pytest.raises(Refused):
-            pairing.sent(9, Hello())
-
-
-def test_a_pairing_knows_who_asked_for_payloads() -> None:
-    """What is matched says how the reply is to be read."""
-    pairing = Pairing()
-    for number, wanted in enumerate((True, False)):
-        pairing.sent(number, GetLast(1, 1, include_payload=wanted))
-        pairing.sent(number, GetRange(1, 1, 1, include_payload=wanted))
-    found = [pairing.matched(Frame(kind, 0, number, b"")) for number in (0, 1) for kind in (6, 8)]
-    assert found == [(6, True), (8, True), (6, False), (8, False)]
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(YES, st.sampled_from(KINDS)), max_size=60))
-def test_replies_come_in_the_order_of_the_requests(steps: list[tuple[bool, int]]) -> None:
-    """For any order, each reply answers the oldest request, and the state is right."""
-    pairing, waiting = Pairing(), list[tuple[int, int]]()
-    for number, (send, kind) in enumerate(steps):
-        if send or not waiting:
-            pairing.sent(number, asked(kind))
-            waiting.append((number, kind))
-        else:
-            req_id, of_type = waiting.pop(0)
-            assert pairing.matched(Frame(of_type, 0, req_id, b""))[0] == of_type
-        assert len(pairing) == len(waiting)
-        assert pairing.state == ("waiting" if waiting else "idle")
-
-
 # Both sides.
 
 
@@ -1175,20 +1049,17 @@ def test_two_peers_understand_each_other(
     """Pipelined requests and replies arrive in order."""
     if token_required:
         exchanges = [(Hello(1, "t", '{"token":"x"}'), Welcome(1)), *exchanges]
-    pairing, session = Pairing(), Session(token_required=token_required)
-    sent = b""
-    for number, (request, _) in enumerate(exchanges):
-        sent += encode_request(request, number)
-        pairing.sent(number, request)
+    session = Session(token_required=token_required)
+    sent = b"".join(encode_request(request, n) for n, (request, _) in enumerate(exchanges))
     answered = b""
     for frame, (request, reply) in zip(pump(sent, sizes), exchanges, strict=True):
         session.allow(frame.type)
         assert settled(decode_request(frame)) == request
         session.received(frame.type)
         answered += encode_reply(reply, frame.req_id, frame.type)
-    for frame, (_, reply) in zip(pump(answered, sizes), exchanges, strict=True):
-        assert settled(decode_reply(frame, *pairing.matched(frame))) == reply
-    assert pairing.state == "idle"
+    for frame, (request, reply) in zip(pump(answered, sizes), exchanges, strict=True):
+        payloads = getattr(request, "include_payload", False)
+        assert settled(decode_reply(frame, frame.type, payloads)) == reply
 
 
 def test_the_module_touches_nothing() -> None:

@@ -27,14 +27,15 @@ from blake3 import blake3
 import eventq
 from eventq.errors import LogicError, NotAThreadError, UsageError
 from eventq.memory.blobs import Blobs
-from eventq.wire import jobs, requests, server
+from eventq.serving import workers
+from eventq.serving.budget import MemoryBudget
+from eventq.serving.plans import READ
+from eventq.wire import requests, server
 from eventq.wire.frames import (
     MAX_FRAME,
     Appended,
     BlobBytes,
     BlobPut,
-    Call,
-    Called,
     CreateContext,
     Failure,
     GetBlob,
@@ -50,14 +51,11 @@ from eventq.wire.frames import (
     Welcome,
     encode_reply,
 )
-from eventq.wire.jobs import MemoryBudget
-from eventq.wire.rpc import READ
 from eventq.wire.server import (
     HELLO_BYTES,
     LEAST_READ,
     MOST_READ,
     READ_AHEAD,
-    READERS,
     ROOM_SECONDS,
     SMALL,
     STALL_SECONDS,
@@ -101,13 +99,13 @@ def reset(peer: Peer) -> None:
 
 def held_writer(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Block the writers of servers, and return what releases them."""
-    gate, do = threading.Event(), jobs.Writer._do
+    gate, do = threading.Event(), workers.Writer._do
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
         assert gate.wait(60)
         return do(writer, thread, group)
 
-    monkeypatch.setattr(jobs.Writer, "_do", held)
+    monkeypatch.setattr(workers.Writer, "_do", held)
     return gate
 
 
@@ -281,7 +279,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             lengths.append(len(data))
         return data
 
-    monkeypatch.setattr(jobs, "encode_reply", encode)
+    monkeypatch.setattr(server, "encode_reply", encode)
     return lengths
 
 
@@ -313,10 +311,6 @@ LONG: dict[str, Message] = {
     "blob": GetBlob(BIG_HASH),
     "last": GetLast(1, 4, include_payload=True),
     "range": GetRange(1, 0, 4, include_payload=True),
-    "call of a blob": Call(f'["blobs",null,"get",["blob:blake3:{BIG_HASH.hex()}"],{{}}]'),
-    "call of a stream": Call(f'["blobs",null,"stream",["blob:blake3:{BIG_HASH.hex()}"],{{}}]'),
-    "call of turns": Call('["context",1,"last",[4],{}]'),
-    "call of a chain": Call('["chain",[4,0,4,true,null],"page",[],{}]'),
 }
 
 
@@ -456,27 +450,8 @@ def test_a_reply_beyond_what_there_is_at_all_is_refused_at_once(
     assert [size > len(BIG) for size in asked] == [True]
 
 
-BIG_REF = f"blob:blake3:{BIG_HASH.hex()}"
-SHORT: dict[str, Message] = {
-    "head": GetHead(1),
-    **{
-        f"{kind}.{method}": Call(json.dumps([kind, which, method, args, {}], separators=(",", ":")))
-        for kind, which, method, args in (
-            ("contexts", None, "get", [1]), ("contexts", None, "head", [1]), ("contexts", None, "at", [4]),
-            ("turns", None, "common", [4, 3]), ("turns", None, "depth", [4]), ("turns", None, "ancestor", [4, 1]),
-            ("context", 1, "head_id", []), ("context", 1, "at", [3]), ("context", 1, "ancestor", [1]),
-            ("context", 1, "has", [4]), ("context", 1, "common_ancestor", [{"context": 1}]), ("context", 1, "info", []),
-            ("view", 4, "head_id", []), ("view", 4, "at", [3]), ("view", 4, "ancestor", [1]), ("view", 4, "has", [4]),
-            ("view", 4, "common_ancestor", [{"context": 1}]),
-            ("blobs", None, "has", [BIG_REF]), ("blobs", None, "stat", [BIG_REF]),
-        )
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("long", ["blob", "call of a blob"])
 def test_small_requests_do_not_stand_behind_long_ones(
-    long: str, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While all readers are busy with long replies, short requests are answered."""
     gate, began, get = threading.Event(), [], Blobs.get
@@ -490,18 +465,15 @@ def test_small_requests_do_not_stand_behind_long_ones(
     other = served.peer()
     furnish(other)
     monkeypatch.setattr(Blobs, "get", slowly)
-    peers = [served.peer() for _ in range(2 * READERS)]
+    peers = [served.peer() for _ in range(2 * workers.READERS)]
     for peer in peers:
-        peer.send(LONG[long])
-    until(lambda: len(began) == READERS, "all of them read")
-    for name, asked in SHORT.items():
-        assert isinstance(other.ask(asked), (Head, Called)), name
+        peer.send(GetBlob(BIG_HASH))
+    until(lambda: len(began) == workers.READERS, "all of them read")
+    assert other.ask(GetHead(1)) == Head(1, 4, 3)
     assert isinstance(other.ask(append(1, b"x")), Appended)
     assert other.ask(GetHead(1)) == Head(1, 5, 4)
     gate.set()
-    for reply in [peer.reply() for peer in peers]:
-        called = isinstance(reply, Called) and [bytes(part) for part in reply.parts] == [BIG]
-        assert called or reply == BlobBytes(BIG)
+    assert [peer.reply() for peer in peers] == [BlobBytes(BIG)] * len(peers)
 
 
 def test_what_reads_is_taken_a_few_at_a_time(serve: Serve, until: Until) -> None:
@@ -784,7 +756,7 @@ def test_replies_keep_their_order_whoever_sends_them(
 ) -> None:
     """A reply sent by its own thread overtakes no queued part of another."""
     gate, busy, go, reached = (threading.Event() for _ in range(4))
-    do, send_now = jobs.Writer._do, server.Connection.send_now
+    do, send_now = workers.Writer._do, server.Connection.send_now
     made: list[object] = []
 
     def held(writer: Any, thread: Any, group: Any) -> Any:
@@ -805,7 +777,7 @@ def test_replies_keep_their_order_whoever_sends_them(
     served = serve()
     peer, connection = half_read(served, until)
     blobs = len(peer.due)
-    monkeypatch.setattr(jobs.Writer, "_do", held)
+    monkeypatch.setattr(workers.Writer, "_do", held)
     monkeypatch.setattr(server.Connection, "send_now", noted)
     peer.send(CreateContext(0))
     assert reached.wait(60)  # alone: a group is sent by the loop
@@ -950,19 +922,17 @@ def test_connections_beyond_the_limit_are_told_so(
 def test_a_silent_connection_is_closed(serve: Serve, until: Until) -> None:
     """After so much silence, not before; each request starts the time anew, each reply too.
 
-    A client of ours is told why; another one would take the error for the reply to its next request.
+    Without words: a peer would take them for the reply to its next request.
     """
     served = serve(idle=50)
     peer, other = served.peer(), served.peer()
-    assert isinstance(other.ask(Hello(meta='{"errors": "json"}')), Welcome)
     for each in ([peer, other], [peer]):
         for one in each:
             one.lives()
         until(lambda: not any(one._busy for one in list(served.server.connections)), "all is noted")
         served.pass_time(45)
     peer.lives()
-    failure = other.last_words()
-    assert (failure.code, "silent for 50 seconds" in failure.text) == (409, True)
+    assert other.rest() == []
     until(lambda: not any(one._busy for one in list(served.server.connections)), "all is noted")
     served.pass_time(51)
     assert peer.rest() == []
@@ -1439,7 +1409,7 @@ def test_a_server_that_stops_does_not_wait_for_a_lock(
     served.stop()
     other.execute("ROLLBACK")
     other.close()
-    for worker in served.server.writer._threads:
+    for worker in served.server.service._writer._threads:
         worker.join(60)
     with eventq.open(path) as thread:
         assert thread.contexts.get(1).head_id() <= 1  # the one that had begun, perhaps
@@ -1463,28 +1433,6 @@ def test_a_thread_that_is_moved_is_served_where_it_was(serve: Serve, path: str) 
     with eventq.open(path + ".moved") as thread:
         assert [turn.payload for turn in thread.contexts.get(1).replay()] == [b"x"]
     shutil.rmtree(path + ".moved")
-
-
-def test_a_scan_is_in_nobodys_way(
-    serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What reads the whole store has a thread of its own: others read on."""
-    gate, began = threading.Event(), threading.Event()
-
-    def slowly(self: Blobs, name: object = None) -> list[str]:
-        began.set()
-        assert gate.wait(60)
-        return []
-
-    monkeypatch.setattr(server, "READERS", 1)
-    monkeypatch.setattr(Blobs, "verify", slowly)
-    served = serve()
-    first, second = served.peer(), served.peer()
-    first.send(Call('["blobs",null,"verify",[],{}]'))
-    assert began.wait(60)
-    assert code(second.ask(GetHead(1))) == 404
-    gate.set()
-    assert first.reply() == Called("[]")
 
 
 def test_what_is_under_way_counts_as_ahead(
@@ -1514,7 +1462,7 @@ def test_what_nobody_waits_for_is_not_read(
         read.append(request.context_id)
         return Head(1, 0, 0)
 
-    monkeypatch.setattr(server, "READERS", 1)
+    monkeypatch.setattr(workers, "READERS", 1)
     monkeypatch.setitem(requests._PLAIN, GetHead, (READ, slowly))
     served = serve()
     first, second, third = (served.peer() for _ in range(3))
@@ -1522,7 +1470,7 @@ def test_what_nobody_waits_for_is_not_read(
     assert began.wait(60)
     second.send(GetHead(2))
     third.send(GetHead(3))
-    until(lambda: served.server.readers._jobs.qsize() == 2, "both wait")
+    until(lambda: served.server.service._readers._jobs.qsize() == 2, "both wait")
     reset(second)  # or it would only have ended
     until(lambda: len(served.server.connections) == 2, "it has gone")
     gate.set()

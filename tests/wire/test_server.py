@@ -22,9 +22,11 @@ import eventq
 from eventq.errors import BusyError, DamagedError, DiskError, TooLargeError
 from eventq.records.checks import check_name
 from eventq.records.turn import NewTurn
+from eventq.serving import workers
+from eventq.serving.plans import READ, WRITE
 from eventq.storage.sqlite.database import Database
 from eventq.storage.sqlite.turns import Turns as TurnTable
-from eventq.wire import jobs, requests
+from eventq.wire import requests
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_KEY,
@@ -52,7 +54,6 @@ from eventq.wire.frames import (
     turn_size,
 )
 from eventq.wire.requests import key_text
-from eventq.wire.rpc import READ, WRITE
 from tests.wire.support import ROOT, Peer, Served, append, frame, serving
 
 if TYPE_CHECKING:
@@ -858,15 +859,6 @@ def test_a_hello_changes_nothing_that_came_before_it(peer: Peer) -> None:
     assert turns == [2, None, 2, None, 3, None, None, 2]
 
 
-def test_an_error_is_told_as_was_asked_before_it(peer: Peer) -> None:
-    """A HELLO about JSON errors affects only later requests."""
-    told = Hello(meta='{"errors": "json"}')
-    asked: list[Message] = [GetHead(9), GetHead(9), (77, b""), told, GetHead(9), (77, b"")]
-    found = [reply.text if isinstance(reply, Failure) else "" for reply in peer.talk(asked)]
-    assert [text[:1] == "{" for text in found] == [False, False, False, False, True, True]
-    assert json.loads(found[4])["error"] == "UnknownContextError"
-
-
 def test_a_reading_sees_what_was_written_before_it(peer: Peer) -> None:
     """On one connection, a read sees exactly the appends sent before it."""
     peer.ask(CreateContext(0))
@@ -980,7 +972,7 @@ class Commits:
         self.groups: list[int] = []
         self.gate = threading.Event()
         self.reached = threading.Event()
-        do = jobs.Writer._do
+        do = workers.Writer._do
 
         def counted(writer: Any, thread: Any, group: list[Any]) -> Any:
             self.reached.set()
@@ -988,7 +980,7 @@ class Commits:
             self.groups.append(len(group))
             return do(writer, thread, group)
 
-        monkeypatch.setattr(jobs.Writer, "_do", counted)
+        monkeypatch.setattr(workers.Writer, "_do", counted)
 
 
 def gather(served: Served, held: Commits, until: Until, *messages: Message) -> list[Peer]:
@@ -999,7 +991,7 @@ def gather(served: Served, held: Commits, until: Until, *messages: Message) -> l
     peers = [served.peer() for _ in messages]
     for peer, message in zip(peers, messages, strict=True):
         peer.send(message)
-    until(lambda: served.server.writer._jobs.qsize() == len(messages), "all wait")
+    until(lambda: served.server.service._writer._jobs.qsize() == len(messages), "all wait")
     held.gate.set()
     assert isinstance(first.reply(), BlobPut)
     return peers
@@ -1115,11 +1107,11 @@ def test_a_large_request_has_a_transaction_of_its_own(
     first = served.peer()
     first.send(small)
     assert held.reached.wait(60)
-    peers = []
+    peers, queue = [], served.server.service._writer._jobs
     for number, message in enumerate(asked, 1):
         peers.append(served.peer())
         peers[-1].send(message)
-        until(lambda number=number: served.server.writer._jobs.qsize() == number, "it waits")  # type: ignore[misc]
+        until(lambda number=number: queue.qsize() == number, "it waits")  # type: ignore[misc]
     held.gate.set()
     assert not any(isinstance(peer.reply(), Failure) for peer in [first, *peers])
     assert held.groups == [1, 3, 1, 2, 1, 1, 1]
@@ -1130,7 +1122,7 @@ def test_a_group_is_bounded(
     name: str, most: int, serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transaction is limited in requests and bytes; the rest is the next one."""
-    monkeypatch.setattr(jobs, name, most)
+    monkeypatch.setattr(workers, name, most)
     held, served = Commits(monkeypatch), serve()
     data = [b"%d" % number * 200 for number in range(12)]
     for peer in gather(served, held, until, *[PutBlob(hashed(one), one) for one in data]):
