@@ -22,7 +22,7 @@ PAGE = 100  # events a read
 BUSY_SECONDS = 30.0
 STAMP = "2026-01-02T03:04:05.678Z"
 INSERT = "INSERT INTO events (created_at, source, type, subtype, content) VALUES (?, ?, ?, ?, ?)"
-SCHEMA = Path(__file__).resolve().parent.parent / "migrations" / "sqlite" / "0001_log.sql"
+SCHEMA = Path(__file__).resolve().parent.parent / "migrations" / "sqlite" / "0001_thread.sql"
 
 
 class Contestant:

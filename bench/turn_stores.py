@@ -103,7 +103,7 @@ class RawTurns(TurnStore):
         if fresh:
             self.connection.pragma("auto_vacuum", 2)
             self.connection.pragma("journal_mode", "wal")
-            for name in ("0001_log.sql", "0002_memory.sql"):
+            for name in ("0001_thread.sql", "0002_eventq.sql"):
                 self.connection.execute((MIGRATIONS / name).read_text(encoding="utf-8"))
         self.connection.pragma("synchronous", synchronous)
         self.connection.pragma("foreign_keys", 1)

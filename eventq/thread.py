@@ -1027,9 +1027,7 @@ class Thread:
         if self.database.has_memory():
             from eventq.memory.faults import faults as memory_faults
 
-            faults += memory_faults(self.runs)
-        if self.database.has_output():
-            faults += self.produced.faults()
+            faults += [*memory_faults(self.runs), *self.produced.faults()]
         return faults
 
     def prune(

@@ -25,7 +25,7 @@ def test_the_wheel_works_on_its_own(tmp_path: Path) -> None:
     assert not [n for n in names if n.startswith(("tests", "bench", "vitest"))]
     assert {
         "eventq/py.typed",
-        "eventq/migrations/sqlite/0001_log.sql",
+        "eventq/migrations/sqlite/0001_thread.sql",
         "eventq/skill/eventq/SKILL.md",
     } <= set(names)
     assert {os.path.basename(n) for n in names if ".data/scripts/" in n} == {"eventq", "thread"}

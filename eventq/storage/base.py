@@ -571,10 +571,7 @@ class Runs(Protocol):
         """Return the next runs of a choice by id."""
 
     def last_change(self) -> int:
-        """Return the number of the newest change of a run, 0 for none.
-
-        Raises StoreError for a thread of an older version, which is only read.
-        """
+        """Return the number of the newest change of a run, 0 for none."""
 
     def changes(
         self, after: int, upto: int, limit: int, group: str | None
@@ -1248,13 +1245,10 @@ class Database(Snapshot, Protocol):
         """
 
     def has_memory(self) -> bool:
-        """Return whether there are turns and blobs: not in an older one, opened to read."""
-
-    def has_output(self) -> bool:
-        """Return whether there are artifacts and outputs: not in an older one, opened to read."""
+        """Return whether there are turns and outputs: a thread of the original tool has none."""
 
     def has_queues(self) -> bool:
-        """Return whether there are claims: not in an older one, opened to read."""
+        """Return whether there are claims; in a thread of the original tool there are none."""
 
     def write(self, *, relaxed: bool = False) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""

@@ -1,8 +1,10 @@
--- The log of events and its consumers, for PostgreSQL 15 and later. One schema holds all threads of a database.
+-- The log of events and its consumers, for PostgreSQL 15 and later. One schema holds all threads of
+-- a database.
 --
--- Every table leads with (bucket, thread_id), and every statement names both: distributed or partitioned by bucket, it
--- touches one partition. There are no triggers, no session state and no advisory locks. Text is COLLATE "C", which is
--- SQLite's BINARY. Content is bytea, as text may hold NUL and PostgreSQL's may not.
+-- Every table leads with (bucket, thread_id), and every statement names both: distributed or
+-- partitioned by bucket, it touches one partition. There are no triggers, no session state and no
+-- advisory locks. Text is COLLATE "C", which is SQLite's BINARY. Content is bytea, as text may hold
+-- NUL and PostgreSQL's may not.
 CREATE SCHEMA IF NOT EXISTS eventq;
 
 CREATE TABLE eventq.migrations (
@@ -11,8 +13,9 @@ CREATE TABLE eventq.migrations (
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 
--- bucket is the first byte of BLAKE3("<tenant>\0<name>"). A thread_id is tenant << 32 plus 31 random bits, and is never
--- used again. Nothing refers to this table by a foreign key: its checks would lock a row at every push.
+-- bucket is the first byte of BLAKE3("<tenant>\0<name>"). A thread_id is tenant << 32 plus 31
+-- random bits, and is never used again. Nothing refers to this table by a foreign key: its checks
+-- would lock a row at every push.
 CREATE TABLE eventq.threads (
     bucket     smallint NOT NULL CHECK (bucket BETWEEN 0 AND 255),
     thread_id  bigint NOT NULL,
@@ -23,13 +26,14 @@ CREATE TABLE eventq.threads (
     UNIQUE (bucket, tenant, name)
 );
 
--- The point at which a thread's changes meet: the row is locked from the number of an event to its commit, so numbers
--- have no gaps and become visible in order. No index on what a push changes, and room in the page: its updates are HOT.
+-- The point at which a thread's changes meet: the row is locked from the number of an event to its
+-- commit, so numbers have no gaps and become visible in order. No index on what a push changes, and
+-- room in the page: its updates are HOT.
 CREATE TABLE eventq.counters (
     bucket      smallint NOT NULL,
     thread_id   bigint NOT NULL,
     last_event  bigint NOT NULL DEFAULT 0,
-    awake_until bigint NOT NULL DEFAULT 0, -- ms since 1970: until then, somebody waits for a notice of each change
+    awake_until bigint NOT NULL DEFAULT 0, -- ms since 1970: until then, somebody waits for notices
     PRIMARY KEY (bucket, thread_id)
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
@@ -63,20 +67,21 @@ CREATE TABLE eventq.event_blob_refs (
     PRIMARY KEY (bucket, thread_id, event_id, hash)
 );
 
--- One row for each consumer that there ever was: its subscription, its progress, its queue, and who runs its handler.
--- All times are ms since 1970 by the clock of the server.
+-- One row for each consumer that there ever was: its subscription, its progress, its queue, and who
+-- runs its handler. All times are ms since 1970 by the clock of the server.
 CREATE TABLE eventq.consumers (
     bucket          smallint NOT NULL,
     thread_id       bigint NOT NULL,
     consumer        text COLLATE "C" NOT NULL,
-    position        bigint, -- the order of subscriptions; NULL: unsubscribed, and the progress is kept
+    position        bigint, -- the order of subscriptions; NULL: unsubscribed, with its progress
     revision        bigint NOT NULL DEFAULT 0, -- grows with each change that may make it due
     -- the subscription
     handler         text COLLATE "C" NOT NULL DEFAULT ':',
     filter          text COLLATE "C",
     max_attempts    bigint NOT NULL DEFAULT 5,
     timeout         double precision,
-    kind            text COLLATE "C" NOT NULL DEFAULT 'loop' CHECK (kind IN ('loop', 'each', 'pull')),
+    kind            text COLLATE "C" NOT NULL DEFAULT 'loop'
+        CHECK (kind IN ('loop', 'each', 'pull')),
     command         text COLLATE "C",
     directory       text COLLATE "C",
     batch           bigint NOT NULL DEFAULT 1,
@@ -101,17 +106,17 @@ CREATE TABLE eventq.consumers (
     scanned_filter  text COLLATE "C",
     -- its queue; frontier NULL: it never claimed
     frontier        bigint, -- the highest event that was examined for claims
-    finished        bigint NOT NULL DEFAULT 0, -- the progress when claims last looked: another one is somebody's ack
+    finished        bigint NOT NULL DEFAULT 0, -- the progress when claims last looked
     replay_from     bigint, -- the lowest progress that somebody went back to since
     unfinished      bigint NOT NULL DEFAULT 0, -- rows of `unfinished`
     expires_at      bigint, -- no lease ends before; NULL while nothing is leased
-    seen_at         bigint NOT NULL DEFAULT 0, -- no lease or wait began after; if the clock is behind, it was set back
+    seen_at         bigint NOT NULL DEFAULT 0, -- no lease or wait began later
     blocked_at      bigint, -- the event whose failure stopped all claims
     counted_at      bigint NOT NULL DEFAULT 0, -- the newest minute of `queue_counts`
     -- who supervises it
     fence           bigint NOT NULL DEFAULT 0,
     owner           text COLLATE "C", -- NULL: nobody, and nobody was lost
-    process         text COLLATE "C", -- the owner's process and that of its handler, on which machine
+    process         text COLLATE "C", -- the owner's and its handler's, on which machine
     owned_until     bigint NOT NULL DEFAULT 0,
     worked_until    bigint NOT NULL DEFAULT 0, -- until then, a worker looks after it
     PRIMARY KEY (bucket, thread_id, consumer)
@@ -124,8 +129,9 @@ CREATE TABLE eventq.unfinished (
     consumer    text COLLATE "C" NOT NULL,
     revived     smallint NOT NULL, -- 1: a dead letter that is tried again, outside the order
     event_id    bigint NOT NULL,
-    state       smallint NOT NULL, -- 0 leased, 1 waits until due_at, 2 waits for its group, 3 stalled
+    state       smallint NOT NULL, -- 0 leased, 1 until due_at, 2 until its group is free, 3 stalled
     attempts    bigint NOT NULL,
+    uncounted   bigint NOT NULL DEFAULT 0, -- attempts that only make the next wait longer
     due_at      bigint NOT NULL, -- the end of the lease or of the wait
     span_ms     bigint NOT NULL, -- its length: an end further away shows a clock that was set back
     since       bigint NOT NULL DEFAULT 0, -- when it was leased
@@ -137,8 +143,11 @@ CREATE TABLE eventq.unfinished (
     error       text COLLATE "C",
     PRIMARY KEY (bucket, thread_id, consumer, revived, event_id)
 ) WITH (fillfactor = 70);
-CREATE INDEX unfinished_by_time ON eventq.unfinished (bucket, thread_id, consumer, due_at) WHERE state = 1;
-CREATE INDEX unfinished_by_group ON eventq.unfinished (bucket, thread_id, consumer, group_value, event_id)
+CREATE INDEX unfinished_by_time
+    ON eventq.unfinished (bucket, thread_id, consumer, due_at)
+    WHERE state = 1;
+CREATE INDEX unfinished_by_group
+    ON eventq.unfinished (bucket, thread_id, consumer, group_value, event_id)
     WHERE group_value IS NOT NULL;
 
 CREATE TABLE eventq.dead_letters (

@@ -10,7 +10,6 @@ import pytest
 import eventq
 from eventq.errors import ConflictError
 from eventq.system import disk
-from tests.storage.older import aged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -256,15 +255,16 @@ def test_an_existing_file_with_other_content(
         assert (folder / name).read_bytes() == b"mine"
 
 
-def test_a_session_of_an_older_version_gets_a_scope(path: str, place: Path) -> None:
+def test_a_session_in_the_scope_of_the_thread_gets_its_own(path: str, place: Path) -> None:
     """A context that shared the thread's numbers has its own once a folder is imported."""
     (place / "s").rename(place / "later")
     with eventq.open(path) as thread:
         load(thread, place)
         thread.artifacts.put(b"of the thread")
-    aged(path, 7)
     (place / "later").rename(place / "s")
     with eventq.open(path) as thread:
+        # As a context has it that comes with a pack of before there were scopes.
+        thread.database.change("UPDATE contexts SET scope_id = 0")
         assert thread.scope("s-1").scope == 0
         load(thread, place)
         assert thread.scope("s-1").scope != 0

@@ -11,7 +11,6 @@ from eventq.errors import InputError, StoreError
 from eventq.memory import runs as domain
 from eventq.records.run import NewRun, RunChange
 from tests.contract.runs import grow
-from tests.storage.older import aged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,16 +261,13 @@ def test_a_watcher_that_only_reads(thread: Thread, run: Run, path: str) -> None:
         found.close()
 
 
-@pytest.mark.parametrize("version", [3, 10])
-def test_an_older_thread(path: str, version: int) -> None:
+def test_a_thread_of_the_original_tool(original: str) -> None:
     """One that is only read has no changes to follow, and says what to do."""
-    with eventq.open(path) as thread:
-        thread.runs.start("w", "p")
-    aged(path, version)
-    with eventq.open(path, read_only=True) as reader:
-        with pytest.raises(StoreError, match="holds no changes of runs - open it for writing once"):
+    with eventq.open(original, read_only=True) as reader:
+        with pytest.raises(StoreError, match="holds no turns or blobs - open it for writing once"):
             reader.runs.watch()
-        with eventq.open(path) as thread:
+        with eventq.open(original) as thread:
+            thread.runs.start("w", "p")
             found: Any = reader.runs.watch()
             assert next(found).op == "active"
             thread.runs.get(1).step("a")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -16,7 +15,6 @@ from eventq.output import folders
 from eventq.records.turn import NewTurn
 from eventq.storage.rows import FileRow
 from tests.contract.support import ask
-from tests.storage.older import aged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -327,31 +325,6 @@ def test_a_hostile_file(file: str, tmp_path: Path) -> None:
         assert "2 lines were left out" in str(made.notes)
         assert other.database.scopes.files(other.scope("fork").scope, "", 9) == []
         assert other.check() == []
-
-
-@pytest.mark.parametrize("version", [4, 5, 6, 7])
-def test_an_older_thread(version: int, path: str, tmp_path: Path) -> None:
-    """What it has is of scope 0, read as it was and after a migration, and counting goes on."""
-    with eventq.open(path) as thread:
-        thread.contexts.create("one").append("artifact://0")
-        thread.artifacts.put(io.BytesIO(bytes(range(256)) * 999))
-        thread.outputs.put("A", "a")
-    aged(path, version)
-    with eventq.open(path, read_only=True) as thread:
-        assert thread.read("artifact://0", context="one").data == bytes(range(256)) * 999
-        assert thread.read("agent://0-A").data == b"a"
-        assert thread.check() == []
-        thread.gc()
-        thread.export_pack(tmp_path / "pack")
-        with eventq.open(tmp_path / "other", create=True) as other:
-            thread.copy_to(other, ["one"])
-            assert other.read("artifact://0", context="one").data == bytes(range(256)) * 999
-    with eventq.open(path) as thread:
-        assert thread.scope("one").scope == 0
-        assert put(thread, "one", b"next") == "1"
-        assert thread.read("artifact://0").data == bytes(range(256)) * 999
-        assert thread.outputs.put("A", "b").output_id == "1-A"
-        assert thread.check() == []
 
 
 def test_the_row_of_a_scope_comes_with_its_first_thing(path: str, raw: apsw.Connection) -> None:

@@ -9,7 +9,6 @@ import pytest
 import eventq
 from eventq.errors import InputError, ReadOnlyError, StoreError, UsageError
 from eventq.records.info import Setting
-from tests.storage.older import aged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,23 +67,12 @@ def test_a_thread_that_is_only_read(path: str) -> None:
         assert reader.settings.get("runs.emit") == "off"
 
 
-@pytest.mark.parametrize("version", [1, 3, 9])
-def test_an_older_thread(path: str, version: int) -> None:
-    """A thread without a table of settings has the defaults; its runs are read, and then go on."""
-    with eventq.open(path) as thread:
-        if version >= 3:
-            thread.runs.start("w", "p", label="main").step("a", content="done")
-    aged(path, version)
-    with eventq.open(path, read_only=True) as reader:
+def test_a_thread_of_the_original_tool(original: str) -> None:
+    """A thread without a table of settings has the defaults, and settings once it is migrated."""
+    with eventq.open(original, read_only=True) as reader:
         assert [*reader.settings] == [Setting("runs.emit", "off", "off")]
-        if version >= 3:
-            assert reader.runs.get("main").prompt() == "p"
-            assert [step.content for step in reader.runs.get("main").replay()] == ["done"]
-        with eventq.open(path) as thread:
+        with eventq.open(original) as thread:
             thread.settings.set("runs.emit", "me")
-            if version >= 3:
-                thread.runs.get("main").step("a")
-                assert [event.source for event in thread.peek()] == ["me"]
         assert reader.settings.get("runs.emit") == "me"
 
 

@@ -11,7 +11,6 @@ import pytest
 
 import eventq
 from tests.doors.support import EVENTQ, environ, objects, ok, refused, run
-from tests.storage.older import aged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,7 +113,6 @@ def test_a_closed_pipe_ends_it_quietly(box: str, words: str) -> None:
     assert ("active" in first, status, done.stderr) == (True, "0", "")
 
 
-def test_an_older_thread_is_refused(box: str) -> None:
+def test_a_thread_of_the_original_tool_is_refused(original: str) -> None:
     """The command only reads, so it does not bring the thread up to date, and says what does."""
-    aged(box, 10)
-    refused(1, "holds no changes of runs", run("run watch --thread", box))
+    refused(1, "holds no turns or blobs", run("run watch --thread", original))

@@ -250,8 +250,6 @@ class Database(Commits):
         """Return False: turns and blobs are not there yet."""
         return False
 
-    has_output = has_memory
-
     def has_queues(self) -> bool:
         """Return True: there are claims."""
         return True

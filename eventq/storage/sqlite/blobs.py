@@ -306,11 +306,7 @@ class Blobs:
         """Return what keeps a blob, at most `limit` of a kind."""
         blob_id = self.row_id(digest)
         found: list[Holder] = []
-        outputs = (_OUTPUTS,) if self._db.has_output() else ()
-        files = (_FILES,) if self._db.has_scopes() else ()
-        roots = (_ROOTS,) if self._db.has_roots() else ()
-        lines = (_LINES,) if self._db.has_sessions() else ()
-        for sql in (*_HOLDERS, *outputs, *files, *roots, *lines):
+        for sql in _HOLDERS:
             rows = self._run(sql, (blob_id, limit))
             found += [Holder(kind, str(name), turn) for kind, name, turn in rows]
         return found
@@ -388,34 +384,86 @@ _FAULTS = (
         " JOIN blobs b ON b.blob_id = p.blob_id WHERE codec <> 2 LIMIT 20"
     ),
 )
-_HOLDERS = (  # kind, name, and the turn that it has to do with
-    "SELECT 'turn', turn_id, turn_id FROM turns WHERE blob_id = ? ORDER BY 2 LIMIT ?",
-    "SELECT 'patch', seq, turn_id FROM turn_patches WHERE blob_id = ? ORDER BY 2 LIMIT ?",
-    (
-        "SELECT 'attempt after turn', parent_id, parent_id FROM run_attempts WHERE blob_id = ?"
-        " ORDER BY 2 LIMIT ?"
-    ),
-    (
-        "SELECT 'blob', lower(hex(hash)), 0 FROM blob_refs r JOIN blobs b ON b.blob_id = r.blob_id"
-        " WHERE ref_id = ? ORDER BY 2 LIMIT ?"
-    ),
-    (
-        "SELECT DISTINCT 'parts of', lower(hex(hash)), 0 FROM blob_parts p"
-        " JOIN blobs b ON b.blob_id = p.blob_id WHERE part_id = ? ORDER BY 2 LIMIT ?"
-    ),
-    (
-        "SELECT 'event', event_id, 0 FROM event_blob_refs"
-        " WHERE hash = (SELECT hash FROM blobs WHERE blob_id = ?) ORDER BY 2 LIMIT ?"
-    ),
-    "SELECT 'pin', name, 0 FROM pins WHERE blob_id = ? ORDER BY 2 LIMIT ?",
-)
-_FILES = "SELECT 'file', path, 0 FROM files WHERE blob_id = ? ORDER BY 2 LIMIT ?"
-_OUTPUTS = "SELECT 'output', output_id, 0 FROM agent_outputs WHERE blob_id = ? ORDER BY 2 LIMIT ?"
-_ROOTS = (
-    "SELECT 'root', turn_id, turn_id FROM turn_roots"
-    " WHERE root = (SELECT hash FROM blobs WHERE blob_id = ?) ORDER BY 2 LIMIT ?"
-)
-_LINES = (
-    "SELECT 'line', name || ':' || (position + 1), coalesce(turn_id, 0) FROM session_lines"
-    " JOIN sessions USING (session_id) WHERE blob_id = ? ORDER BY 2 LIMIT ?"
+# Kind, name, and the turn that it has to do with.
+_HOLDERS = (
+    """
+    SELECT 'turn', turn_id, turn_id
+    FROM turns
+    WHERE blob_id = ?
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT 'patch', seq, turn_id
+    FROM turn_patches
+    WHERE blob_id = ?
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT 'attempt after turn', parent_id, parent_id
+    FROM run_attempts
+    WHERE blob_id = ?
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT 'blob', lower(hex(hash)), 0
+    FROM blob_refs r
+        JOIN blobs b ON b.blob_id = r.blob_id
+    WHERE ref_id = ?
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT DISTINCT 'parts of', lower(hex(hash)), 0
+    FROM blob_parts p
+        JOIN blobs b ON b.blob_id = p.blob_id
+    WHERE part_id = ?
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT 'event', event_id, 0
+    FROM event_blob_refs
+    WHERE hash = (SELECT hash FROM blobs WHERE blob_id = ?)
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT 'pin', name, 0
+    FROM pins
+    WHERE blob_id = ?
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT 'output', output_id, 0
+    FROM agent_outputs
+    WHERE blob_id = ?
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT 'file', path, 0
+    FROM files
+    WHERE blob_id = ?
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT 'root', turn_id, turn_id
+    FROM turn_roots
+    WHERE root = (SELECT hash FROM blobs WHERE blob_id = ?)
+    ORDER BY 2
+    LIMIT ?
+    """,
+    """
+    SELECT 'line', name || ':' || (position + 1), coalesce(turn_id, 0)
+    FROM session_lines
+        JOIN sessions USING (session_id)
+    WHERE blob_id = ?
+    ORDER BY 2
+    LIMIT ?
+    """,
 )

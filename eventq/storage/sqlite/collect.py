@@ -108,23 +108,12 @@ def sweep(db: Database, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]
 def reachable(db: Database, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:
     """Return the digests of what turns and blobs keep, sorted; parts are left out."""
     named = json.dumps([*turns]), json.dumps([digest.hex() for digest in digests])
-    return [row[0] for row in db.run(_as_in(db, _REACHABLE), named)]
+    return [row[0] for row in db.run(_REACHABLE, named)]
 
 
 def _find(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
-    dead, blobs = (_as_in(db, sql) for sql in (_DEAD_TURNS, _DEAD_BLOBS))
-    turns = db.one(f"SELECT count(*) FROM ({dead})", (grace, keys))  # noqa: S608
-    return turns, db.run(f"{_BLOBS} ({blobs}) ORDER BY 1", (grace, keys))
-
-
-def _as_in(db: Database, sql: str) -> str:
-    """Return a statement without the tables that an older thread, opened to read, does not have."""
-    missing = ["" if db.has_roots() else _OF_ROOTS, "" if db.has_scopes() else _OF_FILES]
-    if not db.has_sessions():
-        missing += [_TURNS_OF_SESSIONS, _OF_SESSIONS]
-    for part in filter(None, missing):
-        sql = sql.replace(part, "")
-    return sql
+    turns = db.one(f"SELECT count(*) FROM ({_DEAD_TURNS})", (grace, keys))  # noqa: S608
+    return turns, db.run(f"{_BLOBS} ({_DEAD_BLOBS}) ORDER BY 1", (grace, keys))
 
 
 def _delete(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:

@@ -42,24 +42,23 @@ CAST(coalesce(max_attempts, 5) AS INTEGER), CAST(timeout AS REAL),
 CAST(coalesce(t.attempts, 0) AS INTEGER),
 CAST(coalesce(attempts_at, 0) AS INTEGER), {4}, CAST(coalesce(t.stalled_at, 0) AS INTEGER),
 CAST(coalesce(scanned_after, 0) AS INTEGER), CAST(coalesce(scanned_id, 0) AS INTEGER), {5},
-{settings}{more}
+kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,
+backoff_most_ms, lease_ms, emit_dead, paused,
+coalesce(replay_from, frontier), q.stalled_at, u.attempts, u.code, u.error{more}
 FROM subscriptions s LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
-LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id{join}
+LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
+LEFT JOIN consumer_settings c ON c.consumer_id = s.consumer_id
+LEFT JOIN queues q ON q.consumer_id = s.consumer_id
+LEFT JOIN unfinished u ON u.queue_id = q.queue_id AND revived = 0 AND event_id = q.stalled_at
 WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY s.rowid"""
-_OLD_STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
-5, NULL, 0, 0, {4}, 0, 0, 0, {5}, {settings}{more}
+# Of a thread of the original tool, opened to read.
+_ORIGINAL_STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
+5, NULL, 0, 0, {4}, 0, 0, 0, {5},
+NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+NULL, NULL, NULL, NULL, NULL{more}
 FROM (SELECT rowid AS number, *, NULL AS stalled, NULL AS scanned_filter FROM subscriptions) s
 LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
 WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY number"""
-_SETTINGS = (
-    "kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,"
-    " backoff_most_ms, lease_ms, emit_dead, paused,"
-    " coalesce(replay_from, frontier), q.stalled_at, u.attempts, u.code, u.error"
-)
-_NO_SETTINGS = ", ".join(["NULL"] * 17)  # in a thread that an older program made
-_JOIN = """ LEFT JOIN consumer_settings c ON c.consumer_id = s.consumer_id
-LEFT JOIN queues q ON q.consumer_id = s.consumer_id
-LEFT JOIN unfinished u ON u.queue_id = q.queue_id AND revived = 0 AND event_id = q.stalled_at"""
 _PUT_SETTINGS = """INSERT INTO consumer_settings (consumer_id, kind, command, directory, batch,
 concurrency, ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms, emit_dead, paused)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT DO UPDATE SET kind = excluded.kind,
@@ -84,7 +83,7 @@ FROM subscriptions s LEFT JOIN sqlite_sequence q ON q.name = 'events'
 LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
 LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
 LEFT JOIN queues n ON n.consumer_id = s.consumer_id WHERE s.consumer_id = ?1"""  # noqa: S608
-_OLD_POSITION = """SELECT filter, seq, CAST(last_acked_id AS INTEGER), NULL, 0
+_ORIGINAL_POSITION = """SELECT filter, seq, CAST(last_acked_id AS INTEGER), NULL, 0
 FROM subscriptions s LEFT JOIN sqlite_sequence q ON q.name = 'events'
 LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id WHERE s.consumer_id = ?1"""
 SET_ACKED = (
@@ -167,20 +166,16 @@ class Consumers:
         attempts, attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter, then
         those of consumer_settings.
         """
-        sql = _OLD_STATES if self._db.version == 0 else _STATES  # of the older tool, opened to read
-        has = self._db.has_queues()
-        more = {"settings": _SETTINGS if has else _NO_SETTINGS, "join": _JOIN if has else ""}
+        sql = _ORIGINAL_STATES if self._db.is_original() else _STATES
         try:
-            rows = self._run(sql.format(*_TEXTS, more="", **more), (consumer,))
+            rows = self._run(sql.format(*_TEXTS, more=""), (consumer,))
             if all(_is_plain(row) for row in rows):
                 return rows
         except DamagedError:
             pass  # text that is not UTF-8, or worse: then this fails too
         kinds = "".join(f", typeof({name})" for name in _TEXTS)
         blobs = (f"CAST({name} AS BLOB)" for name in _TEXTS)
-        return [
-            _shown(row) for row in self._run(sql.format(*blobs, more=kinds, **more), (consumer,))
-        ]
+        return [_shown(row) for row in self._run(sql.format(*blobs, more=kinds), (consumer,))]
 
     def any(self) -> bool:
         """Return whether there is any subscription."""
@@ -308,8 +303,6 @@ class Consumers:
         For a replay that goes further back, a trigger does so.
         """
         db = self._db
-        if not db.has_queues():
-            return False
         with db.joined():
             self._run(_REPLAY, (consumer, acked, fence))
             woke = bool(db.connection.changes())
@@ -319,7 +312,7 @@ class Consumers:
 
     def _check_fence(self, consumer: str, fence: int | None, acked: int = 0) -> None:
         """Raise FencedError if a newer supervisor than that of the caller runs a consumer."""
-        if fence is not None and self._db.has_queues() and self._run(_FENCED, (consumer, fence)):
+        if fence is not None and self._run(_FENCED, (consumer, fence)):
             raise FencedError(consumer, acked)
 
     def raise_fence(self, consumer: str) -> int:
@@ -384,7 +377,7 @@ class Consumers:
 
         Claims do not matter to a replay, which ends them.
         """
-        sql = _POSITION if self._db.has_queues() else _OLD_POSITION
+        sql = _ORIGINAL_POSITION if self._db.is_original() else _POSITION
         try:
             rows = self._run(sql, (consumer, self._db.milliseconds()))
         except DamagedError:

@@ -28,7 +28,6 @@ from eventq.storage.copied import (
 )
 from eventq.storage.rows import FileRow, ScopeRow
 from eventq.storage.rules import link
-from eventq.storage.sqlite.scopes import reading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,11 +192,7 @@ class Selection:
     def choose_all(self) -> None:
         """Choose everything that there is."""
         for sql in _ALL:
-            self._run(reading(self._db, sql))
-        if self._db.has_scopes():
-            self._run("INSERT INTO chosen_scopes SELECT scope_id FROM scopes")
-        if self._db.has_sessions():
-            self._run("INSERT INTO chosen_sessions SELECT session_id FROM sessions")
+            self._run(sql)
 
     def choose(self, contexts: Iterable[int | str]) -> None:
         """Choose contexts, the turns and blobs that they lead to, and all of their scopes."""
@@ -205,15 +200,8 @@ class Selection:
             sql = "INSERT OR IGNORE INTO chosen_contexts VALUES (?)"
             self._run(sql, (self._find_context(which),))
         self._run(_TURNS_OF_CONTEXTS)
-        if self._db.has_sessions():
-            for sql in _OF_SESSIONS:
-                self._run(sql)
-        self._run(_BLOBS_OF_TURNS if self._db.has_roots() else _BLOBS_OF_TURNS_WITHOUT_ROOTS)
-        if self._db.has_scopes():
-            for sql in _OF_SCOPES:
-                self._run(sql)
-        if self._db.has_sessions():
-            self._run(_BLOBS_OF_SESSIONS)
+        for sql in (*_OF_SESSIONS, _BLOBS_OF_TURNS, *_OF_SCOPES, _BLOBS_OF_SESSIONS):
+            self._run(sql)
 
     def _find_context(self, which: int | str) -> int:
         """Return the id of a context by its id or name; a name is never a number."""
@@ -232,7 +220,7 @@ class Selection:
             INSERT OR IGNORE INTO chosen_artifacts
             SELECT artifact_id FROM artifacts WHERE scope_id = ? AND number = ? RETURNING 1
         """
-        return bool(self._run(reading(self._db, sql), (scope, number)) and self._add_scope(scope))
+        return bool(self._run(sql, (scope, number)) and self._add_scope(scope))
 
     def _add_scope(self, scope: int) -> bool:
         if scope:
@@ -246,10 +234,10 @@ class Selection:
             SELECT DISTINCT scope_id, output_id FROM agent_outputs
             WHERE scope_id = ? AND output_id = ? RETURNING 1
         """
-        if not self._run(reading(self._db, sql), (scope, output)):
+        if not self._run(sql, (scope, output)):
             return []
         self._add_scope(scope)
-        blobs = reading(self._db, _BLOBS_OF_OUTPUT)
+        blobs = _BLOBS_OF_OUTPUT
         new = [row[0] for row in self._run(blobs, (scope, output))]
         sql = "SELECT hash FROM json_each(?) JOIN blobs ON blob_id = value WHERE part = 0"
         return [row[0] for row in self._run(sql, (str(new),))]
@@ -266,8 +254,6 @@ class Selection:
 
     def _erased(self) -> Iterator[ErasedCopy]:
         """Yield every blob that was erased."""
-        if not self._db.has_erasures():
-            return iter(())
         sql = """
             SELECT blob_id, hash, raw_len, coalesce(bytes, x''), reason, coalesce(at_ms, 0)
             FROM chosen_blobs CROSS JOIN blobs USING (blob_id) LEFT JOIN blob_bytes USING (blob_id)
@@ -310,8 +296,6 @@ class Selection:
                 LEFT JOIN turns ON turn_id = head_id
             WHERE context_id > ? ORDER BY context_id LIMIT ?
         """
-        if not self._db.has_scopes():
-            sql = sql.replace("coalesce(c.scope_id, context_id)", "0")
         return _pages(self._run, sql, _context)
 
     def _patches(self) -> Iterator[PatchCopy]:
@@ -329,7 +313,7 @@ class Selection:
             "SELECT turn_id, root FROM turn_roots CROSS JOIN chosen_turns USING (turn_id)"
             " WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
         )
-        return _pages(self._run, sql, _root) if self._db.has_roots() else iter(())
+        return _pages(self._run, sql, _root)
 
     def _refs(self) -> Iterator[RefCopy]:
         """Yield every blob that names others, once with each of them."""
@@ -390,7 +374,7 @@ class Selection:
             ORDER BY scope_id, output_id, version LIMIT ?
         """
         after = (-1, "", 0)
-        while rows := self._run(reading(self._db, sql), (*after, _PAGE)):
+        while rows := self._run(sql, (*after, _PAGE)):
             yield from map(OutputCopy._make, rows)
             after = rows[-1][:3]
 
@@ -401,12 +385,10 @@ class Selection:
             FROM chosen_scopes CROSS JOIN scopes USING (scope_id)
             WHERE scope_id > ? ORDER BY scope_id LIMIT ?
         """
-        return _pages(self._run, sql, ScopeRow._make) if self._db.has_scopes() else iter(())
+        return _pages(self._run, sql, ScopeRow._make)
 
     def _files(self) -> Iterator[FileCopy]:
         """Yield every file that is a chosen artifact, output or blob, by scope and path."""
-        if not self._db.has_scopes():
-            return
         after = (-1, "")
         while rows := self._run(_FILES, (*after, _PAGE)):
             yield from (FileCopy(row[0], FileRow(*row[1:])) for row in rows)
@@ -419,12 +401,10 @@ class Selection:
             FROM chosen_sessions CROSS JOIN sessions USING (session_id)
             WHERE session_id > ? ORDER BY session_id LIMIT ?
         """
-        return _pages(self._run, sql, SessionCopy._make) if self._db.has_sessions() else iter(())
+        return _pages(self._run, sql, SessionCopy._make)
 
     def _lines(self) -> Iterator[LineCopy]:
         """Yield every line of every session, in order."""
-        if not self._db.has_sessions():
-            return
         sql = """
             SELECT session_id, position, hash, form, before, after, is_node, entry, parent, kind,
                 response, agent, coalesce(turn_id, 0)
@@ -448,7 +428,7 @@ class Selection:
             FROM session_tips CROSS JOIN chosen_contexts USING (context_id)
             WHERE context_id > ? ORDER BY context_id LIMIT ?
         """
-        return _pages(self._run, sql, TipCopy._make) if self._db.has_sessions() else iter(())
+        return _pages(self._run, sql, TipCopy._make)
 
     def artifacts(self) -> Iterator[tuple[int, int]]:
         """Yield scope and number of every artifact, in order."""
@@ -457,7 +437,7 @@ class Selection:
             WHERE (scope_id, number) > (?, ?) ORDER BY scope_id, number LIMIT ?
         """
         after = (-1, 0)
-        while rows := self._run(reading(self._db, sql), (*after, _PAGE)):
+        while rows := self._run(sql, (*after, _PAGE)):
             yield from rows
             after = rows[-1]
 
@@ -543,6 +523,8 @@ _ALL = (
     "INSERT INTO chosen_blobs SELECT blob_id FROM blobs",
     "INSERT INTO chosen_artifacts SELECT artifact_id FROM artifacts",
     "INSERT INTO chosen_outputs SELECT DISTINCT scope_id, output_id FROM agent_outputs",
+    "INSERT INTO chosen_scopes SELECT scope_id FROM scopes",
+    "INSERT INTO chosen_sessions SELECT session_id FROM sessions",
 )
 _TURNS_OF_CONTEXTS = """
 WITH RECURSIVE found (id) AS (
@@ -554,20 +536,15 @@ WITH RECURSIVE found (id) AS (
     UNION SELECT parent_id FROM found CROSS JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
 )
 INSERT INTO chosen_turns SELECT id FROM found"""
-_OF_ROOTS = (
-    "UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN chosen_turns"
-)
-_BLOBS_OF_TURNS = f"""
+_BLOBS_OF_TURNS = """
 WITH RECURSIVE found (id) AS (
     SELECT blob_id FROM chosen_turns CROSS JOIN turns USING (turn_id)
     UNION SELECT blob_id FROM turn_patches WHERE blob_id IS NOT NULL AND turn_id IN chosen_turns
     UNION SELECT blob_id FROM run_attempts WHERE parent_id IN chosen_turns
-    {_OF_ROOTS}
+    UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN chosen_turns
     UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
 )
-INSERT INTO chosen_blobs SELECT id FROM found"""  # noqa: S608
-# Of an older thread, opened to read.
-_BLOBS_OF_TURNS_WITHOUT_ROOTS = _BLOBS_OF_TURNS.replace(_OF_ROOTS, "")
+INSERT INTO chosen_blobs SELECT id FROM found"""
 _BLOBS_OF_OUTPUT = """
 WITH RECURSIVE found (id) AS (
     SELECT blob_id FROM agent_outputs WHERE scope_id = ? AND output_id = ?

@@ -283,8 +283,9 @@ class Database(Commits):
         """Make an area when it is first used: a push needs none of them."""
         if name not in _AREAS:
             raise AttributeError(name)
-        module, kind, check = _AREAS[name]
-        check(self)
+        module, kind, what = _AREAS[name]
+        if what:
+            self.check_tables(what)
         area = getattr(__import__(f"eventq.storage.sqlite.{module}", fromlist=(kind,)), kind)(self)
         setattr(self, name, area)
         return area
@@ -625,79 +626,23 @@ class Database(Commits):
         if not self.writable:
             raise ReadOnlyError(f"'{self.path}' was opened to read", "open the thread for writing")
 
+    def is_original(self) -> bool:
+        """Return whether this is a thread of the original tool, opened to read: a log only."""
+        if self.version < migrate.SCHEMA:
+            self._look_again()
+        return self.version < migrate.SCHEMA
+
     def has_memory(self) -> bool:
-        """Return whether there are tables of turns and blobs, which older threads lack."""
-        return self.version >= 3
+        """Return whether there are tables but those of the original tool; see `is_original`."""
+        return not self.is_original()
 
-    def has_output(self) -> bool:
-        """Return whether there are tables of artifacts and outputs, as `has_memory` does."""
-        return self.version >= 4
+    has_queues = has_memory
 
-    def has_roots(self) -> bool:
-        """Return whether there is a table of turns' roots, as `has_memory` does."""
-        if self.version < 5:
-            self._look_again()
-        return self.version >= 5
-
-    def has_queues(self) -> bool:
-        """Return whether there are tables of claims, as `has_memory` does."""
-        return self.version >= 6
-
-    def has_scopes(self) -> bool:
-        """Return whether artifacts and outputs have scopes, as `has_memory` does."""
-        if self.version < 8:
-            self._look_again()
-        return self.version >= 8
-
-    def has_sessions(self) -> bool:
-        """Return whether there are tables of session files, as `has_memory` does."""
-        if self.version < 9:
-            self._look_again()
-        return self.version >= 9
-
-    def has_settings(self) -> bool:
-        """Return whether there is a table of settings, as `has_memory` does."""
-        if self.version < 10:
-            self._look_again()
-        return self.version >= 10
-
-    def has_erasures(self) -> bool:
-        """Return whether there is a table of erasures, as `has_memory` does."""
-        if self.version < 12:
-            self._look_again()
-        return self.version >= 12
-
-    def has_run_changes(self) -> bool:
-        """Return whether changes of runs are kept, as `has_memory` does."""
-        return self.version >= 11
-
-    def check_queues(self) -> None:
-        """Raise StoreError when there are no tables of claims."""
-        self._check_tables(self.has_queues, "claims")
-
-    def check_memory(self) -> None:
-        """Raise StoreError when there are no tables of turns and blobs."""
-        self._check_tables(self.has_memory, "turns or blobs")
-
-    def check_output(self) -> None:
-        """Raise StoreError when there are no tables of artifacts and outputs."""
-        self._check_tables(self.has_output, "artifacts or outputs")
-
-    def check_run_changes(self) -> None:
-        """Raise StoreError when changes of runs are not kept."""
-        self._check_tables(self.has_run_changes, "changes of runs")
-
-    def check_both(self) -> None:
-        """Raise StoreError when there are not all tables that are copied."""
-        self.check_memory()
-        self.check_output()
-
-    def _check_tables(self, has: Callable[[], bool], what: str) -> None:
-        if not has():
-            self._look_again()
-        if not has():
+    def check_tables(self, what: str) -> None:
+        """Raise StoreError when this is a thread of the original tool, which has only a log."""
+        if self.is_original():
             raise StoreError(
-                f"'{self.path}' was written by an older eventq, and holds no {what}",
+                f"'{self.path}' was written by the original 'thread' tool, and holds no {what}",
                 "open it for writing once: any push brings it up to date",
             )
 
@@ -1168,10 +1113,9 @@ class Database(Commits):
         yield from self.events.faults()
         yield from self.consumers.faults()
         yield from self.events.counter_faults()
-        if self.version:
+        if not self.is_original():
             yield from self.events.key_faults()
             yield from self.consumers.state_faults(self.events.last())
-        if self.has_queues():
             yield from self.claims.faults()
 
 
@@ -1192,19 +1136,19 @@ def _size(path: str) -> int:
         return 0
 
 
-# What holds an area: module and class, and the check that an older file has its tables.
-_AREAS: dict[str, tuple[str, str, Callable[[Database], None]]] = {
-    "claims": ("claims", "Claims", Database.check_queues),
-    "blobs": ("blobs", "Blobs", Database.check_memory),
-    "turns": ("turns", "Turns", Database.check_memory),
-    "contexts": ("contexts", "Contexts", Database.check_memory),
-    "runs": ("runs", "Runs", Database.check_memory),
-    "open_turns": ("streams", "OpenTurns", Database.check_memory),
-    "artifacts": ("streams", "Artifacts", Database.check_output),
-    "outputs": ("outputs", "Outputs", Database.check_output),
-    "scopes": ("scopes", "Scopes", Database.check_output),
-    "sessions": ("sessions", "Sessions", Database.check_output),
-    "erasures": ("erasures", "Erasures", Database.check_open),
-    "settings": ("settings", "ThreadSettings", Database.check_open),  # of any age: it has defaults
-    "copies": ("copies", "Copies", Database.check_both),
+# What holds an area: its module, its class, and what a thread of the original tool lacks of it.
+_AREAS = {
+    "claims": ("claims", "Claims", "claims"),
+    "blobs": ("blobs", "Blobs", "turns or blobs"),
+    "turns": ("turns", "Turns", "turns or blobs"),
+    "contexts": ("contexts", "Contexts", "turns or blobs"),
+    "runs": ("runs", "Runs", "turns or blobs"),
+    "open_turns": ("streams", "OpenTurns", "turns or blobs"),
+    "artifacts": ("streams", "Artifacts", "artifacts or outputs"),
+    "outputs": ("outputs", "Outputs", "artifacts or outputs"),
+    "scopes": ("scopes", "Scopes", "artifacts or outputs"),
+    "sessions": ("sessions", "Sessions", "artifacts or outputs"),
+    "erasures": ("erasures", "Erasures", ""),
+    "settings": ("settings", "ThreadSettings", ""),
+    "copies": ("copies", "Copies", "turns or blobs"),
 }

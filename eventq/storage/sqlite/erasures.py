@@ -21,7 +21,6 @@ _ERRORS = (
     "UPDATE unfinished SET error = ?2 WHERE event_id = ?1 AND error IS NOT NULL",
     "UPDATE dead_letters SET error = ?2 WHERE event_id = ?1 AND error IS NOT NULL",
 )
-# What it is ordered by may be a part of what it says; others that have the same keep it.
 # What an event is ordered by may be a part of what it says; others that have the same keep it.
 _GROUPS = """
 SELECT DISTINCT queue_id, group_value FROM unfinished u
@@ -53,14 +52,14 @@ class Erasures:
 
     def get(self, kind: str, name: str) -> Erasure | None:
         """Return an erasure, or None."""
-        if not self._db.has_erasures():
+        if self._db.is_original():
             return None
         rows = self._run(f"{_ERASURE} WHERE kind = ? AND name = ?", (kind, name))
         return _record(rows[0]) if rows else None
 
     def page(self, after: int, limit: int) -> list[tuple[int, Erasure]]:
         """Return the next erasures and their numbers, in the order in which they began."""
-        if not self._db.has_erasures():
+        if self._db.is_original():
             return []
         sql = (
             "SELECT kind, name, reason, at_ms, finished, erasure_id FROM erasures"
@@ -87,7 +86,7 @@ class Erasures:
             f"{_ERASURE} JOIN erased_blobs USING (erasure_id) JOIN blobs USING (blob_id)"
             " WHERE hash = ?"
         )
-        rows = self._run(sql, (digest,)) if self._db.has_erasures() else ()
+        rows = self._run(sql, (digest,))
         return _record(rows[0]) if rows else None
 
     def patches(self, turn: int) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventq.errors import UnknownBlobError
 from eventq.records.artifact import OutputInfo
 from eventq.records.checks import REF
-from eventq.storage.sqlite.scopes import count_on, keep, pass_by, reading
+from eventq.storage.sqlite.scopes import count_on, keep, pass_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Outputs:
         return dict(self._ask(sql, (self._scope,)))
 
     def _ask(self, sql: str, bindings: tuple[Any, ...]) -> list[Any]:
-        return self._run(reading(self._db, sql), bindings)
+        return self._run(sql, bindings)
 
     # --- versions ---------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Outputs:
         sql = """
             SELECT count(*) FROM agent_outputs WHERE scope_id = ? AND version = 1
         """
-        return int(self._one(reading(self._db, sql), (self._scope,)))
+        return int(self._one(sql, (self._scope,)))
 
     def has_any(self) -> bool:
         """Return whether there is an artifact or an output."""
@@ -105,7 +105,7 @@ class Outputs:
             "SELECT EXISTS (SELECT 1 FROM artifacts WHERE scope_id = ?1 AND number >= 0)"
             " OR EXISTS (SELECT 1 FROM agent_outputs WHERE scope_id = ?1 AND output_id >= '')"
         )
-        return bool(self._one(reading(self._db, sql), (self._scope,)))
+        return bool(self._one(sql, (self._scope,)))
 
     # --- other names of blobs ---------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Outputs:
 
     def faults(self) -> list[str]:
         """Return a sentence for each broken row of artifacts and outputs, at most 20 of a kind."""
-        return [row[0] for sql in _FAULTS for row in self._run(reading(self._db, sql))]
+        return [row[0] for sql in _FAULTS for row in self._run(sql)]
 
 
 def _info(row: tuple[Any, ...]) -> OutputInfo:

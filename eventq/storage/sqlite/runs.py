@@ -69,7 +69,7 @@ _OF_RUN = (
     " LEFT JOIN turns j ON j.turn_id = p.jump_id LEFT JOIN turn_keys k"
     " ON k.context_id = ?1 AND k.key = ?2 AND k.created_at_ms >= ?3 WHERE r.context_id = ?1"
 )
-_STATE = f"{_STANDS} {_OF_RUN}"  # without sources, which a thread of an older version lacks
+_STATE = f"{_STANDS} {_OF_RUN}"
 # Ahead of a change: a `RunState`, who reports the change, and what `Turns.add` asks for.
 _AHEAD = (
     f"{_STANDS}, {_SOURCE}, c.version, p.depth, p.jump_depth, j.jump_id, j.jump_depth {_OF_RUN}"
@@ -240,7 +240,6 @@ class Runs:
 
     def last_change(self) -> int:
         """Return the number of the newest change of a run, 0 for none."""
-        self._db.check_run_changes()
         return self._one("SELECT coalesce(max(change_id), 0) FROM run_changes")  # type: ignore[no-any-return]
 
     def changes(

@@ -28,8 +28,6 @@ class Scopes:
         sql = """
             SELECT coalesce(scope_id, context_id) FROM contexts WHERE context_id = ?
         """
-        if not self._db.has_scopes():
-            sql = "SELECT 0 FROM contexts WHERE context_id = ?"
         return self._db.one(sql, (context,))  # type: ignore[no-any-return]
 
     def get(self, scope: int) -> ScopeRow | None:
@@ -37,13 +35,11 @@ class Scopes:
         sql = """
             SELECT scope_id, name, created_at_ms FROM scopes WHERE scope_id = ?
         """
-        rows = self._run(sql, (scope,)) if self._db.has_scopes() else ()
+        rows = self._run(sql, (scope,))
         return ScopeRow(*rows[0]) if rows else None
 
     def named(self, name: str) -> int | None:
         """Return the scope of a name, or None."""
-        if not self._db.has_scopes():
-            return None
         return self._db.one("SELECT scope_id FROM scopes WHERE name = ?", (name,))  # type: ignore[no-any-return]
 
     def page(self, after: int, limit: int) -> list[ScopeRow]:
@@ -52,8 +48,7 @@ class Scopes:
             SELECT scope_id, name, created_at_ms FROM scopes
             WHERE scope_id > ? ORDER BY scope_id LIMIT ?
         """
-        found = self._run(sql, (after, limit)) if self._db.has_scopes() else ()
-        return [ScopeRow(*row) for row in found]
+        return [ScopeRow(*row) for row in self._run(sql, (after, limit))]
 
     def born_at(self, times: Iterable[int]) -> list[ScopeRow]:
         """Return the scopes, and the contexts that may begin one, of some times."""
@@ -136,15 +131,12 @@ class Scopes:
             SELECT path, number, output, version, hash FROM files LEFT JOIN blobs USING (blob_id)
             WHERE scope_id = ? AND path > ? ORDER BY path LIMIT ?
         """
-        found = self._run(sql, (scope, after, limit)) if self._db.has_scopes() else ()
-        return [FileRow(*row) for row in found]
+        return [FileRow(*row) for row in self._run(sql, (scope, after, limit))]
 
     # --- faults -----------------------------------------------------------------------------------
 
     def faults(self) -> list[str]:
         """Return a sentence for each thing in a scope that is not there, at most 20 of a kind."""
-        if not self._db.has_scopes():
-            return []
         return [row[0] for sql in _FAULTS for row in self._run(sql)]
 
 
@@ -175,22 +167,6 @@ def pass_by(db: Database, scope: int, numbers: Sequence[tuple[str, int]]) -> Non
     with db.joined():
         keep(db, scope)
         db.run(sql, (scope, json.dumps(numbers)))
-
-
-# Older threads, opened to read, have the thread's scope only. SQLite flattens the subqueries.
-_OLDER = {
-    " FROM artifacts": " FROM (SELECT 0 AS scope_id, artifact_id AS number, * FROM artifacts)",
-    " FROM agent_outputs": " FROM (SELECT 0 AS scope_id, * FROM agent_outputs)",
-    " FROM counters": " FROM (SELECT 0 AS scope_id, * FROM counters)",
-}
-
-
-def reading(db: Database, sql: str) -> str:
-    """Return a statement that reads artifacts, outputs or counters as it fits the thread."""
-    if not db.has_scopes():
-        for table, older in _OLDER.items():
-            sql = sql.replace(table, older)
-    return sql
 
 
 # A name that another scope has got meanwhile is not this one's.

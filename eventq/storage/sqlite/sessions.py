@@ -46,7 +46,7 @@ class Sessions:
                 SELECT max(generation) FROM sessions WHERE name = ?1
             ))
         """
-        rows = self._run(sql, (name, generation)) if self._db.has_sessions() else ()
+        rows = self._run(sql, (name, generation))
         return SessionRow(*rows[0]) if rows else None
 
     def of_context(self, context: int) -> SessionRow | None:
@@ -54,7 +54,7 @@ class Sessions:
         sql = """
             SELECT name FROM session_tips JOIN sessions USING (session_id) WHERE context_id = ?
         """
-        name = self._db.one(sql, (context,)) if self._db.has_sessions() else None
+        name = self._db.one(sql, (context,))
         return None if name is None else self.find(name)
 
     def page(self, after: int, limit: int) -> list[SessionRow]:
@@ -65,8 +65,7 @@ class Sessions:
             FROM sessions
             WHERE session_id > ? ORDER BY session_id LIMIT ?
         """
-        rows = self._run(sql, (after, limit)) if self._db.has_sessions() else ()
-        return [SessionRow(*row) for row in rows]
+        return [SessionRow(*row) for row in self._run(sql, (after, limit))]
 
     def newest(self, after: str, limit: int) -> list[str]:
         """Return the names of the next sessions, but for those of subagents; "" begins."""
@@ -74,8 +73,7 @@ class Sessions:
             SELECT DISTINCT name FROM sessions WHERE owner IS NULL AND name > ?
             ORDER BY name LIMIT ?
         """
-        rows = self._run(sql, (after, limit)) if self._db.has_sessions() else ()
-        return [row[0] for row in rows]
+        return [row[0] for row in self._run(sql, (after, limit))]
 
     def generations(self, name: str) -> list[int]:
         """Return the numbers of a session's generations, the oldest first."""
@@ -93,7 +91,7 @@ class Sessions:
             SELECT name, max(generation) FROM session_lines JOIN sessions USING (session_id)
             WHERE turn_id = ? GROUP BY name ORDER BY min(session_id) LIMIT 1
         """
-        rows = self._run(sql, (turn,)) if self._db.has_sessions() else ()
+        rows = self._run(sql, (turn,))
         return self.find(*rows[0]) if rows else None
 
     def beside(self, owner: str) -> list[SessionRow]:
@@ -101,7 +99,7 @@ class Sessions:
         sql = """
             SELECT max(generation), name FROM sessions WHERE owner = ? GROUP BY name ORDER BY name
         """
-        rows = self._run(sql, (owner,)) if self._db.has_sessions() else ()
+        rows = self._run(sql, (owner,))
         return [found for number, name in rows if (found := self.find(name, number))]
 
     def create(

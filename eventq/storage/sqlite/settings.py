@@ -16,7 +16,7 @@ class ThreadSettings:
 
     def get(self, name: str) -> str | None:
         """Return the value of a setting; None for one that was not changed."""
-        if not self._db.has_settings():
+        if self._db.is_original():
             return None
         return self._db.one("SELECT value FROM settings WHERE name = ?", (name,))  # type: ignore[no-any-return]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.records.turn import OpenInfo
 from eventq.storage.rows import ArtifactRow, StreamPiece
-from eventq.storage.sqlite.scopes import count_on, pass_by, reading
+from eventq.storage.sqlite.scopes import count_on, pass_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Artifacts(_Streams):
         return rows[0] if rows else None
 
     def _rows(self, sql: str, bindings: tuple[Any, ...]) -> list[ArtifactRow]:
-        return [ArtifactRow._make(row) for row in self._run(reading(self._db, sql), bindings)]
+        return [ArtifactRow._make(row) for row in self._run(sql, bindings)]
 
     def page(self, after: int, limit: int, *, status: str | None = None) -> list[ArtifactRow]:
         """Return the next artifacts by number, with a status or all."""
@@ -229,8 +229,8 @@ class Artifacts(_Streams):
         """
         if status is None:
             sql = "SELECT count(*) FROM artifacts WHERE scope_id = ?1"
-            return int(self._db.one(reading(self._db, sql), (self._scope,)))
-        return int(self._db.one(reading(self._db, sql), (self._scope, status)))
+            return int(self._db.one(sql, (self._scope,)))
+        return int(self._db.one(sql, (self._scope, status)))
 
     def alike(self, tool: str, size: int, digest: bytes) -> list[ArtifactRow]:
         """Return the artifacts of a tool and size that have a digest, or none yet, by number."""
@@ -298,7 +298,7 @@ class Artifacts(_Streams):
 
     def _row_id(self, number: int) -> int | None:
         sql = "SELECT artifact_id FROM artifacts WHERE scope_id = ? AND number = ?"
-        return self._db.one(reading(self._db, sql), (self._scope, number))  # type: ignore[no-any-return]
+        return self._db.one(sql, (self._scope, number))  # type: ignore[no-any-return]
 
     def read(self, number: int, position: int, room: int) -> list[StreamPiece]:
         """Return consecutive chunks from a position on until they hold `room` bytes."""

@@ -396,7 +396,8 @@ class Turns:
     def root(self, turn_id: int) -> bytes | None:
         """Return the root of a turn or of its nearest ancestor with one; raise UnknownTurnError."""
         self._check(turn_id)
-        return self._one(_NEAREST, (turn_id,)) if self.database.has_roots() else None
+        root: bytes | None = self._one(_NEAREST, (turn_id,))
+        return root
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -406,7 +407,7 @@ class Turns:
 
     def root_faults(self) -> list[str]:
         """Return a sentence for each bad root, at most 20; a root of no turn is found above."""
-        return [row[0] for row in self._run(_ROOT_FAULT)] if self.database.has_roots() else []
+        return [row[0] for row in self._run(_ROOT_FAULT)]
 
 
 _FAULTS = (

@@ -149,24 +149,3 @@ def test_a_directory_that_names_a_thread(postgres: str, tmp_path: object) -> Non
         assert thread.info().event_count == 1
     assert [*threads(tmp_path)] == [str(folder)]  # type: ignore[arg-type]
     assert parse((folder / "thread.url").read_text().strip()).name
-
-
-def test_tables_of_the_first_version_are_brought_up_to_date(empty: str) -> None:
-    """Unfinished events stay, and are tried again with the attempts that they had."""
-    init_schema(empty)
-    url = eventq.init(f"{empty}&thread=x")
-    with eventq.open(url) as thread:
-        thread.subscribe("w", backoff=(0, 0))
-        thread.push("self", "note", "x")
-        thread.claim("w")[0].retry(error="no")
-    with psycopg.connect(empty, autocommit=True) as server:  # what the first version had
-        server.execute("ALTER TABLE eventq.unfinished DROP COLUMN uncounted")
-        server.execute("DELETE FROM eventq.migrations WHERE number > 1")
-    with pytest.raises(StoreError, match="of an older eventq"):
-        eventq.open(url)
-    assert init_schema(empty) == schema.SCHEMA
-    with eventq.open(url) as thread:
-        (claim,) = thread.claim("w")
-        assert claim.attempt == 2
-        claim.retry(0, "no", count=False)
-        assert thread.claim("w")[0].attempt == 2

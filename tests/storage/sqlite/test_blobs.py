@@ -280,11 +280,11 @@ def test_the_cache_may_be_off(
         assert len(thread.blobs.verify()) == 2
 
 
-@pytest.mark.parametrize("version", range(2))
-def test_an_older_thread_that_is_only_read(
+@pytest.mark.parametrize("version", range(migrate.SCHEMA))
+def test_a_thread_of_the_original_tool_that_is_only_read(
     original: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread from before there were blobs wants to be opened for writing once."""
+    """A thread without blobs wants to be opened for writing once, also half migrated."""
     if version:
         connection = apsw.Connection(os.path.join(original, "events.db"))
         files = migrate.files()

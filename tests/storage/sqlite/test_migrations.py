@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
 
 import apsw
 import pytest
 
 import eventq
 from eventq.storage.sqlite import migrate
-from tests.storage.older import aged
 
 
 def schema(path: str) -> set[tuple[str, str, str]]:
@@ -142,26 +140,3 @@ def test_a_migration_that_fails_leaves_the_thread_as_it_was(
     assert schema(original) == before
     with eventq.open(original) as thread:
         assert thread.last_id() == 3
-
-
-def test_subscriptions_with_the_defaults_of_before_have_those_of_now(path: str) -> None:
-    """So to subscribe again with the defaults changes nothing; what somebody chose stays."""
-    before: Any = {"max_attempts": 5, "backoff": (1, 600)}
-    with eventq.open(path) as thread:
-        thread.subscribe("default", "true", each=True, **before)
-        thread.subscribe("pull", **before)
-        thread.subscribe("chosen", "true", each=True, max_attempts=3, backoff=(1, 600))
-        thread.subscribe("other", "true", each=True, max_attempts=5, backoff=(2, 9))
-        thread.subscribe("thread", "true", directory=None, **before)
-    aged(path, 6)
-    with eventq.open(path) as thread:
-        assert {s.consumer_id: (s.max_attempts, s.backoff) for s in thread.subscriptions()} == {
-            "default": (21, (1, 300)),
-            "pull": (21, (1, 300)),
-            "chosen": (3, (1, 300)),
-            "other": (21, (2, 9)),
-            "thread": (5, (0.5, 60)),
-        }
-        thread.subscribe("default", "true", each=True)
-        thread.subscribe("pull")
-        thread.subscribe("chosen", "true", each=True, max_attempts=3)

@@ -240,14 +240,14 @@ def test_a_writer_whose_artifact_is_not_its_own(
     assert [info.size for info in thread.artifacts] == [0] * (not removed)
 
 
-# --- a thread of an older version -----------------------------------------------------------------
+# --- a thread of the original tool ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(4))
-def test_an_older_thread_that_is_only_read(
+@pytest.mark.parametrize("version", range(migrate.SCHEMA))
+def test_a_thread_of_the_original_tool_that_is_only_read(
     original: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread from before there were artifacts, opened to read, says how to get them."""
+    """A thread without artifacts, opened to read, says how to get them, also half migrated."""
     if version:
         connection = apsw.Connection(os.path.join(original, "events.db"))
         monkeypatch.setattr(migrate, "SCHEMA", version)
@@ -266,7 +266,7 @@ def test_an_older_thread_that_is_only_read(
             lambda: reader.open_url("agent://0-Scout"),
         ):
             with pytest.raises(
-                StoreError, match=r"older eventq, and holds no .* - open it for writing once"
+                StoreError, match=r"'thread' tool, and holds no .* - open it for writing once"
             ):
                 call()
         assert [event.content for event in reader.peek()] == ["one", "two", "3"]

@@ -17,7 +17,7 @@ import eventq
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 SOMEBODY = 65534  # an ordinary user, whom root can be for a while
 AS_ROOT = os.geteuid() == 0
 

@@ -1,4 +1,4 @@
-"""Packs, copies and sessions of a database that is damaged, of an older schema, or only read."""
+"""Packs, copies and sessions of a database that is damaged, of the original tool, or only read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import eventq
 from eventq import LogicError, StoreError
 from eventq.errors import DamagedBlobError, DamagedError
 from eventq.records.turn import NewTurn
-from eventq.storage.sqlite import migrate
 from eventq.transfer.packfile import PackWriter
 from tests.contract.pack_files import added, tree
 from tests.contract.support import packed
@@ -246,21 +245,9 @@ def test_reading_without_locks_beside_the_first_writer(
         reader.export_pack(tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("version", "what"), [(1, "turns or blobs"), (2, "turns or blobs"), (3, "artifacts or outputs")]
-)
-def test_a_source_of_an_older_schema(
-    other: eventq.Thread, original: str, version: int, what: str
-) -> None:
-    """A read-only source of an older version is a StoreError with a hint."""
-    raw = apsw.Connection(os.path.join(original, "events.db"))
-    for number, name in migrate.files()[:version]:
-        with open(name) as file:
-            raw.execute("BEGIN IMMEDIATE")
-            migrate._apply_one(raw, number, os.path.basename(name), file.read(), "then")
-            raw.execute("COMMIT")
-    raw.close()
-    why = f"older eventq, and holds no {what} - open it for writing once"
+def test_a_source_of_the_original_tool(other: eventq.Thread, original: str) -> None:
+    """A read-only thread of that is a StoreError with a hint."""
+    why = "original 'thread' tool, and holds no turns or blobs - open it for writing once"
     with eventq.open(original, read_only=True) as reader:
         for chosen in (None, ["main"]):
             with pytest.raises(StoreError, match=why):
