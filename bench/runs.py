@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bench.report import Row, Sample, alone, percentile, versus
 from bench.turn_stores import EventqTurns, Payloads
 from eventq.records.run import NewStep
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,9 +114,9 @@ def _fork(plan: Plan) -> Iterator[Row]:
     for steps in (LONG, plan.size(100 * LONG, 2 * LONG)):
         store = _filled(plan, steps)
         made = store.thread.runs.get(2)
-        before = store.thread.database.one("SELECT count(*) FROM blobs")
+        before = sqlite(store.thread.database).one("SELECT count(*) FROM blobs")
         found = plan.take({"fork": lambda m=made, n=steps: _p50(lambda: m.fork(at=n // 2), 100)})  # type: ignore[misc]
-        assert store.thread.database.one("SELECT count(*) FROM blobs") == before
+        assert sqlite(store.thread.database).one("SELECT count(*) FROM blobs") == before
         taken[steps] = Sample(found["fork"], "ms")
         store.close()
         plan.clear()
@@ -139,8 +140,8 @@ def _list(plan: Plan) -> Iterator[Row]:
             (active, "active", None),
             (finished, "completed", 1_767_323_045_678),
         ):
-            store.thread.database.run(_CONTEXTS, (count,))
-            store.thread.database.run(_RUNS, (status, at))
+            sqlite(store.thread.database).run(_CONTEXTS, (count,))
+            sqlite(store.thread.database).run(_RUNS, (status, at))
     runs = store.thread.runs
     found = plan.take({"list": lambda: _p50(lambda: sum(1 for _ in runs.active()), 5)})
     what = f"the list of {active:,} active runs beside {finished:,} finished ones"

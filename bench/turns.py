@@ -15,6 +15,7 @@ from bench.machine import watch_process
 from bench.report import Row, Sample, alone, percentile, versus
 from bench.rounds import p50
 from bench.turn_stores import STORES, EventqTurns, Payloads, RawTurns
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,7 +181,7 @@ def _fork(plan: Plan) -> Iterator[Row]:
 
 
 def _count(store: EventqTurns, table: str) -> int:
-    return int(store.thread.database.one(f"SELECT count(*) FROM {table}"))
+    return int(sqlite(store.thread.database).one(f"SELECT count(*) FROM {table}"))
 
 
 def _equal(plan: Plan) -> Iterator[Row]:
@@ -189,7 +190,7 @@ def _equal(plan: Plan) -> Iterator[Row]:
     for _ in range(1_000):
         store.append(payload)
     times = (
-        store.thread.database.one("SELECT sum(length(bytes)) FROM blob_bytes")
+        sqlite(store.thread.database).one("SELECT sum(length(bytes)) FROM blob_bytes")
         / store.thread.blobs.stat(next(iter(store.thread.blobs)).hash).stored
     )
     yield alone(
@@ -221,7 +222,7 @@ def _similar(plan: Plan) -> Iterator[Row]:
         for payload in payloads:
             store.append(payload)
         taken = (time.perf_counter() - start) / len(payloads) * 1_000
-        kept = store.thread.database.one("SELECT sum(length(bytes)) FROM blob_bytes")
+        kept = sqlite(store.thread.database).one("SELECT sum(length(bytes)) FROM blob_bytes")
         alone_kept = sum(min(len(payload), len(compress(payload))) for payload in payloads)
         what = f"{len(payloads)} {name}, 100 to 300 KB each"
         yield versus(

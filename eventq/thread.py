@@ -17,7 +17,7 @@ from eventq.log.events import EventLog, refuse_conflict
 from eventq.log.journal import Journal
 from eventq.records.checks import check_natural, check_positive
 from eventq.records.event import Batch, Event
-from eventq.storage.engines import check_path, create, open_database, open_shared
+from eventq.storage import engines
 from eventq.storage.layout import LINK, Layout, is_shared, is_url, resolve
 from eventq.system import clock, disk, environment
 from eventq.system.clock import SLOW_LOOK
@@ -79,9 +79,7 @@ def exists(path: Path) -> bool:
     """Return whether there is a thread at `path`."""
     text = _text(path)
     if is_url(text):
-        from eventq.storage import shared
-
-        return shared.exists(text)
+        return engines.shared_exists(text)
     directory = resolve(text)
     return os.path.exists(Layout(directory).database) or os.path.exists(f"{directory}/{LINK}")
 
@@ -94,9 +92,7 @@ def init(path: Path, *, shared: bool = False) -> str:
     for a URL of something else, and PlatformError on NFS, SMB and 9p.
     """
     if is_url(_text(path)):
-        from eventq.storage.shared import init as init_shared
-
-        return init_shared(_text(path))
+        return engines.init_shared(_text(path))
     if "://" in _text(path):
         what = f"'{_text(path)}' is no directory, and not the URL of a database"
         raise UsageError(what, "give the path of a directory, or postgresql://…")
@@ -117,7 +113,7 @@ def init_anywhere(
     if os.path.isdir(layout.database) or os.path.lexists(f"{layout.directory}/{LINK}"):
         raise ThreadExistsError(layout.directory)
     _refuse_others_mirror(layout)
-    check_path(layout.directory)
+    engines.check_path(layout.directory)
     if check is not None:
         check(layout.directory)
     try:
@@ -152,7 +148,7 @@ def _make(layout: Layout, *, shared: bool) -> None:
                 if not os.path.isdir(path):
                     os.mkdir(path, folder)
             os.close(os.open(layout.mirror, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, file))
-            if not create(layout.directory, layout.database, file):
+            if not engines.create(layout.directory, layout.database, file):
                 raise ThreadExistsError(layout.directory)
             # Without this a power cut could lose the whole thread with the events pushed since.
             for path in (layout.directory, os.path.dirname(layout.directory)):
@@ -169,9 +165,7 @@ def destroy(path: Path) -> None:
     """
     text = _text(path)
     if is_url(text):
-        from eventq.storage.shared import destroy as destroy_shared
-
-        destroy_shared(text)
+        engines.destroy_shared(text)
         return
     what = f"'{text}' is not the URL of a thread in a database; nothing was deleted"
     raise UsageError(what, _how_to_delete(text))
@@ -204,17 +198,13 @@ def init_schema(url: str) -> int:
     """
     if not is_url(url):
         raise UsageError(f"'{url}' is no URL of a database", "give postgresql://user@host/database")
-    from eventq.storage.shared import init_schema as make
-
-    return make(url)
+    return engines.init_schema(url)
 
 
 def threads(place: Path) -> Iterator[str]:
     """Return an iterator of the threads in a database, or below a folder, sorted."""
     if is_url(_text(place)):
-        from eventq.storage.shared import threads as of_database
-
-        return iter(of_database(_text(place)))
+        return iter(engines.shared_threads(_text(place)))
     root = resolve(_text(place))
     if not os.path.isdir(root):
         raise UsageError(f"there is no folder '{root}'", "give one, or the URL of a database")
@@ -273,9 +263,9 @@ class Thread:
         self.is_shared = shared is not None
         try:
             if shared is None:
-                self.database = open_database(self.layout.directory, write=not read_only)
+                self.database = engines.open_database(self.layout.directory, write=not read_only)
             else:
-                self.database = open_shared(shared.address, write=not read_only)
+                self.database = engines.open_shared(shared.address, write=not read_only)
         except StoreError as error:
             # Without a journal this may not be a thread's directory at all.
             if not read_only and os.path.exists(self.layout.journal):
@@ -764,7 +754,7 @@ class Thread:
         """
         from eventq.memory.blobs import Blobs
 
-        return Blobs(self.database)
+        return Blobs(self.database.memory)
 
     @_made_once
     def contexts(self) -> Contexts:
@@ -775,7 +765,7 @@ class Thread:
         from eventq.memory.contexts import Contexts
         from eventq.memory.turns import Turns
 
-        return Contexts(Turns(self.database, self.blobs, self.log.check_source))
+        return Contexts(Turns(self.database.memory, self.blobs, self.log.check_source))
 
     @_made_once
     def runs(self) -> Runs:
@@ -790,7 +780,7 @@ class Thread:
         from eventq.erasure.erasures import Erasures
 
         return Erasures(
-            self.database,
+            self.database.memory,
             lambda: self.contexts.turns,
             self.layout,
             self.journal,
@@ -802,7 +792,7 @@ class Thread:
         """The settings of the thread: `get`, `set`, and iteration."""
         from eventq.memory.settings import Settings
 
-        return Settings(self.database, self.log.check_source)
+        return Settings(self.database.memory, self.log.check_source)
 
     def gc(self, *, apply: bool = False, grace: float = 3600) -> Collected:
         """Find unreachable turns and blobs; with `apply`, delete them and free their space.
@@ -815,7 +805,7 @@ class Thread:
         from eventq.memory.collection import collect
 
         self.produced  # noqa: B018 (it refuses a thread without tables of artifacts)
-        found = collect(self.database, self._damage, apply=apply, grace=grace)
+        found = collect(self.database.memory, self._damage, apply=apply, grace=grace)
         if apply:
             self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
         return found
@@ -830,7 +820,7 @@ class Thread:
         """
         from eventq.memory.collection import reachable
 
-        return reachable(self.database, roots)
+        return reachable(self.database.memory, roots)
 
     # --- outputs ----------------------------------------------------------------------------------
 
@@ -839,7 +829,7 @@ class Thread:
         """Blobs, artifacts and outputs together: all that URLs can name."""
         from eventq.output.store import OutputStore
 
-        return OutputStore(self.database, self.blobs)
+        return OutputStore(self.database.memory, self.blobs)
 
     def scope(self, context: int | str | None) -> OutputStore:
         """Return the `artifacts` and `outputs` of a context: those of its session.
@@ -959,7 +949,7 @@ class Thread:
         from eventq.transfer.packs import check_outside, export_pack
 
         check_outside(_text(folder), self.path)
-        export_pack(self.database, _text(folder))
+        export_pack(self.database.memory, _text(folder))
 
     def import_pack(self, folder: Path) -> Imported:
         """Import what a pack holds and this thread lacks; return what was added and dropped.
@@ -991,7 +981,7 @@ class Thread:
                 "the source and the destination are the same thread",
                 "give two different threads",
             )
-        return copy(other.contexts, other.produced, self.database, contexts)
+        return copy(other.contexts, other.produced, self.database.memory, contexts)
 
     # --- maintenance ------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq.storage import shared
+from eventq.storage import engines
 from eventq.storage.layout import is_url
 from eventq.system import clock
 from tests.running import MARK
@@ -44,7 +44,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with made as server:
         url = str(server.get_uri()).replace(":@", "@")
         quickly(url)
-        shared.init_schema(url)
+        engines.init_schema(url)
         yield url
 
 

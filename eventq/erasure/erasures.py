@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from eventq.memory.turns import Turns
     from eventq.output.artifacts import Artifacts
     from eventq.records.info import Erasure
-    from eventq.storage.base import Database
+    from eventq.storage.base import Memory
     from eventq.storage.layout import Layout
 
 _PAGE = 500
@@ -43,7 +43,7 @@ class Erasures:
 
     def __init__(
         self,
-        database: Database,
+        database: Memory,
         turns: Callable[[], Turns],
         layout: Layout,
         journal: Journal,

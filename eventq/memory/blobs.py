@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import BinaryIO, Protocol
 
-    from eventq.storage.base import MemoryAreas
+    from eventq.storage.base import Snapshot
     from eventq.storage.rows import BlobRow
     from eventq.system import zstd
 
@@ -219,7 +219,7 @@ class Prepared:
 class Blobs:
     """The blobs of one thread."""
 
-    def __init__(self, db: MemoryAreas) -> None:
+    def __init__(self, db: Snapshot) -> None:
         """Use a database; nothing is read yet."""
         self._db = db
         self._engine = db.blobs

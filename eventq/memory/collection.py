@@ -23,15 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from eventq.memory.blobs import Name
-    from eventq.storage.base import Database
+    from eventq.storage.base import Memory
     from eventq.storage.rows import BlobRow
 
 GRACE = 3600.0  # seconds that everything stays that was stored, put or left by a head
 
 
-def collect(
-    db: Database, check: Callable[[], list[str]], *, apply: bool, grace: float
-) -> Collected:
+def collect(db: Memory, check: Callable[[], list[str]], *, apply: bool, grace: float) -> Collected:
     """Return the unreachable turns and blobs and, with `apply`, delete them.
 
     Nothing is deleted when `check` finds a fault. The check runs ahead of the transaction, so
@@ -57,7 +55,7 @@ def collect(
     return found
 
 
-def reachable(db: Database, roots: Iterable[Name]) -> list[str]:
+def reachable(db: Memory, roots: Iterable[Name]) -> list[str]:
     """Return the refs of the blobs that some roots keep; see `Thread.reachable`."""
     turns, digests = _parsed(roots)
     found = db.blobs.reachable(turns, digests)
@@ -90,7 +88,7 @@ def _parsed(roots: Iterable[Name]) -> tuple[list[int], list[bytes]]:
     return turns, digests
 
 
-def _release(db: Database, found: Collected) -> None:
+def _release(db: Memory, found: Collected) -> None:
     try:
         db.compact()
     except DiskError as error:

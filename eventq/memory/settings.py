@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.storage.base import Database
+    from eventq.storage.base import Memory
 
 _NO_SOURCES = {"false", "true", "no", "yes", "0", "1", "none"}  # what is meant by them is on or off
 _DEFAULTS = {RUNS_EMIT: "off"}
@@ -23,7 +23,7 @@ class Settings:
     was started with a source of its own has that, whatever the setting says.
     """
 
-    def __init__(self, database: Database, check_source: Callable[[str], None]) -> None:
+    def __init__(self, database: Memory, check_source: Callable[[str], None]) -> None:
         """Use the settings in a database; `check_source` refuses what can be no source."""
         self._database = database
         self._engine = database.settings

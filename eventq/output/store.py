@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.blobs import Blobs
     from eventq.records.turn import Blob
-    from eventq.storage.base import Database, Snapshot
+    from eventq.storage.base import Memory, Snapshot
 
 SHA256 = "blob:sha256:"  # the refs of other tools
 _PAGE = 1_000
@@ -29,7 +29,7 @@ class OutputStore:
     """Blobs of one thread, and artifacts and outputs of one scope: the thread's, or a session's."""
 
     def __init__(
-        self, db: Database, blobs: Blobs, scope: int = 0, session: str | None = None
+        self, db: Memory, blobs: Blobs, scope: int = 0, session: str | None = None
     ) -> None:
         """Use a scope of a database, and its name. Raises StoreError if that is too old."""
         self.database = db

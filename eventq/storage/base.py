@@ -651,52 +651,6 @@ class ThreadSettings(Protocol):
         """Change a setting; None forgets its value."""
 
 
-class MemoryAreas(Protocol):
-    """The part of a database that the memory uses: blobs, turns, contexts, runs, transactions."""
-
-    @property
-    def blobs(self) -> Blobs:
-        """The bytes."""
-
-    @property
-    def turns(self) -> Turns:
-        """The graph."""
-
-    @property
-    def contexts(self) -> Contexts:
-        """The heads."""
-
-    @property
-    def open_turns(self) -> OpenTurns:
-        """The turns that are still being written."""
-
-    @property
-    def runs(self) -> Runs:
-        """The runs."""
-
-    @property
-    def erasures(self) -> Erasures:
-        """What was erased."""
-
-    def check_writable(self) -> None:
-        """Raise ReadOnlyError when the database was opened to read."""
-
-    def milliseconds(self) -> int:
-        """Return the time of the engine, in milliseconds since 1970."""
-
-    def faults(self, area: Area = "log") -> Iterable[str]:
-        """Return a sentence for each fault of the rows of an area, at most 20 of a kind.
-
-        "log" includes what the engine finds wrong with itself.
-        """
-
-    def write(self) -> AbstractContextManager[object]:
-        """Return a context manager that makes everything inside it one change."""
-
-    def watch(self) -> Watcher:
-        """Return a watcher for one waiter; what is committed from now on wakes it."""
-
-
 class Streams(Protocol[Row_co]):
     """Growing byte sequences: the operations that open turns and artifacts share.
 
@@ -1078,30 +1032,6 @@ class Log(Protocol):
         """The queues of consumers."""
 
 
-class Snapshot(Log, MemoryAreas, Protocol):
-    """All areas: of one moment inside `read`, else of what is stored."""
-
-    @property
-    def copies(self) -> Copies:
-        """What is copied from thread to thread."""
-
-    @property
-    def artifacts(self) -> Artifacts:
-        """The outputs of tools."""
-
-    @property
-    def outputs(self) -> Outputs:
-        """The outputs of agents."""
-
-    @property
-    def sessions(self) -> Sessions:
-        """Session files of coding agents."""
-
-    @property
-    def scopes(self) -> Scopes:
-        """What artifacts and outputs are numbered in."""
-
-
 class Watcher(Protocol):
     """Waits for the log to grow: a hint, which may come late, twice, or for nothing.
 
@@ -1198,8 +1128,11 @@ class Leases(Protocol):
         """Wake the supervisor of a consumer, if there is one."""
 
 
-class Database(Snapshot, Protocol):
-    """One thread in one engine: owns connections, migration and the translation of errors."""
+class Database(Log, Protocol):
+    """One thread in one engine: owns connections, migration and the translation of errors.
+
+    Every engine keeps the log. What else a thread may hold is behind `memory`.
+    """
 
     on_refusal: Callable[[EventqError], object] | None  # called with what the engine refuses
     on_failure: Callable[[str, Exception], object] | None  # with a subscriber and its error
@@ -1210,15 +1143,26 @@ class Database(Snapshot, Protocol):
         """Whether it was opened for writing."""
 
     @property
-    def settings(self) -> ThreadSettings:
-        """The settings."""
+    def memory(self) -> Memory:
+        """The same database, with the areas beside the log.
 
-    def scrub(self) -> None:
-        """Leave nothing in the files of this engine of what was deleted; outside of `write`.
-
-        Readers that still see it are waited for. Raises BusyError with the name of one that goes
-        on.
+        Raises StoreError for an engine that has the log only.
         """
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError when the database was opened to read."""
+
+    def milliseconds(self) -> int:
+        """Return the time of the engine, in milliseconds since 1970."""
+
+    def faults(self) -> Iterable[str]:
+        """Return a sentence for each fault of the log, at most 20 of a kind.
+
+        What the engine finds wrong with itself is among them.
+        """
+
+    def watch(self) -> Watcher:
+        """Return a watcher for one waiter; what is committed from now on wakes it."""
 
     def in_write(self) -> bool:
         """Return whether this OS thread is inside `write`."""
@@ -1253,7 +1197,7 @@ class Database(Snapshot, Protocol):
     def write(self, *, relaxed: bool = False) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""
 
-    def read(self) -> AbstractContextManager[Snapshot]:
+    def read(self) -> AbstractContextManager[Log]:
         """Return a context manager for what is committed when its block begins.
 
         What is read through it is of that one moment, whatever is committed meanwhile; of a
@@ -1289,3 +1233,87 @@ class Database(Snapshot, Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+
+class Snapshot(Log, Protocol):
+    """All areas: of one moment inside `read`, else of what is stored."""
+
+    @property
+    def blobs(self) -> Blobs:
+        """The bytes."""
+
+    @property
+    def turns(self) -> Turns:
+        """The graph."""
+
+    @property
+    def contexts(self) -> Contexts:
+        """The heads."""
+
+    @property
+    def open_turns(self) -> OpenTurns:
+        """The turns that are still being written."""
+
+    @property
+    def runs(self) -> Runs:
+        """The runs."""
+
+    @property
+    def erasures(self) -> Erasures:
+        """What was erased."""
+
+    @property
+    def copies(self) -> Copies:
+        """What is copied from thread to thread."""
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """The outputs of tools."""
+
+    @property
+    def outputs(self) -> Outputs:
+        """The outputs of agents."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """Session files of coding agents."""
+
+    @property
+    def scopes(self) -> Scopes:
+        """What artifacts and outputs are numbered in."""
+
+    @property
+    def settings(self) -> ThreadSettings:
+        """The settings."""
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError when the database was opened to read."""
+
+    def milliseconds(self) -> int:
+        """Return the time of the engine, in milliseconds since 1970."""
+
+    def faults(self, area: Area = "log") -> Iterable[str]:
+        """Return a sentence for each fault of the rows of an area, at most 20 of a kind."""
+
+    def write(self) -> AbstractContextManager[object]:
+        """Return a context manager that makes everything inside it one change."""
+
+    def watch(self) -> Watcher:
+        """Return a watcher for one waiter; what is committed from now on wakes it."""
+
+
+class Memory(Snapshot, Database, Protocol):
+    """A database with all areas: blobs, turns, contexts, runs, outputs, sessions, settings."""
+
+    def read(self) -> AbstractContextManager[Snapshot]:
+        """Return a context manager for what is committed when its block begins."""
+
+    def write(self, *, relaxed: bool = False) -> AbstractContextManager[object]:
+        """Return a context manager that makes everything inside it one change."""
+
+    def scrub(self) -> None:
+        """Leave nothing in the files of this engine of what was deleted; outside of `write`.
+
+        Readers that still see it are waited for. Raises BusyError with the name of one that goes
+        on.
+        """

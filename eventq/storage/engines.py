@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from eventq.errors import PlatformError
-from eventq.storage.sqlite.database import Database
+from eventq.storage.sqlite import database as sqlite
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from eventq.storage.address import Address
+    from eventq.storage.base import Database
     from eventq.storage.sqlite.memory import MemoryDatabase
     from eventq.storage.sqlite.watcher import Bells
 
@@ -19,15 +18,64 @@ def open_database(directory: str, *, write: bool = True) -> Database:
 
     Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
     """
-    return Database(directory, write=write)
+    return sqlite.Database(directory, write=write)
 
 
-def open_shared(address: Address, *, write: bool = True) -> Any:
+def open_shared(address: Address, *, write: bool = True) -> Database:
     """Open a thread in PostgreSQL; see `open_database`. Raises PlatformError without its driver."""
     check_driver()
     from eventq.storage.postgres import database
 
     return database.Database(address, write=write)
+
+
+def init_shared(url: str) -> str:
+    """Create a thread in a database that has the tables; return its URL without a password."""
+    check_driver()
+    from eventq.storage.address import parse
+    from eventq.storage.postgres import schema
+
+    address = parse(url)
+    schema.init_thread(address)
+    return address.shown
+
+
+def init_schema(url: str) -> int:
+    """Make the tables in a database, or bring them up to date; return the newest migration."""
+    check_driver()
+    from eventq.storage.address import parse
+    from eventq.storage.postgres import schema
+
+    return schema.init(parse(url))
+
+
+def shared_exists(url: str) -> bool:
+    """Return whether there is a thread at a URL."""
+    check_driver()
+    from eventq.storage.address import parse
+    from eventq.storage.postgres import schema
+
+    address = parse(url)
+    return address.name in schema.names(address)
+
+
+def destroy_shared(url: str) -> None:
+    """Delete a thread and everything in it. Raises NotAThreadError."""
+    check_driver()
+    from eventq.storage.address import parse
+    from eventq.storage.postgres import schema
+
+    schema.destroy(parse(url))
+
+
+def shared_threads(url: str) -> list[str]:
+    """Return the URLs of all threads in a database, without a password, by name."""
+    check_driver()
+    from eventq.storage.address import parse
+    from eventq.storage.postgres import schema
+
+    address = parse(url)
+    return [address.at(name) for name in schema.names(address)]
 
 
 def check_driver() -> None:

@@ -12,7 +12,6 @@ from blake3 import blake3
 
 from eventq.errors import UsageError
 from eventq.storage.address import parse
-from eventq.storage.engines import check_driver
 from eventq.storage.layout import Layout, is_url
 from eventq.system import environment
 
@@ -61,46 +60,3 @@ def url_in(path: str) -> str:
             f"'{path}' holds no URL of a thread", "write postgresql://…?thread=NAME into it"
         )
     return text
-
-
-def init(url: str) -> str:
-    """Create a thread in a database that has the tables; return its URL without a password."""
-    check_driver()
-    from eventq.storage.postgres import schema
-
-    address = parse(url)
-    schema.init_thread(address)
-    return address.shown
-
-
-def init_schema(url: str) -> int:
-    """Make the tables in a database, or bring them up to date; return the newest migration."""
-    check_driver()
-    from eventq.storage.postgres import schema
-
-    return schema.init(parse(url))
-
-
-def exists(url: str) -> bool:
-    """Return whether there is a thread at a URL."""
-    check_driver()
-    from eventq.storage.postgres import schema
-
-    return parse(url).name in schema.names(parse(url))
-
-
-def destroy(url: str) -> None:
-    """Delete a thread and everything in it. Raises NotAThreadError."""
-    check_driver()
-    from eventq.storage.postgres import schema
-
-    schema.destroy(parse(url))
-
-
-def threads(url: str) -> list[str]:
-    """Return the URLs of all threads in a database, without a password, by name."""
-    check_driver()
-    from eventq.storage.postgres import schema
-
-    address = parse(url)
-    return [address.at(name) for name in schema.names(address)]

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from eventq.memory.contexts import Contexts
     from eventq.output.store import OutputStore
-    from eventq.storage.base import Database
+    from eventq.storage.base import Memory
 
 
-def export_pack(database: Database, folder: str) -> None:
+def export_pack(database: Memory, folder: str) -> None:
     """Write a thread, as it is at one moment, to a folder that holds no pack yet.
 
     Every blob is checked; one of many parts is in memory whole while it is written. Raises
@@ -84,7 +84,7 @@ def import_pack(contexts: Contexts, produced: OutputStore, folder: str) -> Impor
 def copy(
     contexts: Contexts,
     produced: OutputStore,
-    database: Database,
+    database: Memory,
     chosen: Iterable[int | str] | None,
 ) -> Imported:
     """Store what a thread holds, or some of its contexts lead to, and is not here.

@@ -12,6 +12,7 @@ from eventq.errors import InputError, LeaseLostError, UsageError
 from eventq.log.claims import MOST_ERROR
 from eventq.storage.sqlite.database import Database
 from eventq.system.clock import SLOW_LOOK
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ def last_error(thread: eventq.Thread) -> str | None:
         "SELECT error FROM unfinished WHERE error IS NOT NULL UNION ALL"
         " SELECT error FROM dead_letters"
     )
-    found: str | None = thread.database.one(sql)
+    found: str | None = sqlite(thread.database).one(sql)
     return found
 
 

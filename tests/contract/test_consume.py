@@ -23,6 +23,7 @@ from eventq.log import reader
 from eventq.storage.layout import is_shared
 from eventq.storage.postgres.link import MINE
 from tests.contract.test_consumers import acked
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from tests.conftest import Until
@@ -109,9 +110,9 @@ def test_a_replay_by_somebody_else(full: eventq.Thread) -> None:
     for event in full.consume("w", idle=0):
         seen.append(event.id)
         if len(seen) in (5, 7):
-            full.database.change("UPDATE consumer_progress SET last_acked_id = 1")
+            sqlite(full.database).change("UPDATE consumer_progress SET last_acked_id = 1")
             if len(seen) == 7:
-                full.database.change("UPDATE consumer_progress SET last_acked_id = 8")
+                sqlite(full.database).change("UPDATE consumer_progress SET last_acked_id = 8")
     assert seen == [1, 2, 3, 4, 5, 2, 3, 9, 10]
     assert acked(full)[0] == 10
 

@@ -30,6 +30,7 @@ from eventq.records.info import Erasure
 from eventq.storage.sqlite import database
 from eventq.system.jsontext import quote
 from tests.conftest import write_as_original
+from tests.engines import sqlite
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def test_a_push_under_way_does_not_bring_it_back(thread: Thread, work: str) -> N
     """A push that has committed, and has not written its line yet, leaves the mirror as it is."""
     text = secret(1)
     with eventq.open(thread.path) as other:
-        subscribers = other.database._subscribers
+        subscribers = sqlite(other.database)._subscribers
         at = [name for name, _ in subscribers].index("mirror")
         name, append = subscribers[at]
 
@@ -315,7 +316,7 @@ def test_two_prunes_at_once_do_not_forget_each_other(
     """One that is killed after another one has looked is still to be finished."""
     for text in ("one", secret(1), "three"):
         thread.push("self", "note", text)
-    scrub = thread.database.scrub
+    scrub = thread.database.memory.scrub
 
     def meanwhile() -> None:
         monkeypatch.undo()
@@ -544,7 +545,7 @@ def test_a_collection_beside_an_erasure(thread: Thread) -> None:
     """An erasure that is not finished is no damage: what nothing leads to is collected."""
     thread.push("self", "note", "hello there")
     thread.blobs.put(b"nobody needs it")
-    thread.database.erasures.event(1, None)
+    thread.database.memory.erasures.event(1, None)
     assert len(thread.check()) == 2  # the mirror has the event still
     assert thread.gc(apply=True, grace=0).blobs == 1
     thread.erasures.event(1)

@@ -10,6 +10,7 @@ import pytest
 import eventq
 from eventq.errors import ConflictError
 from eventq.system import disk
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -264,7 +265,7 @@ def test_a_session_in_the_scope_of_the_thread_gets_its_own(path: str, place: Pat
     (place / "later").rename(place / "s")
     with eventq.open(path) as thread:
         # As a context has it that comes with a pack of before there were scopes.
-        thread.database.change("UPDATE contexts SET scope_id = 0")
+        sqlite(thread.database).change("UPDATE contexts SET scope_id = 0")
         assert thread.scope("s-1").scope == 0
         load(thread, place)
         assert thread.scope("s-1").scope != 0

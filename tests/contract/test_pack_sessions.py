@@ -40,7 +40,7 @@ def other(tmp_path: Path) -> Any:
 def lines(thread: eventq.Thread) -> list[bytes]:
     """Return the lines of all sessions; a damaged one has others, and still none fails."""
     found: list[bytes] = []
-    for one in thread.database.sessions.page(0, 99):
+    for one in thread.database.memory.sessions.page(0, 99):
         found += thread.sessions._lines(one, lambda _: None)
     return found
 

@@ -14,6 +14,7 @@ from eventq.log.notifier import Notifier
 from eventq.running.pool import Pool
 from eventq.storage.rows import Verdict, Worker
 from eventq.system import processes
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +109,7 @@ def fill(thread: eventq.Thread, count: int = 5, **terms: Any) -> None:
 
 def unfinished(thread: eventq.Thread) -> list[tuple[int, int, int, str | None]]:
     """Return id, state, attempts and error of what is not finished."""
-    rows = thread.database.run("SELECT event_id, state, attempts, error FROM unfinished")
+    rows = sqlite(thread.database).run("SELECT event_id, state, attempts, error FROM unfinished")
     return [(event, state, attempts, error) for event, state, attempts, error in rows]
 
 
@@ -272,7 +273,7 @@ def test_a_handler_whose_claim_is_lost_is_killed(
     fill(thread, 1, lease=30, concurrency=1)
     handlers.advance()
     sql = "INSERT INTO consumer_progress VALUES ('w', 1, '2026-01-01T00:00:00.000Z')"
-    thread.database.change(sql)
+    sqlite(thread.database).change(sql)
     clock.move(10)
     assert handlers.advance() == 5
     assert handlers.signals == [(1, signal.SIGKILL)]
@@ -440,7 +441,7 @@ def test_events_of_a_lost_worker_are_tried_again(handlers: Handlers, thread: eve
     assert (handlers.started, handlers.attempts) == ([[2], [5]], [2, 1])
     assert {*handlers.orphans} == {f"{HERE} {GONE} 5 5"}
     errors = "SELECT error FROM unfinished WHERE error IS NOT NULL"
-    assert thread.database.run(errors) == [("its worker was lost",)]
+    assert sqlite(thread.database).run(errors) == [("its worker was lost",)]
     handlers.end(5, 0)
     thread.push("self", "note", "x")
     begun_by(thread, f"{HERE} {GONE}")

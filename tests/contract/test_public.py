@@ -154,23 +154,24 @@ def asked_of_databases(path: str) -> set[str]:
 
 def test_the_interface_of_storage_holds_nothing_of_an_engine() -> None:
     """No connection, cursor, lock, statement, savepoint, path or version is promised."""
-    assert not members(base.Database) & OF_AN_ENGINE
+    assert not members(base.Memory) & OF_AN_ENGINE
 
 
 @pytest.mark.parametrize("module", ABOVE)
 def test_a_database_is_asked_for_what_every_engine_has(module: str) -> None:
     """Above the engines only the names of `storage.base` are used of a database."""
-    foreign = asked_of_databases(modules()[module]) - members(base.Database)
+    foreign = asked_of_databases(modules()[module]) - members(base.Memory)
     assert not foreign, f"{module} asks a database for {foreign}"
 
 
-def test_only_one_module_knows_the_engine() -> None:
-    """Above `storage.sqlite` nothing imports it but what opens databases."""
+@pytest.mark.parametrize("engine", ["eventq.storage.sqlite", "eventq.storage.postgres"])
+def test_only_one_module_knows_an_engine(engine: str) -> None:
+    """Outside of an engine nothing imports it but what opens databases."""
     known = {
         module
         for module in modules()
-        if not module.startswith("eventq.storage.sqlite")
-        if any(name.startswith("eventq.storage.sqlite") for name in imports(modules()[module]))
+        if not module.startswith(engine)
+        if any(name.startswith(engine) for name in imports(modules()[module]))
     }
     assert known == {"eventq.storage.engines"}
 

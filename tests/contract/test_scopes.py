@@ -15,6 +15,7 @@ from eventq.output import folders
 from eventq.records.turn import NewTurn
 from eventq.storage.rows import FileRow
 from tests.contract.support import ask
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +156,7 @@ def test_collecting_keeps_what_scopes_without_contexts_hold(thread: eventq.Threa
     produced = thread.scope("one")
     output = produced.outputs.put("A", b"an output" * 99)
     file = thread.blobs.put(b"a file" * 99)
-    thread.database.scopes.put_file(
+    thread.database.memory.scopes.put_file(
         produced.scope, FileRow("notes/plan.txt", digest=bytes.fromhex(file.hash))
     )
     loose = thread.blobs.put(b"loose" * 99)
@@ -323,7 +324,7 @@ def test_a_hostile_file(file: str, tmp_path: Path) -> None:
         rewrite(tmp_path / "pack", [*found, *bad])
         made = other.import_pack(tmp_path / "pack")
         assert "2 lines were left out" in str(made.notes)
-        assert other.database.scopes.files(other.scope("fork").scope, "", 9) == []
+        assert other.database.memory.scopes.files(other.scope("fork").scope, "", 9) == []
         assert other.check() == []
 
 
@@ -345,7 +346,7 @@ def test_a_pack_whose_paths_exclude_each_other(tmp_path: Path) -> None:
         names = [{"file": file, "scope": scope, "blob": blob} for file in ("a", "a/b", "a/b/c")]
         rewrite(tmp_path / "again", [*lines(tmp_path / "again"), *names])
         other.import_pack(tmp_path / "again")
-        found = other.database.scopes.files(other.scope("fork").scope, "", 9)
+        found = other.database.memory.scopes.files(other.scope("fork").scope, "", 9)
         assert [one.path for one in found] == ["a/b/c"]
         folder = tmp_path / "out"
         folder.mkdir()
@@ -358,7 +359,7 @@ def test_scopes_of_one_moment_are_told_apart(tmp_path: Path) -> None:
     with source, other:
         at = source.contexts.get("one").info().created_at_ms
         made = other.contexts.create("stranger")
-        other.database.run("UPDATE contexts SET created_at_ms = ?", (at,))
+        sqlite(other.database).run("UPDATE contexts SET created_at_ms = ?", (at,))
         other.scope("stranger").artifacts.put(b"mine")
         source.copy_to(other)
         assert [one.url for one in other.scope(made.id).artifacts] == [

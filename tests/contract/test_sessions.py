@@ -26,6 +26,7 @@ from eventq.sessions import imports
 from eventq.sessions.forks import ENTRY, OLD_LINE
 from eventq.sessions.lines import CUT, PLAIN, RAW, split
 from eventq.storage.sqlite.sessions import Sessions
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,8 +110,8 @@ def export(thread: eventq.Thread, context: int | str, *, missing: bool = False) 
 
 def rows(thread: eventq.Thread, name: str) -> list[StoredLine]:
     """Return what is stored of the lines of a session."""
-    row = thread.database.sessions.find(name)
-    return [] if row is None else thread.database.sessions.lines(row.session, -1, 1 << 30)
+    row = thread.database.memory.sessions.find(name)
+    return [] if row is None else thread.database.memory.sessions.lines(row.session, -1, 1 << 30)
 
 
 def turns(thread: eventq.Thread, context: int | str) -> list[Turn]:
@@ -135,8 +136,8 @@ def state(thread: eventq.Thread) -> list[Any]:
         [(one, turns(thread, one.context_id), list(thread.contexts.history(one.context_id))) for one in infos],
         sorted((one.hash, one, tuple(thread.blobs.refs(one.hash))) for one in thread.blobs),
         list(thread.produced.aliases()),
-        [(row, thread.database.sessions.lines(row.session, -1, 1 << 30))
-         for row in thread.database.sessions.page(0, 999)],
+        [(row, thread.database.memory.sessions.lines(row.session, -1, 1 << 30))
+         for row in thread.database.memory.sessions.page(0, 999)],
     ]  # fmt: skip
 
 
@@ -828,7 +829,7 @@ def test_somebody_imports_at_the_same_time(
     thread.sessions.import_file(path)
     assert export(thread, "abc") == lines(*entries)
     assert len(turns(thread, "abc")) == 5
-    assert thread.database.run("SELECT count(*) FROM turns") == [(5,)]
+    assert sqlite(thread.database).run("SELECT count(*) FROM turns") == [(5,)]
     assert len(calls) > 2
 
 
@@ -850,7 +851,7 @@ def test_somebody_begins_a_session_at_the_same_time(
 
     monkeypatch.setattr(Sessions, "create", disturbed)
     assert thread.sessions.import_file(path).generation == 1
-    assert len(thread.database.sessions.page(0, 9)) == 1
+    assert len(thread.database.memory.sessions.page(0, 9)) == 1
 
 
 def test_somebody_imports_again_and_again(
@@ -1216,5 +1217,5 @@ def test_a_folder_that_is_the_thread(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_bytes(b'{"type":"session","id":"s-1"}\n')
     with eventq.open(tmp_path / "s", create=True) as thread:
         made = thread.sessions.import_file(str(tmp_path / "s.jsonl"))
-        assert (made.files, len(thread.database.scopes.files(1, "", 9))) == (0, 0)
+        assert (made.files, len(thread.database.memory.scopes.files(1, "", 9))) == (0, 0)
         assert "it is the thread" in made.notes[0]

@@ -26,7 +26,7 @@ def test_a_setting_has_its_default_until_it_is_changed(thread: eventq.Thread) ->
         assert thread.settings.get("runs.emit") == value
         with eventq.open(thread.path, read_only=True) as other:
             assert [*other.settings] == [Setting("runs.emit", value, "off")]
-    assert thread.database.settings.get("runs.emit") is None
+    assert thread.database.memory.settings.get("runs.emit") is None
 
 
 @pytest.mark.parametrize("name", ["", "runs", "runs.Emit", "off", []])

@@ -9,6 +9,7 @@ import pytest
 
 import eventq
 from eventq.log.notifier import quote
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from eventq.records.consumer import ConsumerInfo
@@ -113,7 +114,7 @@ def test_a_filter_that_is_refused_is_waited_for(thread: eventq.Thread) -> None:
     """Nothing else would help; `check` says what is wrong with it."""
     thread.subscribe("w")
     thread.push("self", "note", "x")
-    thread.database.change("UPDATE subscriptions SET filter = 'nonsense('")
+    sqlite(thread.database).change("UPDATE subscriptions SET filter = 'nonsense('")
     assert waits(thread) == ("another filter: this one is refused (see 'eventq check')", None)
     thread.unsubscribe("w")
 

@@ -22,6 +22,7 @@ from eventq.errors import DamagedError, LogicError, StoreError, UnknownConsumerE
 from eventq.running.worker import _Backoff
 from tests.claiming import leased
 from tests.contract.test_consumers import acked
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -248,7 +249,7 @@ def test_a_retry_waits_as_the_function_says(thread: eventq.Thread) -> None:
     thread.push("self", "note", "x")
     with running(worker):
         waits = "SELECT span_ms FROM unfinished WHERE state = 1"
-        until(lambda: thread.database.one(waits) == 3_600_000)
+        until(lambda: sqlite(thread.database).one(waits) == 3_600_000)
 
 
 @pytest.mark.parametrize("timeout", [None, 60])

@@ -15,6 +15,7 @@ from eventq.errors import DiskError
 from eventq.sessions import imports
 from tests.crash.support import FaultyVFS, copy
 from tests.crash.test_every_step import fell
+from tests.engines import sqlite
 from tests.sessions.support import answers, call, says
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def after(place: str, path: str, *, collected: bool) -> tuple[int, int]:
         assert thread.check() == []
         before = shown(thread)
         assert before["s"] in ("u1 a1 u2 a2", WANTED["s"])
-        left = len(before), int(thread.database.run("SELECT count(*) FROM turns")[0][0])
+        left = len(before), int(sqlite(thread.database).run("SELECT count(*) FROM turns")[0][0])
         if collected:
             thread.gc(apply=True, grace=0)
             assert shown(thread) == before
@@ -101,7 +102,7 @@ def after(place: str, path: str, *, collected: bool) -> tuple[int, int]:
                 SELECT 1 FROM turns GROUP BY coalesce(parent_id, 0), blob_id HAVING count(*) > 1
             )
         """
-        assert thread.database.run(twice) == [(0,)]
+        assert sqlite(thread.database).run(twice) == [(0,)]
         assert thread.check() == []
     return left
 

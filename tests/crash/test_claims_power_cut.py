@@ -14,6 +14,7 @@ from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from tests.claiming import dead, ids, progress, settle, subscribe, take, verdict
 from tests.crash.support import PowerVFS
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ def run(tmp_path: Path, vfs: PowerVFS, patch: pytest.MonkeyPatch) -> int:
         with eventq.open(path) as thread:
             subscribe(thread.database)
             thread.push_many(("self", "t", str(n)) for n in range(EVENTS))
-            thread.database.connection.wal_checkpoint(mode=3)  # these stay in any case
+            sqlite(thread.database).connection.wal_checkpoint(mode=3)  # these stay in any case
             vfs.moment = cuts.cut
             work(thread, cuts)
     for image, finished in cuts.images:
@@ -93,8 +94,8 @@ def check(image: str, finished: list[int]) -> None:
         assert progress(db) >= len(finished), "a settle was undone"
         letters = [number for number in finished if number % 2 == 0]
         assert dead(db)[: len(letters)] == letters, "a dead letter was lost"
-        db.run("UPDATE unfinished SET due_at = 0, state = 1, token = NULL")
-        db.run("UPDATE queues SET expires_at = NULL")
+        sqlite(db).run("UPDATE unfinished SET due_at = 0, state = 1, token = NULL")
+        sqlite(db).run("UPDATE queues SET expires_at = NULL")
         found: list[int] = []
         while ids(claim := take(db, 3)):
             settle(db, claim)

@@ -15,6 +15,7 @@ from eventq.errors import DiskError, EventqError
 from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from tests.crash.support import REFUSALS, FaultyVFS, contents, copy, sound
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +122,9 @@ def consumers_are_whole(path: str) -> None:
     """Check that subscriptions, their state and their progress are each of one piece."""
     with eventq.open(path) as thread:
         infos = {info.consumer_id: info for info in thread.info().subscriptions}
-        rows = set(thread.database.connection.execute("SELECT consumer_id FROM subscription_state"))
+        rows = set(
+            sqlite(thread.database).connection.execute("SELECT consumer_id FROM subscription_state")
+        )
     assert rows == {(name,) for name in infos}
     if "worker" in infos:
         assert infos["worker"].last_acked_id in (2, 3, 5)
@@ -242,7 +245,7 @@ def test_a_batch_larger_than_the_cache_is_there_or_not(
         with vfs.opened(path, 1 << 30, apsw.FullError) as thread:
             # apsw raises what a callback raised even where SQLite goes on regardless, as it does in
             # a checkpoint
-            thread.database.connection.wal_autocheckpoint(0)
+            sqlite(thread.database).connection.wal_autocheckpoint(0)
             vfs.arm(number, apsw.FullError, lasting=True)
             with suppress(DiskError):
                 stored = thread.push_many(batch).count
@@ -278,7 +281,7 @@ def test_a_refused_prune_deletes_all_it_should_or_nothing(
         assert found in (before, before[20:])
         with eventq.open(path) as thread:
             thread.prune(before_id=21)
-            assert thread.database.connection.pragma("freelist_count") == 0
+            assert sqlite(thread.database).connection.pragma("freelist_count") == 0
             assert thread.check() == []
         assert contents(path)[:-1] == before[20:]
     assert number > 10

@@ -15,6 +15,7 @@ import eventq
 from eventq.errors import DiskError
 from tests.crash.support import FaultyVFS, copy, some_of, sound
 from tests.crash.test_every_step import fell
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,15 +52,15 @@ def template(tmp_path: Path) -> str:
             fork.append(data)
         fork.delete()
         trigger = "SELECT sql FROM sqlite_schema WHERE name = 'turns_are_immutable'"
-        made = thread.database.one(trigger)
-        thread.database.run("DROP TRIGGER turns_are_immutable")
+        made = sqlite(thread.database).one(trigger)
+        sqlite(thread.database).run("DROP TRIGGER turns_are_immutable")
         for column in (
             "turns SET created_at_ms",
             "blobs SET touched_at_ms",
             "context_log SET at_ms",
         ):
-            thread.database.run(f"UPDATE {column} = 0")
-        thread.database.run(made)
+            sqlite(thread.database).run(f"UPDATE {column} = 0")
+        sqlite(thread.database).run(made)
         thread.database.compact()
     return path
 
@@ -102,7 +103,7 @@ WORKS = {work.__name__: work for work in (append, append_text, put, put_file, gc
 
 def rows(thread: eventq.Thread, table: str) -> int:
     """Return how many rows a table has."""
-    return int(thread.database.one(f"SELECT count(*) FROM {table}"))
+    return int(sqlite(thread.database).one(f"SELECT count(*) FROM {table}"))
 
 
 def whole(path: str, name: str) -> bool:
@@ -143,7 +144,7 @@ def again(path: str, name: str, *, done: bool) -> None:
         assert rows(thread, "turns") == 2 + times * (name in ("append", "append_text", "seal"))
         if name.startswith("put"):  # with them the parts that the crash had left
             assert rows(thread, "blobs") == 2
-        assert thread.database.free_bytes() == 0
+        assert sqlite(thread.database).free_bytes() == 0
 
 
 @pytest.mark.parametrize("edge", [13, pytest.param(40, marks=pytest.mark.soak)])
@@ -240,6 +241,6 @@ def test_turn_ids_after_a_kill(template: str, tmp_path: Path) -> None:
 
             going = fell(number, work)
             with eventq.open(path) as thread:
-                newest: Any = thread.database.one("SELECT max(turn_id) FROM turns")
+                newest: Any = sqlite(thread.database).one("SELECT max(turn_id) FROM turns")
                 assert thread.contexts.get("main").append(b"next").turn_id == max(newest, 5) + 1
     assert os.path.exists(path)

@@ -17,6 +17,7 @@ from eventq.system import disk
 from tests.crash.support import REFUSALS, ROOT, Calls, FaultyVFS, copy, kill, some_of, sound
 from tests.crash.support import start as start_program
 from tests.crash.test_every_step import fell
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,7 +195,7 @@ def test_a_disk_that_refuses(
         assert refused or told.sealed or name not in ("write", "put", "seal_again", "import_logs")
         with eventq.open(path) as thread:  # whose process is dead by now
             sql = "UPDATE artifacts SET owner = '0:999999999:x' WHERE status = 'open'"
-            thread.database.run(sql)
+            sqlite(thread.database).run(sql)
         look(path, told, name)
         if number % 8 == 0:
             sound(path)

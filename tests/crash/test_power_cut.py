@@ -14,6 +14,7 @@ import eventq
 from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from tests.crash.support import PowerVFS, sound
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +76,7 @@ def work(thread: eventq.Thread, cuts: Cuts, rounds: int) -> None:
         thread.pop("worker", thread.last_id())
         cuts.cut()
         if number % 3 == 2:
-            thread.database.connection.wal_checkpoint(mode=1)
+            sqlite(thread.database).connection.wal_checkpoint(mode=1)
             cuts.cut()
 
 

@@ -160,7 +160,7 @@ def test_completing_is_one_moment(thread: Thread) -> None:
             if word == "end":  # nobody resumes it without saying so, but for what was under way
                 resumed = run.context.info().version > run.info().depth + 1
                 assert resumed or run_id in history(thread, run_id)
-        assert [*thread.database.faults("turns"), *thread.blobs.faults()] == []
+        assert [*thread.database.memory.faults("turns"), *thread.blobs.faults()] == []
     assert said
     assert thread.push("self", "note", "the next push, which makes the mirror whole").id > 1
 

@@ -62,7 +62,7 @@ def test_an_artifact_is_erased(box: str) -> None:
 def test_an_unfinished_erasure_is_listed(box: str) -> None:
     """Until it was done again, the list and `check` say so."""
     with eventq.open(box) as thread:
-        thread.database.erasures.event(2, None)
+        thread.database.memory.erasures.event(2, None)
     assert "Z  event 2  unfinished: do it again" in ok("erasures --thread", box)
     found = run("check", "--thread", box)
     assert (found.code, "event 2 is not erased yet: erase it again\n" in found.out) == (1, True)

@@ -344,7 +344,7 @@ def test_what_is_wrong_is_a_sentence_and_stores_nothing(
     refused(code, says, run(*words.split(), "--thread", box))
     with eventq.open(box) as thread:
         assert [one.head_turn_id for one in thread.contexts] == [3, 4]
-        assert thread.database.turns.last_patch() == 0
+        assert thread.database.memory.turns.last_patch() == 0
         assert thread.last_id() == 0
 
 

@@ -38,6 +38,7 @@ from tests.doors.support import (
     run,
     split,
 )
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from tests.conftest import Until
@@ -764,8 +765,8 @@ def test_a_blob_that_is_gone_is_noted_beside_the_export(box: str, tmp_path: Path
     ok("session import", str(tmp_path / "s.jsonl"), "--thread", box)
     with eventq.open(box) as thread:
         ref = thread.blobs.put(PIXELS).ref
-        thread.database.run("DELETE FROM blob_refs")
-        thread.database.run(
+        sqlite(thread.database).run("DELETE FROM blob_refs")
+        sqlite(thread.database).run(
             "DELETE FROM blobs WHERE hash = ?", (bytes.fromhex(ref.removeprefix("blob:blake3:")),)
         )
     left = SESSION.replace(IMAGE["data"].encode(), ref.encode())

@@ -35,6 +35,7 @@ from eventq.serving import budget, plans, workers
 from eventq.serving.budget import MemoryBudget
 from eventq.wire import frames, requests, server
 from eventq.wire.frames import Failure, Frame, Type
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -321,7 +322,7 @@ class Hand(workers.Writer):
         # A job that waits for memory comes again.
         while not done and not (self._jobs.empty() and self._kept is None):
             done = self._do(thread, self._next())
-        assert thread.database.depth == 1, "a transaction was left open"
+        assert sqlite(thread.database).depth == 1, "a transaction was left open"
         return [(job, job.send_now(job.settle(reply))) for job, reply in done]
 
 

@@ -20,6 +20,7 @@ from eventq.records.event import NewEvent
 from eventq.storage import rules
 from eventq.storage.rows import Verdict, Worker
 from tests.conftest import Clock
+from tests.engines import sqlite
 from tests.model.support import Beside, drive
 
 if TYPE_CHECKING:
@@ -477,7 +478,7 @@ class Machine(Beside):
 
     @property
     def db(self) -> Database:
-        return self.thread.database
+        return sqlite(self.thread.database)
 
     @property
     def now(self) -> int:

@@ -387,10 +387,10 @@ class Machine(Beside):
         if not hasattr(self, "model"):
             return
         database = self.thread.database
-        rows, _ = database.blobs.scan(None, 1 << 30)
+        rows, _ = database.memory.blobs.scan(None, 1 << 30)
         blobs = {row.digest.hex(): row.part for row, _ in rows}
         assert blobs == {digest: kept.part for digest, kept in self.model.blobs.items()}
-        turns = [row.turn for row in database.turns.page(0, 1 << 30, ["message"])]
+        turns = [row.turn for row in database.memory.turns.page(0, 1 << 30, ["message"])]
         assert turns == sorted(self.model.turns)
         for turn in turns:
             roots = (self.model.turns[above].root for above in self.model.ancestors(turn))

@@ -21,6 +21,7 @@ import eventq
 from eventq.errors import StoreError
 from eventq.memory.messages import ANSWERS
 from eventq.records.run import NewRun, NewStep
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -454,11 +455,14 @@ def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         run_id = pair.run.id
         asked_once = thread.runs.start("w", "asked once", system={"coder": "Code."})
         asked_once.step("coder", 1, "x")
-        before, changes = rows(thread), thread.database.connection.total_changes()
+        before, changes = rows(thread), sqlite(thread.database).connection.total_changes()
         assert len(asked_once.messages("coder")) == 4
         here = {role: pair.run.messages(role, "now ☃") for role in roles}
         assert here == {role: list(pair.run.iter_messages(role, "now ☃")) for role in roles}
-        assert (changes, before) == (thread.database.connection.total_changes(), rows(thread))
+        assert (changes, before) == (
+            sqlite(thread.database).connection.total_changes(),
+            rows(thread),
+        )
     files = everything(path)
     with eventq.open(path, read_only=True) as reader:
         assert here == {role: reader.runs.get(run_id).messages(role, "now ☃") for role in roles}
@@ -484,8 +488,10 @@ def test_messages_are_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def rows(thread: Thread) -> dict[str, list[Any]]:
     """Return every row of every table."""
-    names = thread.database.run("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
-    return {name: thread.database.run(f'SELECT * FROM "{name}"') for (name,) in names}
+    names = sqlite(thread.database).run(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1"
+    )
+    return {name: sqlite(thread.database).run(f'SELECT * FROM "{name}"') for (name,) in names}
 
 
 def everything(path: str) -> dict[str, bytes]:

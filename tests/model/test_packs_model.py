@@ -37,7 +37,7 @@ once = bounded(40)
 
 def all_turns(thread: eventq.Thread) -> list[TurnCopy]:
     """Return all turns."""
-    with thread.database.read() as moment:
+    with thread.database.memory.read() as moment:
         return list(moment.copies.select(None).turns())
 
 
@@ -119,7 +119,7 @@ def payloads(thread: eventq.Thread) -> set[tuple[bytes, int, int]]:
 
 def rooted(thread: eventq.Thread) -> set[tuple[int, bytes]]:
     """Return the time of every turn with a root, and that."""
-    with thread.database.read() as moment:
+    with thread.database.memory.read() as moment:
         roots = list(moment.copies.select(None).records(RootCopy))
     return {(thread.contexts.turn(turn, payload=False).created_at_ms, root) for turn, root in roots}
 

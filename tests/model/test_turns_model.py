@@ -16,6 +16,7 @@ import eventq
 from eventq.errors import ConflictError, UnknownContextError, UnknownTurnError
 from eventq.memory import turns as turns_module
 from eventq.storage.copied import TurnCopy
+from tests.engines import sqlite
 from tests.model.support import Beside, bounded, drive
 
 if TYPE_CHECKING:
@@ -292,8 +293,8 @@ class Machine(Beside):
             assert info.version == len(model.moves[number]) - 1
             last = self.contexts.get(number).last(1000)
             assert [seen(turn) for turn in last] == [*map(model.shown, chain)]
-        assert self.thread.database.copies.last_ids().turn == len(model.parents)
-        assert self.thread.database.turns.last_patch() == len(model.overlays)
+        assert self.thread.database.memory.copies.last_ids().turn == len(model.parents)
+        assert self.thread.database.memory.turns.last_patch() == len(model.overlays)
 
     @rule(context=SHARES)
     def history(self, context: float) -> None:
@@ -319,13 +320,13 @@ def plant(thread: Thread, parents: Iterator[int]) -> list[int]:
     with thread.write():
         first = thread.contexts.create().append(b"x")
         thread.contexts.get(1).move(0)
-        thread.database.run("DELETE FROM turns")
+        sqlite(thread.database).run("DELETE FROM turns")
         digest = bytes.fromhex(first.hash)
         new = []
         for turn, parent in enumerate(parents, 1):
             depths.append(depths[parent] + 1 if parent else 0)
             new.append(TurnCopy(turn, parent, depths[turn], "x", 1, None, 0, 0, 0, None, digest))
-        thread.database.copies.restore(new)
+        thread.database.memory.copies.restore(new)
     return depths
 
 
@@ -334,7 +335,7 @@ def hops(thread: Thread, turn_id: int, depth: int) -> tuple[int, int]:
     sql = "SELECT parent_id, depth, jump_id, jump_depth FROM turns WHERE turn_id = ?"
     read = 0
     while True:
-        parent, at, jump, jump_depth = thread.database.run(sql, (turn_id,))[0]
+        parent, at, jump, jump_depth = sqlite(thread.database).run(sql, (turn_id,))[0]
         read += 1
         if at <= depth:
             return turn_id if at == depth else 0, read
@@ -405,7 +406,7 @@ def test_a_deep_chain_is_short_to_cross(
         most = max(most, read)
     assert most <= MOST_HOPS
     assert turns.ancestor(DEEP, DEEP) == 0
-    read_links = count_calls(monkeypatch, thread.database.turns, "_jump")
+    read_links = count_calls(monkeypatch, thread.database.memory.turns, "_jump")
     tip = DEEP + DEEP // 2
     assert turns.common(DEEP, tip) == DEEP // 2
     assert turns.common(tip, DEEP - 3) == DEEP // 2
@@ -434,7 +435,7 @@ def work(thread: Thread, turn_id: int, depth: int) -> int:
         steps[0] += 1
         return False
 
-    turns, connection = thread.contexts.turns, thread.database.connection
+    turns, connection = thread.contexts.turns, sqlite(thread.database).connection
     connection.set_progress_handler(count, 1)
     try:
         assert turns.ancestor(turn_id, depth) == depth + 1

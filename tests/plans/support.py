@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import eventq
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -61,7 +62,7 @@ def instructions(thread: eventq.Thread, call: Callable[[], object], every: int) 
         ticks[0] += 1
         return False
 
-    connection = thread.database.connection
+    connection = sqlite(thread.database).connection
     connection.set_progress_handler(tick, every)
     try:
         call()

@@ -10,12 +10,13 @@ import pytest
 
 import eventq
 from eventq.wire.requests import Handlers
+from tests.engines import sqlite
 from tests.wire.support import append
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.storage.base import MemoryAreas
+    from eventq.storage.base import Memory
 
 WORDS = [f"w{number}" for number in range(5_000)]
 TEXT = " ".join(random.Random(5).choices(WORDS, k=250_000)).encode()[:1_000_000]
@@ -38,7 +39,7 @@ class Calls:
                 made.append(sql)
                 return super().executemany(sql, *more, **named)
 
-        connection = thread.database.connection
+        connection = sqlite(thread.database).connection
         connection.cursor_factory = Counting
         patch.setattr(thread.database, "cursor", connection.cursor())
 
@@ -109,5 +110,5 @@ def test_calls_of_the_driver(calls: Calls, name: str, most: int) -> None:
 def test_the_sqlite_engine_is_a_memory(path: str) -> None:
     """The type checker finds each operation of the interface in the engine."""
     with eventq.open(path) as thread:
-        memory: MemoryAreas = thread.database
+        memory: Memory = thread.database.memory
         assert memory.blobs.count() == 0

@@ -11,6 +11,7 @@ import pytest
 import eventq
 from eventq.records.turn import NewTurn
 from eventq.storage.copied import AttemptCopy, PatchCopy, RefCopy, RootCopy, RunCopy
+from tests.engines import sqlite
 from tests.plans.support import scans
 from tests.plans.test_plans import Traced
 
@@ -189,7 +190,7 @@ PAGES: dict[Any, tuple[str, str]] = {
 @pytest.mark.parametrize("kind", PAGES)
 def test_pages_go_on_where_the_last_ended(kind: Any, traced: Traced) -> None:
     """A page of a copy begins after the one before it, and nothing is sorted."""
-    table = traced.thread.database.copies.select(None)
+    table = traced.thread.database.memory.copies.select(None)
     for one in ("turns", "contexts", "blobs"):
         traced.plain.execute(f"CREATE TEMP TABLE chosen_{one} ({one[:-1]}_id INTEGER PRIMARY KEY)")
     steps = [
@@ -242,7 +243,7 @@ def test_an_ancestor_takes_few_steps(traced: Traced) -> None:
     with thread.write():
         turns = [context.append(b"x").turn_id for _ in range(3_000)]
     sql = "SELECT turn_id, parent_id || ' ' || jump_id || ' ' || jump_depth FROM turns"
-    link = dict(thread.database.run(sql))
+    link = dict(sqlite(thread.database).run(sql))
     for depth in (0, 1, 17, 1_500, 2_047, 2_998, 2_999):
         assert context.ancestor(depth) == turns[depth]
         at, steps = turns[-1], 0

@@ -57,7 +57,7 @@ def bad(sql: str, step: str) -> bool:
 
 def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
     """Return what artifacts and outputs are used by."""
-    artifacts, outputs, areas = thread.artifacts, thread.outputs, thread.database
+    artifacts, outputs, areas = thread.artifacts, thread.outputs, thread.database.memory
     writer = artifacts.allocate()
     sha256 = hashlib.sha256(b"output 7").hexdigest()
     told = outputs.get("7-Scout_7")
@@ -145,7 +145,9 @@ def test_a_line_is_looked_up(traced: Traced) -> None:
     """Chunks with more newlines before them than are looked for are not looked at."""
     steps = [
         step
-        for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))
+        for _, step in traced.of(
+            lambda: traced.thread.database.memory.artifacts.find_line(301, 9_000)
+        )
         if "artifact_chunks" in step
     ]
     assert steps[0].endswith("INDEX artifact_chunks_by_line (artifact_id=? AND newlines<?)")
@@ -155,7 +157,9 @@ def test_a_line_is_found_by_its_index(traced: Traced) -> None:
     """The chunk of a line is the last one of an index, and one row of it."""
     (step,) = [
         step
-        for _, step in traced.of(lambda: traced.thread.database.artifacts.find_line(301, 9_000))
+        for _, step in traced.of(
+            lambda: traced.thread.database.memory.artifacts.find_line(301, 9_000)
+        )
         if "artifact_chunks" in step
     ]
     assert (

@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 import eventq
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,15 +23,15 @@ class Traced:
     def __init__(self, path: str) -> None:
         self.thread = eventq.open(path)
         self.statements: list[tuple[str, Any]] = []
-        self.thread.database.connection.exec_trace = self._note
-        connect = self.thread.database.sandbox._connect
+        sqlite(self.thread.database).connection.exec_trace = self._note
+        connect = sqlite(self.thread.database).sandbox._connect
 
         def traced() -> apsw.Connection:
             connection = connect()
             connection.exec_trace = self._note
             return connection
 
-        self.thread.database.sandbox._connect = traced
+        sqlite(self.thread.database).sandbox._connect = traced
         self.plain = apsw.Connection(os.path.join(path, "events.db"))
         self.plain.create_scalar_function("eventq_large", lambda *_: 1)  # the fence's own
 

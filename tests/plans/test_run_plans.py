@@ -9,6 +9,7 @@ import pytest
 
 import eventq
 from eventq.records.run import NewRun, NewStep
+from tests.engines import sqlite
 from tests.plans.support import instructions, scans, steps_of
 from tests.plans.test_plans import Traced, opened
 
@@ -68,10 +69,10 @@ def traced(
             head, root = main.info(), main.context.ancestor(0)
             for turn in main.context.replay(payload=False):
                 for _ in range(5):
-                    thread.database.run(ATTEMPT, (turn.turn_id,))
-            thread.database.run(FILL, (FINISHED, head.head_turn_id))
-            thread.database.run(RUNS, (FINISHED, root, DAY_MS, DAYS))
-            thread.database.run(CHANGED)
+                    sqlite(thread.database).run(ATTEMPT, (turn.turn_id,))
+            sqlite(thread.database).run(FILL, (FINISHED, head.head_turn_id))
+            sqlite(thread.database).run(RUNS, (FINISHED, root, DAY_MS, DAYS))
+            sqlite(thread.database).run(CHANGED)
             for number in range(3):
                 thread.runs.start(NewRun("w", f"{number}", group="g2")).suspend()
         made = opened(path, analysed=request.param == "analysed")
@@ -242,4 +243,7 @@ def test_the_test_can_fail(traced: Traced) -> None:
     ]
     for sql in queries:
         assert any(bad(sql, step) for step in traced.plan(sql)), sql
-    assert effort(traced, lambda: traced.thread.database.run("SELECT count(name) FROM runs")) > 500
+    assert (
+        effort(traced, lambda: sqlite(traced.thread.database).run("SELECT count(name) FROM runs"))
+        > 500
+    )

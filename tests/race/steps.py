@@ -30,6 +30,7 @@ from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events
 from eventq.system import clock, locks, processes
 from eventq.system.locks import ConsumerLock
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -384,7 +385,7 @@ class Play:
         thread = self.open()
         with thread.write():
             sql = "INSERT INTO events (created_at, source, type, content) VALUES (?, 'self', 'test', 'x') RETURNING id"
-            number = thread.database.one(sql, ("2026-03-18T10:30:00.123Z",))
+            number = sqlite(thread.database).one(sql, ("2026-03-18T10:30:00.123Z",))
         self.pushed.append(number)
         self.give_back(thread)
 

@@ -23,6 +23,7 @@ from eventq.storage.sqlite.claims import Claims
 from eventq.storage.sqlite.database import Database
 from tests.claiming import SPAN, dead, progress
 from tests.conftest import Clock
+from tests.engines import sqlite
 from tests.race.steps import Stage
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class Workers:
         db = thread.database
         with db.write():
             for table in (*TABLES, "consumer_progress", "subscriptions", "events"):
-                db.run(f"DELETE FROM {table}")
-            db.run("DELETE FROM sqlite_sequence WHERE name = 'events'")
+                sqlite(db).run(f"DELETE FROM {table}")
+            sqlite(db).run("DELETE FROM sqlite_sequence WHERE name = 'events'")
             subscribe(thread, case)
         push(thread, EVENTS)
         for claim in thread.claim("w", len(self.died)) if self.died else ():
@@ -243,9 +244,9 @@ def revive(workers: Workers, thread: eventq.Thread) -> None:
     """Try the dead event again, if it is still dead; the progress stays where it is."""
     with suppress(UnknownDeadLetterError), thread.write():
         acked = "SELECT coalesce(sum(last_acked_id), 0) FROM consumer_progress"
-        before = thread.database.one(acked)
+        before = sqlite(thread.database).one(acked)
         assert thread.retry_dead([1], "w") == 1
-        assert thread.database.one(acked) >= before, "the progress was lost"
+        assert sqlite(thread.database).one(acked) >= before, "the progress was lost"
         workers.attempts.pop(1, None)
 
 
@@ -425,7 +426,7 @@ def explore(play: Callable[[dict[int, int]], list[int]], most: int) -> int:
 def check(workers: Workers) -> None:
     """Finish everything: each matching event is finished once, by who has it."""
     thread = workers.threads[0]
-    db = thread.database
+    db = sqlite(thread.database)
     assert list(db.claims.faults()) == []
     check_leases(workers)
     check_nonces(workers)
@@ -455,7 +456,7 @@ def check_leases(workers: Workers) -> None:
     now = workers.clock.at
     found = {
         f"{token.hex()}.{number}{'r' * revived}.w"
-        for number, revived, token, due in workers.threads[0].database.run(
+        for number, revived, token, due in sqlite(workers.threads[0].database).run(
             "SELECT event_id, revived, token, due_at FROM unfinished JOIN queues USING (queue_id)"
             " WHERE state = 0 AND replay_from IS NULL AND (revived = 1 OR event_id > (SELECT"
             " coalesce(sum(last_acked_id), 0) FROM consumer_progress))"

@@ -18,6 +18,7 @@ import pytest
 import eventq
 from tests.claiming import dead, progress, push, subscribe
 from tests.conftest import Clock
+from tests.engines import sqlite
 from tests.race.support import DEADLINE, ROOT, until
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def test_workers_that_are_killed_lose_nothing(
         assert (progress(thread.database), dead(thread.database)) == (events, [])
         found = [Line.read(words) for words in lines(trace)]
         check_trace(found, events)
-        check_counts(thread.database, found, events)
+        check_counts(sqlite(thread.database), found, events)
 
 
 def work_and_kill(thread: eventq.Thread, trace: str, events: int, workers: int, kills: int) -> None:
@@ -194,7 +195,7 @@ def work_and_kill(thread: eventq.Thread, trace: str, events: int, workers: int, 
     try:
         for kill in range(1, kills + 1):
             goal = events * kill // (kills + 2)
-            until(lambda: count_done(thread.database) >= goal, "the workers get on")  # noqa: B023
+            until(lambda: count_done(sqlite(thread.database)) >= goal, "the workers get on")  # noqa: B023
             victim = running.pop(chance.randrange(len(running)))
             victim.kill()
             victim.communicate(timeout=DEADLINE)

@@ -12,6 +12,7 @@ import pytest
 
 from eventq.log.notifier import quote
 from eventq.system import processes
+from tests.engines import sqlite
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ def test_a_handler_whose_claim_is_lost_is_killed(box: Box) -> None:
     box.thread.subscribe("w", noting(box, wait), each=True, concurrency=1, lease=1)
     box.thread.push("self", "note", "x")
     until(lambda: got(box), "the handler runs")
-    box.thread.database.change(
+    sqlite(box.thread.database).change(
         "INSERT OR REPLACE INTO consumer_progress VALUES ('w', 1, '2026-01-01T00:00:00.000Z')"
     )
     box.settle()

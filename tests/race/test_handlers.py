@@ -17,6 +17,7 @@ import pytest
 import eventq
 from eventq.log.notifier import quote
 from eventq.system import processes
+from tests.engines import sqlite
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ def test_a_broken_filter_stalls_its_own_consumer_only(box: Box) -> None:
     box.thread.subscribe("bad", "true")
     box.thread.subscribe("w", box.handler())
     with box.thread.write():
-        box.thread.database.connection.execute(
+        sqlite(box.thread.database).connection.execute(
             "UPDATE subscriptions SET filter = 'nonsense(' WHERE consumer_id = 'bad'"
         )
     box.thread.push("self", "test", "x")

@@ -17,6 +17,7 @@ from eventq.running.thread_runner import ThreadRunner
 from eventq.running.work import Work
 from eventq.storage.sqlite.database import Database
 from eventq.system import locks
+from tests.engines import sqlite
 from tests.race.steps import Play, explore
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ def a_hold_seen_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
     def push(self: Play, kind: str = "test") -> None:
         thread = self.open()
-        seen[0] = real_worked(thread.database.leases(), "w0")
+        seen[0] = real_worked(sqlite(thread.database).leases(), "w0")
         self.give_back(thread)
         real_push(self, kind)
 

@@ -12,7 +12,7 @@ from tests.servers import ENGINES, fresh, use_our_clock
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.base import Database
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

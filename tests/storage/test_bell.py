@@ -108,12 +108,12 @@ def together(db: Database) -> None:
 
 def begun(db: Database) -> None:
     """Start a run."""
-    db.runs.start(begin("one"))
+    db.memory.runs.start(begin("one"))
 
 
 def try_step(db: Database) -> None:
     """Let a step of the run fail."""
-    db.runs.attempt(1, PreparedAttempt(db.runs.state(1), (), small(b"failed")))
+    db.memory.runs.attempt(1, PreparedAttempt(db.memory.runs.state(1), (), small(b"failed")))
 
 
 RINGS: dict[str, Step] = {
@@ -129,12 +129,12 @@ RINGS: dict[str, Step] = {
     "a group goes on": (groups, lambda db: settle(db, taken[0], "done", [1])),
     "a replay": (acked, lambda db: db.consumers.pop("w", 0, 0, replay=True)),
     "an ack that ends a stall": (stop, lambda db: db.consumers.pop("w", 1, 0)),
-    "a run": (nothing, lambda db: db.runs.start(begin("one"))),
-    "a step of a run": (begun, lambda db: take_step(db.runs, 1, b"a step")),
+    "a run": (nothing, lambda db: db.memory.runs.start(begin("one"))),
+    "a step of a run": (begun, lambda db: take_step(db.memory.runs, 1, b"a step")),
     "an attempt of a run": (begun, try_step),
-    "the status of a run": (begun, lambda db: db.runs.set_status(1, "suspended", "suspend")),
-    "a fork of a run": (begun, lambda db: db.runs.fork(1, 1, None)),
-    "the end of a run's context": (begun, lambda db: db.contexts.delete(1)),
+    "the status of a run": (begun, lambda db: db.memory.runs.set_status(1, "suspended", "suspend")),
+    "a fork of a run": (begun, lambda db: db.memory.runs.fork(1, 1, None)),
+    "the end of a run's context": (begun, lambda db: db.memory.contexts.delete(1)),
 }
 taken: list[Taken] = []
 
@@ -157,7 +157,10 @@ QUIET: dict[str, Step] = {
     "an extension": (waiting, lambda db: settle(db, taken[0], "extend", [1], span=1000)),
     "an ack": (waiting, lambda db: db.consumers.pop("w", 1, 0)),
     "a page": (waiting, lambda db: db.consumers.pop("w", None, 9)),
-    "a look at runs": (begun, lambda db: db.runs.changes(0, db.runs.last_change(), 9, None)),
+    "a look at runs": (
+        begun,
+        lambda db: db.memory.runs.changes(0, db.memory.runs.last_change(), 9, None),
+    ),
 }
 
 
@@ -236,7 +239,7 @@ def test_a_reader_hears_the_first_bell(opened: eventq.Thread, bare: Database, fo
     with eventq.open(opened.path, read_only=True) as reader, reader.database.watch() as ears:
         quiet(ears)
         for number in range(3):
-            bare.runs.start(begin(str(number)))
+            bare.memory.runs.start(begin(str(number)))
             assert ears.wait(0)
             quiet(ears)
 

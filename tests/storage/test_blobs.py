@@ -217,7 +217,7 @@ def test_an_undone_transaction_takes_all_along(database: Database, blobs: Blobs)
 @pytest.mark.parametrize("data", [NOISE[:10], NOISE, TEXT[:10], TEXT, bytes(PART_BYTES + 1)])
 def test_what_an_engine_is_given(opened: eventq.Thread, data: bytes) -> None:
     """Bytes arrive in pieces of at most 1 MiB, compressed where that is shorter."""
-    blobs = opened.database.blobs
+    blobs = opened.database.memory.blobs
     blob = opened.blobs.put(data)
     digest = bytes.fromhex(blob.hash)
     names = blobs.parts(digest) or [digest]
@@ -232,7 +232,7 @@ def test_what_an_engine_is_given(opened: eventq.Thread, data: bytes) -> None:
 def test_what_is_alike_shares_its_parts(opened: eventq.Thread) -> None:
     """A text that grew, or was edited in the middle, adds only its new parts."""
     versions = [TEXT[:400_000], TEXT[:420_000], TEXT[:200_000] + b"edit" + TEXT[200_000:400_000]]
-    blobs, kept = opened.database.blobs, []
+    blobs, kept = opened.database.memory.blobs, []
     for data in versions:
         blob = opened.blobs.put(data)
         rows, _ = blobs.scan(None, 1 << 30)

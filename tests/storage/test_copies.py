@@ -48,7 +48,7 @@ def copies(opened: eventq.Thread, database: Database) -> Copies:
     """Return the area of a thread that has some blobs and nothing else."""
     for data in (b"a", b"b", b"c"):
         opened.blobs.put(data)
-    return database.copies
+    return database.memory.copies
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_everything_is_chosen(filled: eventq.Thread, database: Database) -> None
     """Without contexts all records of all kinds are chosen, each kind in its order."""
     info = filled.contexts.get("main").info()
     filled.blobs.put(bytes(range(256)) * 8_000)  # in parts, which are no blobs of their own
-    with database.read() as moment:
+    with database.memory.read() as moment:
         chosen = moment.copies.select(None)
         turns = list(chosen.turns())
         assert [(one.turn, one.parent, one.depth) for one in turns] == [
@@ -111,7 +111,7 @@ def test_everything_is_chosen(filled: eventq.Thread, database: Database) -> None
 
 def test_contexts_lead_to_what_they_need(filled: eventq.Thread, database: Database) -> None:
     """Some contexts, by name or id: their chains, and all that those lead to; nothing else."""
-    with database.read() as moment:
+    with database.memory.read() as moment:
         chosen = moment.copies.select(["main"])
         assert [one.name for one in chosen.records(ContextCopy)] == ["main"]
         assert [one.turn for one in chosen.turns()] == [1, 2]
@@ -129,7 +129,7 @@ def test_contexts_lead_to_what_they_need(filled: eventq.Thread, database: Databa
 @pytest.mark.parametrize("which", ["none", "01x", 9, ""])
 def test_an_unknown_context(which: int | str, filled: eventq.Thread, database: Database) -> None:
     """A context that is not there is an error that names it."""
-    with database.read() as moment, pytest.raises(UnknownContextError):
+    with database.memory.read() as moment, pytest.raises(UnknownContextError):
         moment.copies.select(["main", which])
 
 
@@ -139,7 +139,7 @@ def test_artifacts_and_outputs_are_added(filled: eventq.Thread, database: Databa
     text = b"names it"
     filled.blobs.put(text, refs=[named.hash])
     team = filled.outputs.put("Team", text).output_id
-    with database.read() as moment:
+    with database.memory.read() as moment:
         chosen = moment.copies.select([])
         assert [chosen.add_artifact(0, 0), chosen.add_artifact(0, 0)] == [True, False]
         assert chosen.add_artifact(0, 77) is False
@@ -158,7 +158,7 @@ def test_runs_and_attempts_are_chosen(copies: Copies, database: Database) -> Non
     other: list[Restorable] = [turn(2), ContextCopy(2, 2, 0, 0, AT)]
     copies.restore([turn(1), turn(3, data=b"b"), ContextCopy(1, 1, 0, 0, AT), run, attempt])
     copies.restore(other)
-    with database.read() as moment:
+    with database.memory.read() as moment:
         chosen = moment.copies.select([1])
         assert (list(chosen.records(RunCopy)), list(chosen.records(AttemptCopy))) == (
             [run],
@@ -176,7 +176,7 @@ def test_more_than_a_page(copies: Copies, database: Database) -> None:
     copies.restore([turn(number) for number in range(1, count + 1)])
     copies.restore([ContextCopy(number, number, 0, 0, AT) for number in range(1, count + 1)])
     copies.restore([PatchCopy(1, None, 0, number) for number in range(count)])
-    with database.read() as moment:
+    with database.memory.read() as moment:
         chosen = moment.copies.select(None)
         assert [one.turn for one in chosen.turns()] == [*range(1, count + 1)]
         assert [one.context for one in chosen.records(ContextCopy)] == [*range(1, count + 1)]
@@ -185,7 +185,7 @@ def test_more_than_a_page(copies: Copies, database: Database) -> None:
 
 def test_a_selection_is_of_its_moment(filled: eventq.Thread, database: Database) -> None:
     """What is committed after the moment is not chosen, though it is read later."""
-    with database.read() as moment:
+    with database.memory.read() as moment:
         chosen = moment.copies.select(None)
         filled.contexts.get("main").append(b"late")
         filled.blobs.pin(digest(b"deep"), "late")
@@ -204,7 +204,7 @@ def test_what_is_restored_is_what_was_read(copies: Copies, database: Database) -
         AttemptCopy(5, digest(b"c"), 7), RunCopy(3, "r", "", "active", 5, None),
     ]  # fmt: skip
     copies.restore(records)
-    with database.read() as moment:
+    with database.memory.read() as moment:
         chosen = moment.copies.select(None)
         first, second = chosen.turns()
         assert first == turn(5, type_id="", type_version=0, size=1)
@@ -218,8 +218,8 @@ def test_what_is_restored_is_what_was_read(copies: Copies, database: Database) -
 def test_a_chain_that_is_restored_can_be_walked(copies: Copies, database: Database) -> None:
     """Ancestors of a restored turn are found as those of appended ones, and nothing is amiss."""
     copies.restore([turn(number, number - 1) for number in range(1, 101)])
-    assert [database.turns.ancestor(100, depth) for depth in range(100)] == [*range(1, 101)]
-    assert [*database.faults("turns")] == []
+    assert [database.memory.turns.ancestor(100, depth) for depth in range(100)] == [*range(1, 101)]
+    assert [*database.memory.faults("turns")] == []
 
 
 def test_ids_go_on_after_what_was_restored(opened: eventq.Thread, copies: Copies) -> None:
@@ -229,10 +229,10 @@ def test_ids_go_on_after_what_was_restored(opened: eventq.Thread, copies: Copies
     made = opened.contexts.create()
     assert (made.id, made.append(b"x").turn_id) == (31, 71)
     copies.reserve(turn=50)
-    assert opened.database.copies.last_ids().turn == 71
+    assert opened.database.memory.copies.last_ids().turn == 71
     assert made.append(b"x").turn_id == 72
     copies.reserve(turn=100)
-    assert opened.database.copies.last_ids().turn == 100
+    assert opened.database.memory.copies.last_ids().turn == 100
     assert made.append(b"x").turn_id == 101
 
 
@@ -241,7 +241,7 @@ def test_labels_change_what_they_have(copies: Copies, database: Database) -> Non
     copies.restore([ContextCopy(1, 0, 0, 0, AT), ContextCopy(2, 0, 0, 0, AT)])
     for labels in ([(2, "two", None), (2, None, 1)], [(1, None, 2), (1, "one", None)]):
         copies.restore([ContextLabel(*label) for label in labels])
-    found = [(one.name, one.fork_of) for one in database.contexts.page(0, 9)]
+    found = [(one.name, one.fork_of) for one in database.memory.contexts.page(0, 9)]
     assert found == [("one", 2), ("two", 1)]
 
 
@@ -250,7 +250,7 @@ def test_a_run_that_is_there_gets_the_new_status(copies: Copies, database: Datab
     copies.restore([turn(1), turn(2), ContextCopy(1, 1, 0, 0, AT)])
     copies.restore([RunCopy(1, "first", "g", "active", 1, None)])
     copies.restore([RunCopy(1, "second", "h", "completed", 2, 9)])
-    with database.read() as moment:
+    with database.memory.read() as moment:
         runs = list(moment.copies.select(None).records(RunCopy))
     assert runs == [RunCopy(1, "first", "g", "completed", 1, 9)]
 
@@ -274,7 +274,7 @@ def test_all_or_nothing(
     copies.restore([turn(1)])
     with pytest.raises(error):
         copies.restore([turn(9), PatchCopy(1, None, 0, 0), record])
-    assert (database.turns.link(9), copies.beside(1, PatchCopy)) == (None, [])
+    assert (database.memory.turns.link(9), copies.beside(1, PatchCopy)) == (None, [])
 
 
 def test_restoring_tells_nobody(opened: eventq.Thread, copies: Copies) -> None:

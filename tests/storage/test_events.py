@@ -82,9 +82,9 @@ def test_refs_hold_blobs_as_long_as_the_event(opened: eventq.Thread, database: D
     events = database.events
     events.append([new(1, "a"), new(2)], {1: [blob]})
     assert events.append([new(3, "a")], {0: [blob]}).first == 0  # found, so it names nothing
-    assert [tuple(one) for one in database.blobs.holders(blob, 9)] == [("event", "2", 0)]
+    assert [tuple(one) for one in database.memory.blobs.holders(blob, 9)] == [("event", "2", 0)]
     events.prune(3)
-    assert [*database.blobs.holders(blob, 9)] == []
+    assert [*database.memory.blobs.holders(blob, 9)] == []
 
 
 def test_ids_are_without_gaps_and_never_used_again(events: Events, database: Database) -> None:

@@ -21,13 +21,20 @@ def test_a_moment_does_not_change(opened: eventq.Thread, database: Database) -> 
     with database.read() as moment:
         opened.push("a", "note", "2")
         assert moment.events.last() == 1
-        if database.has_memory():
-            opened.contexts.create("later")
-            assert moment.contexts.named("later") is None
         assert database.events.last() == 2
     with database.read() as moment:
         assert moment.events.last() == 2
-        assert not database.has_memory() or moment.contexts.named("later") is not None
+
+
+@pytest.mark.engines("sqlite")
+def test_a_moment_of_the_memory(opened: eventq.Thread, database: Database) -> None:
+    """It shows the contexts of then."""
+    memory = database.memory
+    with memory.read() as moment:
+        opened.contexts.create("later")
+        assert moment.contexts.named("later") is None
+    with memory.read() as moment:
+        assert moment.contexts.named("later") is not None
 
 
 def test_a_moment_shows_nothing_of_a_transaction_under_way(

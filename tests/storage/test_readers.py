@@ -12,6 +12,7 @@ import pytest
 import eventq
 from eventq.errors import ClosedError
 from eventq.storage.sqlite import readers
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def threads(
 
 def is_open(thread: eventq.Thread) -> bool:
     """Return whether the reader of a thread's filters has a connection."""
-    return thread.database.filters.is_open
+    return sqlite(thread.database).filters.is_open
 
 
 def test_readers_used_longest_ago_are_closed(threads: list[eventq.Thread]) -> None:
@@ -56,7 +57,7 @@ def test_a_reader_at_work_is_not_closed(threads: list[eventq.Thread]) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def work() -> None:
-        reader = busy.database.filters
+        reader = sqlite(busy.database).filters
         with reader.lock:
             assert reader.sandbox.check(FILTER) == FILTER
             inside.set()
@@ -95,7 +96,7 @@ def test_a_closed_thread_opens_no_reader(threads: list[eventq.Thread]) -> None:
 def test_a_filter_keeps_no_writer_waiting(threads: list[eventq.Thread]) -> None:
     """Who pushes does not wait for a filter that another thread of the system runs."""
     thread = threads[0]
-    with thread.database.filters.lock:
+    with sqlite(thread.database).filters.lock:
         runner = threading.Thread(target=thread.push, args=("self", "note", "y"))
         runner.start()
         runner.join(10)

@@ -79,9 +79,9 @@ class Kind:
 @pytest.fixture
 def open_turn(opened: eventq.Thread) -> Kind:
     """Return an empty open turn."""
-    number = opened.database.open_turns.create(opened.contexts.create().id, "note", 2, 3)
+    number = opened.database.memory.open_turns.create(opened.contexts.create().id, "note", 2, 3)
     assert number is not None
-    return Kind(opened.database.open_turns, number, None)
+    return Kind(opened.database.memory.open_turns, number, None)
 
 
 @pytest.fixture(params=["open turn", "artifact"])

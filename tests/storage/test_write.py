@@ -53,11 +53,11 @@ def test_a_transaction_reads_its_own_writes(opened: eventq.Thread, database: Dat
         opened.push("self", "note", "1")
         context = opened.contexts.create("main")
         digest = bytes.fromhex(opened.blobs.put(b"bytes").hash)
-        assert (database.events.last(), database.blobs.count()) == (1, 1)
-        assert database.contexts.named("main") == context.id
-        assert other.database.events.last() == other.database.blobs.count() == 0
-        assert other.database.contexts.named("main") is None
-    with database.read() as moment:
+        assert (database.events.last(), database.memory.blobs.count()) == (1, 1)
+        assert database.memory.contexts.named("main") == context.id
+        assert other.database.events.last() == other.database.memory.blobs.count() == 0
+        assert other.database.memory.contexts.named("main") is None
+    with database.memory.read() as moment:
         assert moment.blobs.row(digest) is not None
 
 
@@ -167,7 +167,7 @@ def test_reads_beside_a_transaction(opened: eventq.Thread, database: Database) -
         assert opened.info().event_count == 3
         if database.has_memory():
             assert [turn.payload for turn in opened.contexts.get("main").replay()] == [b"hello"]
-            assert database.blobs.count() == 2
+            assert database.memory.blobs.count() == 2
         with database.read() as moment:
             assert moment.events.bounds().stored == 3
     assert events.bounds().stored == 3

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from eventq.errors import EventqError
     from eventq.records.event import Commit, Event
     from eventq.storage.address import Address
-    from eventq.storage.base import Area
     from eventq.storage.postgres.leases import Hold, Lease, Leases
     from eventq.storage.postgres.link import Rows, Values
     from eventq.storage.postgres.watcher import Watcher
@@ -56,10 +55,6 @@ _FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of
 
 _STATS = f"""SELECT (SELECT coalesce(sum(pg_column_size(e.*)), 0) FROM eventq.events e
 WHERE {MINE})"""  # noqa: S608
-_OF_MEMORY = frozenset([
-    "artifacts", "blobs", "contexts", "copies", "open_turns", "outputs", "runs", "scopes",
-    "erasures", "settings", "turns",
-])  # fmt: skip
 _ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"  # noqa: S608
 
 
@@ -184,14 +179,9 @@ class Database(Commits):
         except psycopg.Error as error:
             raise failures.translate(error, self.address) from error
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Refuse the areas that are not there yet."""
-        if name in _OF_MEMORY:
-            self.refuse_memory()
-        raise AttributeError(name)
-
-    def refuse_memory(self) -> NoReturn:
-        """Raise StoreError for what this engine does not hold yet."""
+    @property
+    def memory(self) -> NoReturn:
+        """Refuse what this engine does not hold yet. Raises StoreError."""
         raise StoreError(_NO_MEMORY, "keep turns, runs and artifacts in a thread in a directory")
 
     # --- the connection ---------------------------------------------------------------------------
@@ -680,12 +670,11 @@ class Database(Commits):
         """Return what events are ordered by; None is no group."""
         return self.judge.groups(events, by)
 
-    def faults(self, area: Area = "log") -> Iterator[str]:
-        """Yield a sentence for each fault of the rows of the log; there are no other areas."""
-        if area == "log":
-            yield from self.events.faults()
-            yield from self.consumers.faults()
-            yield from self.claims.faults()
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each fault of the rows of the log."""
+        yield from self.events.faults()
+        yield from self.consumers.faults()
+        yield from self.claims.faults()
 
 
 def _numbered(values: tuple[Any, ...]) -> dict[str, Any]:

@@ -279,6 +279,11 @@ class Database(Commits):
             self.close()
             raise
 
+    @property
+    def memory(self) -> Database:
+        """The same database: it has every area."""
+        return self
+
     def __getattr__(self, name: str) -> object:
         """Make an area when it is first used: a push needs none of them."""
         if name not in _AREAS:

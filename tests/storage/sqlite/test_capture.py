@@ -13,11 +13,11 @@ import pytest
 import eventq
 from eventq.output import artifacts as artifacts_module
 from eventq.output.sink import SPILL
-from eventq.storage import engines
 from eventq.storage.sqlite.database import Database
 from tests.contract.test_capture import SEQ, SOON, seen
 from tests.contract.test_sink import model_view
 from tests.crash.support import FaultyFile, FaultyVFS
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,8 @@ class CommitVFS(FaultyVFS):
 def vfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[CommitVFS]:
     """Open every thread on the faulty VFS, unarmed."""
     made = CommitVFS("faulty-capture")
-    monkeypatch.setattr(engines, "Database", functools.partial(Database, vfs="faulty-capture"))
+    opened = functools.partial(Database, vfs="faulty-capture")
+    monkeypatch.setattr("eventq.storage.sqlite.database.Database", opened)
     yield made
     monkeypatch.undo()
     made.unregister()
@@ -88,7 +89,7 @@ def test_a_store_that_refuses(
         assert "events.db" in captured.error
     with eventq.open(path) as thread:
         # As if this process had died.
-        thread.database.run("UPDATE artifacts SET owner = '1:0' WHERE status = 'open'", ())
+        sqlite(thread.database).run("UPDATE artifacts SET owner = '1:0' WHERE status = 'open'", ())
         for info in thread.artifacts:
             assert info.status == ("partial" if lasting else "failed")
             assert data.startswith(thread.artifacts.open(info.artifact_id).read())

@@ -9,6 +9,7 @@ import pytest
 import eventq
 from eventq.errors import ConflictError
 from tests.contract.memory import grow
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from eventq import Thread
@@ -20,10 +21,10 @@ def test_a_head_that_moves_at_the_last_moment(
     """What somebody does just before the transaction begins counts: the head is compared inside."""
     home = opened.contexts.create("main")
     grow(home, 4)
-    begin = opened.database.begin
+    begin = sqlite(opened.database).begin
 
     def late(*, relaxed: bool = False) -> None:
-        if not opened.database.depth:
+        if not sqlite(opened.database).depth:
             with eventq.open(opened.path) as other:
                 other.contexts.get(1).move(2)
         begin(relaxed=relaxed)

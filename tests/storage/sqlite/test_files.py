@@ -11,6 +11,7 @@ import pytest
 import eventq
 from eventq.errors import DamagedError, ThreadExistsError
 from tests.contract.support import listing
+from tests.engines import sqlite
 
 # It is tried as the older tool's consumers always were.
 OLD_SUBSCRIPTION = eventq.Subscription("w", "true", "id > 0", 5, backoff=(0.5, 60))
@@ -254,7 +255,7 @@ def test_a_log_that_a_crash_left_with_a_bare_header_can_be_read(tmp_path: Path) 
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
         thread.push_many([("self", "record", str(n)) for n in range(5)])
-        thread.database.connection.wal_checkpoint()
+        sqlite(thread.database).connection.wal_checkpoint()
     for size in (4151, 4000, 33, 32, 31, 0):
         os.truncate(f"{path}/events.db-wal", size)
         with eventq.open(path, read_only=True) as thread:
@@ -267,7 +268,7 @@ def test_a_reader_gets_past_a_bare_header_that_comes_later(tmp_path: Path) -> No
     path = eventq.init(tmp_path / "t")
     with eventq.open(path) as thread:
         thread.push_many([("self", "record", str(n)) for n in range(5)])
-        thread.database.connection.wal_checkpoint()
+        sqlite(thread.database).connection.wal_checkpoint()
     with open(f"{path}/events.db-wal", "rb") as file:
         header = file.read(32)
     with eventq.open(path, read_only=True) as thread:

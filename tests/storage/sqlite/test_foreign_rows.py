@@ -12,6 +12,7 @@ import eventq
 from eventq import FilterError
 from eventq.errors import DamagedError
 from tests.contract.support import fill, found, mirror_lines
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +99,7 @@ def test_ids_that_another_tool_left_out_cost_nothing(
     raw.execute("UPDATE events SET id = ?, created_at = '2026' WHERE id = 6", (far,))
     with eventq.open(filled) as thread:
         steps = []
-        one = thread.database.one
+        one = sqlite(thread.database).one
 
         def counted(sql: str, *given: Any) -> Any:
             steps.append(sql)

@@ -13,6 +13,7 @@ from eventq.errors import DamagedError, StoreError
 from tests.contract.memory import DAY, MIB, hash_of
 from tests.contract.support import HOUR, collect, dump
 from tests.contract.test_gc import NOISE, litter
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from eventq import Thread
@@ -83,7 +84,7 @@ def test_a_broken_database_is_not_collected(path: str, clock: Clock) -> None:
         expected = litter(thread, clock)
         thread.database.compact()
         sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'turns_by_blob'"
-        page = thread.database.one(sql)
+        page = sqlite(thread.database).one(sql)
         assert thread.gc().hashes == expected
     place = os.path.join(path, "events.db")
     with open(place, "r+b") as file:
@@ -160,7 +161,11 @@ def test_the_space_comes_back(path: str, raw: apsw.Connection, auto: bool) -> No
         assert size() > 5_000_000
         fork.move(0)
         thread.gc(apply=True, grace=0)
-        assert (size() < 450_000, thread.database.free_bytes(), thread.check()) == (True, 0, [])
+        assert (size() < 450_000, sqlite(thread.database).free_bytes(), thread.check()) == (
+            True,
+            0,
+            [],
+        )
         assert context.last().turns[0].payload == b"kept" * 1000
     fresh = apsw.Connection(os.path.join(path, "events.db"))
     assert fresh.pragma("auto_vacuum") == 2

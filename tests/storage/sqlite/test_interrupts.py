@@ -13,6 +13,7 @@ import eventq
 from eventq.storage.engines import in_memory
 from eventq.storage.sqlite import database, memory
 from eventq.system.locks import FolderLock
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,12 +103,17 @@ class InterruptedLock:
 def test_an_interrupt_leaves_no_lock_of_the_database(thread: eventq.Thread) -> None:
     """An interrupt right after the lock was taken gives it back, in reads and in transactions."""
     db = thread.database
-    lock: Any = db.lock
-    for call in (db.begin, db.join, lambda: db.run("SELECT 1"), lambda: db.steady(str)):
-        db.lock = InterruptedLock(lock)  # type: ignore[assignment]
+    lock: Any = sqlite(db).lock
+    for call in (
+        sqlite(db).begin,
+        sqlite(db).join,
+        lambda: sqlite(db).run("SELECT 1"),
+        lambda: sqlite(db).steady(str),
+    ):
+        sqlite(db).lock = InterruptedLock(lock)  # type: ignore[assignment]
         with pytest.raises(KeyboardInterrupt):
             call()
-        db.lock = lock
+        sqlite(db).lock = lock
         assert pushes_elsewhere(thread)
 
 

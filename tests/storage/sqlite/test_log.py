@@ -12,6 +12,7 @@ import pytest
 import eventq
 from eventq import FilterError
 from eventq.errors import ClosedError, DiskError, LogicError
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +37,7 @@ def test_synchronous(path: str, monkeypatch: pytest.MonkeyPatch, setting: str, l
     """A push is on the disk when it returns; the setting `normal` and acks give that up."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", setting)
     with eventq.open(path) as thread:
-        connection, levels = thread.database.connection, []
+        connection, levels = sqlite(thread.database).connection, []
         thread.database.subscribe("test", lambda _: levels.append(connection.pragma("synchronous")))
         thread.push("self", "note", "x")
         thread.subscribe("w", "true")
@@ -46,8 +47,8 @@ def test_synchronous(path: str, monkeypatch: pytest.MonkeyPatch, setting: str, l
         thread.ack("w", 2)
         thread.push("self", "note", "x", key="k")
         assert levels == [level] * 3
-        assert thread.database.connection.pragma("journal_mode") == "wal"
-        assert thread.database.connection.pragma("foreign_keys") == 1
+        assert sqlite(thread.database).connection.pragma("journal_mode") == "wal"
+        assert sqlite(thread.database).connection.pragma("foreign_keys") == 1
 
 
 def test_a_full_busy_timeout_is_an_error(
@@ -73,7 +74,7 @@ def test_a_failed_commit_stores_nothing(path: str, monkeypatch: pytest.MonkeyPat
     """When the database refuses the commit, the block is undone, and the thread works on."""
     with eventq.open(path) as thread:
         refused = True
-        thread.database.connection.set_commit_hook(lambda: refused)
+        sqlite(thread.database).connection.set_commit_hook(lambda: refused)
         with pytest.raises(eventq.StoreError), thread.write():
             thread.push("self", "note", "lost")
         refused = False
@@ -88,7 +89,7 @@ def test_nothing_is_stored_after_the_disk_refused(path: str) -> None:
         thread.push("self", "note", "before")
         with pytest.raises(DiskError, match="the transaction was undone"), thread.write():
             thread.push("self", "note", "first")
-            thread.database.connection.execute("ROLLBACK")  # as it does for a full disk
+            sqlite(thread.database).connection.execute("ROLLBACK")  # as it does for a full disk
             calls: list[Callable[[], object]] = [
                 lambda: thread.push("self", "note", "second"),
                 lambda: thread.push_many([("self", "note", "second")]),
@@ -110,12 +111,15 @@ def test_a_block_that_is_never_left_is_undone(path: str) -> None:
         outer.__enter__()
         thread.push("self", "note", "lost")
         inner.__enter__()
-        assert thread.database.depth == 2
+        assert sqlite(thread.database).depth == 2
         del outer, inner
-        assert (thread.database.depth, thread.database.connection.get_autocommit()) == (0, True)
+        assert (
+            sqlite(thread.database).depth,
+            sqlite(thread.database).connection.get_autocommit(),
+        ) == (0, True)
         assert other.push("self", "note", "kept").id == 1
         # An interrupt struck before the transaction was recorded.
-        thread.database.connection.execute("BEGIN IMMEDIATE")
+        sqlite(thread.database).connection.execute("BEGIN IMMEDIATE")
         assert thread.push("self", "note", "kept too").id == 2
         assert [event.content for event in other.peek()] == ["kept", "kept too"]
 
@@ -160,7 +164,7 @@ def test_a_durable_block_inside_a_relaxed_one_is_refused(thread: eventq.Thread) 
         pass
     with thread.write(), thread.database.write(relaxed=True):
         thread.push("self", "note", "x")
-        assert not thread.database.is_relaxed
+        assert not sqlite(thread.database).is_relaxed
     assert contents(thread) == ["x"]
 
 
@@ -168,12 +172,12 @@ def test_a_block_after_close_leaves_no_lock(path: str) -> None:
     """A call that is refused after `close` does not keep other threads waiting."""
     thread = eventq.open(path)
     thread.close()
-    for block in (thread.database.joined(), thread.write()):
+    for block in (sqlite(thread.database).joined(), thread.write()):
         with pytest.raises(ClosedError):
             block.__enter__()
     free: list[bool] = []
     runner = threading.Thread(
-        target=lambda: free.append(thread.database.lock.acquire(blocking=False))
+        target=lambda: free.append(sqlite(thread.database).lock.acquire(blocking=False))
     )
     runner.start()
     runner.join()

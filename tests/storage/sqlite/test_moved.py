@@ -12,6 +12,7 @@ import pytest
 import eventq
 from eventq.errors import NotAThreadError
 from tests.contract.test_reading import ids
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,13 +134,13 @@ def test_a_write_after_an_ack_is_as_durable_as_one_before(
 ) -> None:
     """The relaxed commit of an ack does not affect others: each waits for the disk."""
     with eventq.open(tmp_path / "thread", create=True) as thread:
-        held, connection = prepare(thread), thread.database.connection
+        held, connection = prepare(thread), sqlite(thread.database).connection
         thread.pop("w", 3)
         assert connection.pragma("synchronous") == 1
         levels: list[bool] = []
 
         def note() -> bool:
-            levels.append(thread.database.is_relaxed)
+            levels.append(sqlite(thread.database).is_relaxed)
             return False
 
         connection.set_commit_hook(note)
@@ -168,5 +169,5 @@ def test_only_what_may_be_done_again_does_not_wait_for_the_disk(tmp_path: Path) 
             lambda: thread.settle(thread.claim("w"), dead=[four]),
         ):
             settle()
-            is_relaxed.append(thread.database.is_relaxed)
+            is_relaxed.append(sqlite(thread.database).is_relaxed)
     assert is_relaxed == [True, True, False, False, False, False]

@@ -17,6 +17,7 @@ from eventq.errors import ConflictError, DamagedBlobError, DamagedError, LogicEr
 from eventq.output.artifacts import CHUNK, COMMIT_BYTES, TRANSITIONS
 from eventq.storage.sqlite import migrate
 from tests.contract.support import ask, collect, packed
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,7 +79,7 @@ def full(path: str) -> str:
 
 def refuse(thread: eventq.Thread, what: str) -> None:
     """Make the file refuse a kind of change until `allow`."""
-    thread.database.run(
+    sqlite(thread.database).run(
         f"CREATE TEMP TRIGGER refused BEFORE {what}"
         " BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"
     )
@@ -86,12 +87,12 @@ def refuse(thread: eventq.Thread, what: str) -> None:
 
 def allow(thread: eventq.Thread) -> None:
     """Let it pass again."""
-    thread.database.run("DROP TRIGGER refused")
+    sqlite(thread.database).run("DROP TRIGGER refused")
 
 
 def disown(thread: eventq.Thread, number: int, owner: str | None = DEAD) -> None:
     """Make an artifact belong to another process."""
-    thread.database.run("UPDATE artifacts SET owner = ? WHERE number = ?", (owner, number))
+    sqlite(thread.database).run("UPDATE artifacts SET owner = ? WHERE number = ?", (owner, number))
 
 
 @pytest.fixture
@@ -192,10 +193,10 @@ def test_a_tick_without_need_changes_nothing(thread: eventq.Thread, late: None) 
     writer = thread.artifacts.allocate()
     writer.write(b"abc")
     writer.tick()
-    changes = thread.database.connection.total_changes()
+    changes = sqlite(thread.database).connection.total_changes()
     for _ in range(3):
         writer.tick()
-    assert thread.database.connection.total_changes() == changes
+    assert sqlite(thread.database).connection.total_changes() == changes
 
 
 def test_what_is_removed_leaves_no_chunks(thread: eventq.Thread, raw: apsw.Connection) -> None:
@@ -204,9 +205,9 @@ def test_what_is_removed_leaves_no_chunks(thread: eventq.Thread, raw: apsw.Conne
     thread.artifacts.put(b"stays")
     thread.artifacts.remove(0)
     assert ask(raw, "SELECT artifact_id FROM artifact_chunks") == [(2,)]  # the row of number 1
-    assert thread.database.free_bytes() > 200 << 12
+    assert sqlite(thread.database).free_bytes() > 200 << 12
     thread.gc(apply=True, grace=0)
-    assert thread.database.free_bytes() == 0
+    assert sqlite(thread.database).free_bytes() == 0
 
 
 # --- owners ---------------------------------------------------------------------------------------
@@ -462,7 +463,9 @@ def test_an_output_with_damaged_bytes(opened: eventq.Thread, raw: apsw.Connectio
 def test_a_damaged_blob_with_another_name(opened: eventq.Thread, raw: apsw.Connection) -> None:
     """A damaged blob with a name of another tool is named once; the check goes on."""
     blob = opened.blobs.put(b"text")
-    opened.database.outputs.add_alias(hashlib.sha256(b"text").digest(), bytes.fromhex(blob.hash))
+    opened.database.memory.outputs.add_alias(
+        hashlib.sha256(b"text").digest(), bytes.fromhex(blob.hash)
+    )
     raw.execute("UPDATE blob_bytes SET bytes = x'00'")
     [fault] = opened.check()
     assert blob.hash in fault
@@ -575,7 +578,7 @@ def test_the_transitions_are_what_happens(thread: eventq.Thread) -> None:
 def test_an_output_that_is_deleted(thread: eventq.Thread, clock: Clock) -> None:
     """The blob of an output that is no more goes after the grace period."""
     thread.outputs.put("A", "v1")
-    thread.database.run("DELETE FROM agent_outputs")
+    sqlite(thread.database).run("DELETE FROM agent_outputs")
     clock.move(10)
     assert collect(thread, 11).blobs == 0
     assert collect(thread, 9).hashes == (blake3(b"v1").hexdigest(),)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ def shared(folder: str, request: pytest.FixtureRequest) -> Iterator[str]:
         with eventq.open(path) as thread:
             thread.push_many([("self", "note", "x"), ("self", "note", "y")])
             if request.param == "without a WAL":
-                thread.database.connection.wal_checkpoint()
+                sqlite(thread.database).connection.wal_checkpoint()
             if request.param == "written":
                 yield path
                 return

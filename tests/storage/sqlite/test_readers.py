@@ -14,6 +14,7 @@ import eventq
 from eventq.errors import ClosedError, ReadOnlyError
 from eventq.storage.sqlite import migrate
 from eventq.system import processes
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ def test_a_reader_outlasts_a_recovery(thread: Thread, monkeypatch: pytest.Monkey
     monkeypatch.setattr(migrate, "version", disturbed(migrate.version))
     with eventq.open(thread.path, read_only=True) as reader:
         assert left[0] < 0
-        sandbox = reader.database.sandbox
+        sandbox = sqlite(reader.database).sandbox
         monkeypatch.setattr(sandbox, "page", disturbed(sandbox.page))
         left[0] = 20
         assert [event.content for event in reader.peek(filter="id = 1")] == ["x"]
@@ -63,7 +64,7 @@ def test_a_recovery_that_never_ends_is_an_error(thread: Thread) -> None:
 
     with eventq.open(thread.path, read_only=True) as reader:
         with pytest.raises(ReadOnlyError):
-            reader.database.steady(never)
+            sqlite(reader.database).steady(never)
         assert len(tries) > 1
 
 
@@ -139,7 +140,7 @@ def test_the_newest_events_are_read_in_pages(
     """`last` fetches large events page by page, and returns all of them in order."""
     monkeypatch.setattr("eventq.storage.sqlite.events.PAGE_BYTES", 100)
     thread.push_many([("self", "note", str(n) * 60) for n in range(9)])
-    events = thread.database.events
+    events = sqlite(thread.database).events
     pages, page = [], events._newest_page
 
     def counted(*values: Any) -> Any:

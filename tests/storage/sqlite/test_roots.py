@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.test_roots import A, B, C
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from eventq import Thread
@@ -23,7 +24,7 @@ def opcodes(thread: Thread, turn_id: int) -> int:
         count += 10
         return False
 
-    connection = thread.database.connection
+    connection = sqlite(thread.database).connection
     connection.set_progress_handler(tick, 10)
     thread.contexts.root(turn_id)
     connection.set_progress_handler(None)

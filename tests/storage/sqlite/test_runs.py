@@ -16,6 +16,7 @@ from eventq.records.turn import NewTurn
 from tests.contract.memory import DAY, ref_of
 from tests.contract.runs import content_ref, full, grow, ids, spelled, trail
 from tests.contract.support import found
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +89,7 @@ class Elsewhere:
         """Make it a run."""
         sql = "INSERT INTO runs (context_id, name, grouped, start_id) VALUES (?, 'old', '', ?)"
         with self.thread.write():
-            self.thread.database.run(sql, (self.context.id, self.context.ancestor(0)))
+            sqlite(self.thread.database).run(sql, (self.context.id, self.context.ancestor(0)))
         return self.thread.runs.get(self.context.id)
 
 
@@ -287,7 +288,7 @@ def test_statuses_are_those_of_the_table(opened: Thread, raw: apsw.Connection) -
 def test_a_context_that_was_moved(opened: Thread, clock: Clock) -> None:
     """When the head of a run was moved to its start, what it left goes, with the attempts there."""
     run = full(opened)
-    opened.database.contexts.move(run.id, run.context.ancestor(0), "move", run=True)
+    opened.database.memory.contexts.move(run.id, run.context.ancestor(0), "move", run=True)
     clock.move(1000 * DAY)
     opened.gc(apply=True, grace=0)
     assert (run.info().depth, run.prompt(), list(run.replay())) == (0, "full prompt", [])
@@ -303,7 +304,7 @@ def test_a_start_stays(opened: Thread, clock: Clock) -> None:
     head = "UPDATE contexts SET head_id = NULL WHERE context_id = 2"
     alter(opened.path, head, "DELETE FROM context_log")
     clock.move(1000 * DAY)
-    collect(opened.database, list, apply=True, grace=0)  # what was altered is no fault here
+    collect(opened.database.memory, list, apply=True, grace=0)  # what was altered is no fault here
     assert (run.prompt(), set(run.start_node().system)) == ("full prompt", {"a", "b"})
     assert opened.blobs.has(ref_of(b"full system b"))
     assert not opened.blobs.has(ref_of(b"full summary"))

@@ -20,6 +20,7 @@ from eventq.records.turn import NewTurn
 from eventq.transfer.packfile import PackWriter
 from tests.contract.pack_files import added, tree
 from tests.contract.support import packed
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +123,9 @@ def test_a_copy_of_a_damaged_blob(
     main = source.contexts.create("main")
     main.append("m1")
     main.append(b"the payload " * 3)
-    [(data,)] = source.database.run("SELECT bytes FROM blob_bytes ORDER BY blob_id DESC LIMIT 1")
+    [(data,)] = sqlite(source.database).run(
+        "SELECT bytes FROM blob_bytes ORDER BY blob_id DESC LIMIT 1"
+    )
     breaks(source, NEWEST, flipped(bytes(data), at % len(data)))
     with pytest.raises(DamagedError, match=r"damaged|hash"):
         source.copy_to(other, chosen)
@@ -151,7 +154,7 @@ def test_a_copy_of_a_damaged_artifact(
     for data in (b"sound", NOISE, b"sound too"):
         source.artifacts.put(data)
     sql, make = DAMAGED_ARTIFACT[how]
-    kept = source.database.one("SELECT bytes FROM artifact_chunks WHERE position = 1")
+    kept = sqlite(source.database).one("SELECT bytes FROM artifact_chunks WHERE position = 1")
     breaks(source, sql, make(bytes(kept)))
     with pytest.raises(DamagedError, match="artifact 1"):
         source.copy_to(other, chosen)
@@ -169,7 +172,7 @@ def test_a_session_with_a_blob_that_is_gone(source: eventq.Thread, tmp_path: Pat
     line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
     file.write_bytes(line)
     source.sessions.import_file(str(file), name="s")
-    source.database.run("DELETE FROM blob_refs")
+    sqlite(source.database).run("DELETE FROM blob_refs")
     breaks(source, "DELETE FROM blobs WHERE hash = ?", blake3(one).digest())
     said: list[str] = []
     found = b"".join(source.sessions.lines("s", warn=said.append))
@@ -190,7 +193,7 @@ def test_a_tag_that_follows_from_its_type_takes_no_space(
     source.contexts.create("main").append(NewTurn("text", type_id="chat/1"))
     source.export_pack(tmp_path / "pack")
     other.import_pack(tmp_path / "pack")
-    assert other.database.run("SELECT type_tag FROM turns") == [(None,)]
+    assert sqlite(other.database).run("SELECT type_tag FROM turns") == [(None,)]
 
 
 def test_what_is_only_read_is_read_by_connections_that_only_read(
@@ -262,9 +265,9 @@ def test_a_fork_takes_a_row(source: eventq.Thread) -> None:
     main.append("artifact://0 agent://0-A")
     source.artifacts.put(NOISE * 10)
     source.outputs.put("A", NOISE)
-    pages = source.database.one("PRAGMA page_count")
+    pages = sqlite(source.database).one("PRAGMA page_count")
     main.fork()
-    assert source.database.one("PRAGMA page_count") - pages in (0, 1)
+    assert sqlite(source.database).one("PRAGMA page_count") - pages in (0, 1)
     assert source.read("artifact://0").data == NOISE * 10
 
 

@@ -11,6 +11,7 @@ import pytest
 import eventq
 from eventq.errors import DamagedError, FilterError
 from eventq.storage.sqlite import migrate
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,7 +101,7 @@ def test_a_thread_that_was_brought_up_to_date_says_so(
 def test_a_reader_says_so_too(held: eventq.Thread, shared: bool) -> None:
     """A read-only thread says the same, with or without shared memory."""
     if not shared:
-        held.database.connection.wal_checkpoint()
+        sqlite(held.database).connection.wal_checkpoint()
         held.close()
         for suffix in ("-wal", "-shm"):
             os.unlink(os.path.join(held.path, "events.db" + suffix))

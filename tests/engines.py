@@ -1,0 +1,16 @@
+"""The engine beneath a thread, for tests of what only one engine has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eventq.storage.sqlite.database import Database
+
+if TYPE_CHECKING:
+    from eventq.storage import base
+
+
+def sqlite(database: base.Database) -> Database:
+    """Return a database as what it is: SQLite's."""
+    assert isinstance(database, Database)
+    return database
