@@ -20,6 +20,7 @@ from bench.machine import PYTHON
 from bench.peers import PEERS, installed
 from bench.report import Row, Sample, alone, percentile, versus
 from bench.rounds import rate
+from eventq.storage.queueing import Queue
 from eventq.storage.sqlite import queues
 from eventq.storage.sqlite.consumers import SET_ACKED
 from eventq.storage.sqlite.database import Busy, configure
@@ -75,7 +76,7 @@ class RawClaims(Raw):
         run = self.connection.execute
         run(queues.READ, ("pool",)).fetchall()
         run("BEGIN IMMEDIATE")
-        queue = queues.Queue._make(run(queues.READ, ("pool",)).fetchall()[0])
+        queue = Queue._make(run(queues.READ, ("pool",)).fetchall()[0])
         number = queue.number or run(queues.BEGIN, ("pool", 0)).fetchall()[0][0]
         rows = run(_NEXT, (queue.frontier, queue.last, limit)).fetchall()
         ids = [int(str(row[0])) for row in rows]
@@ -91,7 +92,7 @@ class RawClaims(Raw):
     def _settle(self, ids: list[int]) -> None:
         run = self.connection.execute
         run("BEGIN IMMEDIATE")
-        queue = queues.Queue._make(run(queues.READ, ("pool",)).fetchall()[0])
+        queue = Queue._make(run(queues.READ, ("pool",)).fetchall()[0])
         now = int(time.time() * 1000)
         run(queues.DONE, (queue.number, now, 0, b"x" * 16, _list(ids))).fetchall()
         run(queues.COUNT, (queue.number, now // 60_000, len(ids), 0, 0))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eventq.cli import groups
 from eventq.output import artifacts
 from eventq.running import supervisor
+from eventq.storage import queueing
 from eventq.wire import frames
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 DIAGRAMS = {  # mark in SPEC.md: transitions, initial states
     "states": (supervisor.TRANSITIONS, ["look"]),
+    "queue": (queueing.TRANSITIONS, ["unexamined"]),
     "artifacts": (artifacts.TRANSITIONS, ["open"]),
     "server": (frames.SERVER, ["new", "locked"]),
 }

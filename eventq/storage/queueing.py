@@ -4,13 +4,13 @@ Events are claimed in the order of their ids. The frontier of a queue is the hig
 examined. At or below it, only events that are not finished have a row: so a claim costs the same
 at any backlog, and however long the first event takes.
 
-The rules are here; the statements are those of each engine, which derives its `Change` from this.
+The rules are here; the statements are those of each engine. TRANSITIONS has the states of an event.
 """
 
 from __future__ import annotations
 
 from eventq.record import Record
-from eventq.storage import SLACK_MS, rules
+from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
 from eventq.storage.rows import Claimed, Outcome, Verdict
 from eventq.storage.rules import backoff, event_of_death
 from eventq.system.jsontext import writer
@@ -36,6 +36,42 @@ if TYPE_CHECKING:
         def announce(self, source: str, content: str, subtype: str) -> None:
             """Store the event of another change in the same transaction."""
 
+    class QueueStatements(Protocol):
+        """The module of an engine that has the statements of changes."""
+
+        ADD: str
+        ADD_ONE: str
+        BEGIN: str
+        BURY: str
+        COUNT: str
+        DONE: str
+        DROP: str
+        DUE: str
+        ENDED: str
+        END_ALL: str
+        EXTEND: str
+        FIND: str
+        FINISH: str
+        FIRST: str
+        FORGET: str
+        FREE: str
+        FREE_ALL: str
+        HELD_GROUPS: str
+        IS_BEHIND: str
+        LEASE: str
+        NEXT_END: str
+        PUT_BACK: str
+        REGROUP: str
+        RESUME: str
+        REVIVE: str
+        RISE: str
+        ROWS: str
+        SET_ACKED: str
+        SIZE: str
+        STORE: str
+        TRIM_COUNTS: str
+        WAKE: str
+
     class QueueDatabase(Protocol):
         """What a change of a queue needs of its engine, inside a transaction."""
 
@@ -44,8 +80,8 @@ if TYPE_CHECKING:
             """The log."""
 
         @property
-        def queue_statements(self) -> Any:
-            """The module that has the statements, with numbered parameters."""
+        def queue_statements(self) -> QueueStatements:
+            """The statements, with numbered parameters."""
 
         def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
             """Run a statement and return its rows."""
@@ -71,10 +107,65 @@ if TYPE_CHECKING:
     # Its end, its length, now, its token, its worker, and that one's process.
     Lease = tuple[int, int, int, bytes, str, str | None]
 
+# What becomes of an event of one consumer. The states in the middle are those of its row, numbered
+# as LEASED, WAITING, HELD and STALLED. Without a row an event at or below the frontier is finished,
+# one above it unexamined, and a dead one is in the dead letters.
+#
+# Who moves it: a claim leases. Only a worker whose token has a live lease settles: done, retry and
+# the rest. A lease that has ended is a retry, which whoever claims next writes down. Anybody may
+# ack or replay: that writes the progress, and the next change of the queue applies it. `subscribe`
+# with another filter or order refilters; `resume` and `dead` are for people.
+#
+# What always holds: with an order, at most the first event of a group is leased, waiting or
+# stalled, and all others are held. Only a changed order, which leaves live leases alone, makes an
+# exception, until a retry or the end of the lease. A stalled event stops its group, one without a
+# group the queue. A revived event has no group, and no progress waits for it.
+TRANSITIONS = {
+    "unexamined": {
+        "claim": "leased",
+        "claim behind its group": "held",
+        "no match": "finished",
+        "ack": "finished",
+    },
+    "leased": {
+        "done": "finished",
+        "ack": "finished",
+        "retry": "waiting",
+        "unsubscribe": "waiting",
+        "retry behind its group": "held",
+        "last attempt, on failure stall": "stalled",
+        "last attempt, on failure dead": "dead",
+        "replay": "unexamined",
+        "replay of later events": "waiting",
+    },
+    "waiting": {
+        "claim": "leased",
+        "refilter behind its group": "held",
+        "no match": "finished",
+        "event deleted": "finished",
+        "ack": "finished",
+        "replay": "unexamined",
+    },
+    "held": {
+        "first of its group": "waiting",
+        "no match": "finished",
+        "ack": "finished",
+        "replay": "unexamined",
+    },
+    "stalled": {
+        "resume": "waiting",
+        "resume behind its group": "held",
+        "no match": "finished",
+        "ack": "finished",
+        "replay": "unexamined",
+    },
+    "dead": {"dead retry": "waiting", "dead drop": "finished"},
+    "finished": {"replay": "unexamined"},
+}
+ROW_STATES = {LEASED: "leased", WAITING: "waiting", HELD: "held", STALLED: "stalled"}
 NEVER = (1 << 63) - 1
 _CHUNK = 500  # events that are read at once
 _DAY = 24 * 60  # minutes for which counts and nonces are kept
-LEASED, WAITING, HELD, STALLED = range(4)  # states of a row; a held one waits for its group
 
 
 class Queue(Record):

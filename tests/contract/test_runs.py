@@ -957,7 +957,7 @@ def test_a_step_goes_on_from_the_last_one_taken_here(thread: Thread, run: Run) -
     for _ in range(3):
         reads.clear()
         numbers.append(run.step("coder").number)
-        read.append(sum(sql.startswith("SELECT r.status") for sql in reads))
+        read.append(sum(sql.lstrip().startswith("SELECT r.status") for sql in reads))
     assert (numbers, read) == ([1, 2, 3], [2, 1, 1])
 
 

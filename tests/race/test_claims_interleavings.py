@@ -17,6 +17,7 @@ from eventq.errors import (
     UnknownConsumerError,
     UnknownDeadLetterError,
 )
+from eventq.storage import queueing
 from eventq.storage.sqlite import claims as storage
 from eventq.storage.sqlite import consumers, queues
 from eventq.storage.sqlite.claims import Claims
@@ -495,45 +496,45 @@ def test_no_event_is_lost_or_leased_twice(case: str, most: int, workers: Workers
 
 def any_page_fits(patch: pytest.MonkeyPatch) -> None:
     """A claim uses what it found ahead, although a replay began or the filter was changed."""
-    real = queues.Change.claim
+    real = queueing.Change.claim
 
     def claim(change: Any, limit: int, span: int, worker: Any, token: bytes, ahead: Any) -> Any:
         ahead = ahead._replace(filter=change.queue.filter, after=-1)
         return real(change, limit, span, worker, token, ahead)
 
-    patch.setattr(queues.Change, "claim", claim)
+    patch.setattr(queueing.Change, "claim", claim)
 
 
 def any_filter_fits(patch: pytest.MonkeyPatch) -> None:
     """A claim uses what it found ahead by a filter that was changed since."""
-    real = queues.Change.claim
+    real = queueing.Change.claim
 
     def claim(change: Any, *args: Any) -> Any:
         ahead = args[-1]._replace(filter=change.queue.filter)
         return real(*(change, *args[:-1], ahead))
 
-    patch.setattr(queues.Change, "claim", claim)
+    patch.setattr(queueing.Change, "claim", claim)
 
 
 def an_end_that_was_not_read(patch: pytest.MonkeyPatch) -> None:
     """A claim says that it has examined also what was pushed since it looked ahead."""
-    real = queues.Change._claim_ahead
+    real = queueing.Change._claim_ahead
 
     def claim_ahead(change: Any, limit: int, lease: Any, found: Any, ahead: Any) -> None:
         real(change, limit, lease, found, ahead._replace(upto=change._db.events.last()))
 
-    patch.setattr(queues.Change, "_claim_ahead", claim_ahead)
+    patch.setattr(queueing.Change, "_claim_ahead", claim_ahead)
 
 
 def a_way_back(patch: pytest.MonkeyPatch) -> None:
     """A claim goes back to where it looked ahead, although others have gone on since."""
-    real = queues.Change._claim_ahead
+    real = queueing.Change._claim_ahead
 
     def claim_ahead(change: Any, limit: int, lease: Any, found: Any, ahead: Any) -> None:
         change.frontier = min(change.frontier, ahead.upto)
         real(change, limit, lease, found, ahead)
 
-    patch.setattr(queues.Change, "_claim_ahead", claim_ahead)
+    patch.setattr(queueing.Change, "_claim_ahead", claim_ahead)
 
 
 def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
@@ -560,13 +561,13 @@ def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
 
 def a_pause_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     """A claim asks only before it takes the lock whether the consumer is paused."""
-    real = queues.Change.claim
+    real = queueing.Change.claim
 
     def claim(change: Any, *args: Any) -> Any:
         change.queue = change.queue._replace(paused=0)
         return real(change, *args)
 
-    patch.setattr(queues.Change, "claim", claim)
+    patch.setattr(queueing.Change, "claim", claim)
 
 
 def a_subscription_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
@@ -611,7 +612,7 @@ def leases_outlive_an_unsubscribe(patch: pytest.MonkeyPatch) -> None:
 
 def revivals_that_stay_dead(patch: pytest.MonkeyPatch) -> None:
     """The dead letter of an event that is tried again is kept."""
-    sql = queues.RISE.replace("DELETE", "SELECT event_id").replace(" RETURNING event_id", "")
+    sql = queues.RISE.replace("DELETE", "SELECT event_id").replace("RETURNING event_id", "")
     patch.setattr(queues, "RISE", sql)
 
 

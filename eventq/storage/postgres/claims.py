@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from eventq.errors import UnknownConsumerError
-from eventq.storage import SLACK_MS, rules
+from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import short
 from eventq.storage.postgres.queues import LIVE, LOCK, NEXT_END, READ, locked, look
@@ -26,108 +26,260 @@ if TYPE_CHECKING:
 # ruff: noqa: S608 (the parts are constants)
 
 _OF = f"{MINE} AND consumer = %(consumer)s"
-_KNOWN_NONCE = f"""SELECT token FROM eventq.claim_nonces WHERE {_OF} AND nonce = %(nonce)s
-AND at >= %(since)s"""
-_KEEP_NONCE = """INSERT INTO eventq.claim_nonces (bucket, thread_id, consumer, nonce, token, at)
-VALUES (%(b)s, %(t)s, %(1)s, %(2)s, %(3)s, %(4)s)"""
+_KNOWN_NONCE = f"""
+SELECT token
+FROM eventq.claim_nonces
+WHERE {_OF} AND nonce = %(nonce)s AND at >= %(since)s
+"""
+_KEEP_NONCE = """
+INSERT INTO eventq.claim_nonces (bucket, thread_id, consumer, nonce, token, at)
+VALUES (%(b)s, %(t)s, %(1)s, %(2)s, %(3)s, %(4)s)
+"""
 _TRIM_NONCES = f"DELETE FROM eventq.claim_nonces WHERE {MINE} AND consumer = %(1)s AND at < %(2)s"
-_STILL_LEASED = f"""SELECT event_id, attempts, revived, due_at, span_ms FROM eventq.unfinished
-WHERE {MINE} AND consumer = %(1)s AND token = %(3)s AND {LIVE} ORDER BY event_id"""
-_NOTE = f"""UPDATE eventq.unfinished SET handler = %(process)s WHERE {_OF} AND revived IN (0, 1)
-AND event_id = ANY(%(events)s) AND token = %(token)s"""
-_OUT = f"""SELECT consumer, event_id, attempts, worker, since, due_at, token, revived, handler
-FROM eventq.unfinished WHERE {MINE} AND state = 0
-AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s)
-AND (consumer, event_id) > (%(name)s, %(event)s) ORDER BY consumer, event_id LIMIT %(limit)s"""
-_DEAD = f"""SELECT consumer, event_id, attempts, code, error, died_at FROM eventq.dead_letters
-WHERE {MINE} AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s)
-AND (consumer, event_id) > (%(name)s, %(event)s)
-AND (%(events)s::bigint[] IS NULL OR event_id = ANY(%(events)s))
-ORDER BY consumer, event_id LIMIT %(limit)s"""
-_DROP = f"""DELETE FROM eventq.dead_letters WHERE {_OF} AND event_id = ANY(%(events)s)
-RETURNING event_id"""
-_SUMS = f"""(SELECT coalesce(sum({{0}}), 0)::bigint FROM eventq.queue_counts
-WHERE {_OF} AND minute > %(3)s)"""
-_STATUS = f"""SELECT count(event_id), count(event_id) FILTER (WHERE {LIVE}
-AND q.replay_from IS NULL), count(event_id) FILTER (WHERE state = 2),
-(SELECT count(*) FROM eventq.dead_letters WHERE {_OF}),
-min(event_id) FILTER (WHERE revived = 0), (SELECT code FROM eventq.unfinished WHERE {_OF}
-AND revived = 0 AND event_id > coalesce(q.acked, 0) ORDER BY event_id LIMIT 1),
-{_SUMS.format("done")}, {_SUMS.format("failed")}, {_SUMS.format("dead")},
-min(event_id) FILTER (WHERE revived = 1), count(event_id) FILTER (WHERE state = 3),
-min(event_id) FILTER (WHERE state = 3), min(due_at) FILTER (WHERE state = 1)
-FROM (SELECT acked, replay_from FROM eventq.consumers WHERE {_OF} AND frontier IS NOT NULL) AS q
-LEFT JOIN (SELECT * FROM eventq.unfinished WHERE {_OF}) AS u
-ON event_id <= coalesce(q.replay_from, event_id)
-AND (revived = 1 OR event_id > coalesce(q.acked, 0)) GROUP BY q.acked, q.replay_from"""
-_ODD = """SELECT c.consumer, 'counts ' || c.unfinished || ' unfinished events, but has '
-|| count(u.event_id) FROM eventq.consumers c LEFT JOIN eventq.unfinished u
-ON u.bucket = %(b)s AND u.thread_id = %(t)s AND u.consumer = c.consumer
-WHERE c.bucket = %(b)s AND c.thread_id = %(t)s GROUP BY c.consumer, c.unfinished
+_STILL_LEASED = f"""
+SELECT event_id, attempts, revived, due_at, span_ms
+FROM eventq.unfinished
+WHERE {MINE} AND consumer = %(1)s AND token = %(3)s AND {LIVE}
+ORDER BY event_id
+"""
+_NOTE = f"""
+UPDATE eventq.unfinished
+SET handler = %(process)s
+WHERE {_OF} AND revived IN (0, 1) AND event_id = ANY(%(events)s) AND token = %(token)s
+"""
+_OUT = f"""
+SELECT consumer, event_id, attempts, worker, since, due_at, token, revived, handler
+FROM eventq.unfinished
+WHERE {MINE}
+    AND state = {LEASED}
+    AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s)
+    AND (consumer, event_id) > (%(name)s, %(event)s)
+ORDER BY consumer, event_id
+LIMIT %(limit)s
+"""
+_DEAD = f"""
+SELECT consumer, event_id, attempts, code, error, died_at
+FROM eventq.dead_letters
+WHERE {MINE}
+    AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s)
+    AND (consumer, event_id) > (%(name)s, %(event)s)
+    AND (%(events)s::bigint[] IS NULL OR event_id = ANY(%(events)s))
+ORDER BY consumer, event_id
+LIMIT %(limit)s
+"""
+_DROP = f"""
+DELETE FROM eventq.dead_letters
+WHERE {_OF} AND event_id = ANY(%(events)s)
+RETURNING event_id
+"""
+_STATUS = f"""
+SELECT count(event_id), count(event_id) FILTER (WHERE {LIVE} AND q.replay_from IS NULL),
+    count(event_id) FILTER (WHERE state = {HELD}),
+    (SELECT count(*) FROM eventq.dead_letters WHERE {_OF}),
+    min(event_id) FILTER (WHERE revived = 0),
+    (
+        SELECT code
+        FROM eventq.unfinished
+        WHERE {_OF} AND revived = 0 AND event_id > coalesce(q.acked, 0)
+        ORDER BY event_id
+        LIMIT 1
+    ),
+    (
+        SELECT coalesce(sum(done), 0)::bigint
+        FROM eventq.queue_counts
+        WHERE {_OF} AND minute > %(3)s
+    ),
+    (
+        SELECT coalesce(sum(failed), 0)::bigint
+        FROM eventq.queue_counts
+        WHERE {_OF} AND minute > %(3)s
+    ),
+    (
+        SELECT coalesce(sum(dead), 0)::bigint
+        FROM eventq.queue_counts
+        WHERE {_OF} AND minute > %(3)s
+    ),
+    min(event_id) FILTER (WHERE revived = 1), count(event_id) FILTER (WHERE state = {STALLED}),
+    min(event_id) FILTER (WHERE state = {STALLED}), min(due_at) FILTER (WHERE state = {WAITING})
+FROM (
+    SELECT acked, replay_from
+    FROM eventq.consumers
+    WHERE {_OF} AND frontier IS NOT NULL
+) AS q
+    LEFT JOIN (
+        SELECT *
+        FROM eventq.unfinished
+        WHERE {_OF}
+    ) AS u ON event_id <= coalesce(q.replay_from, event_id)
+        AND (revived = 1 OR event_id > coalesce(q.acked, 0))
+GROUP BY q.acked, q.replay_from
+"""
+_ODD = f"""
+SELECT c.consumer, 'counts ' || c.unfinished || ' unfinished events, but has ' || count(u.event_id)
+FROM eventq.consumers c
+    LEFT JOIN eventq.unfinished u ON u.bucket = %(b)s
+        AND u.thread_id = %(t)s
+        AND u.consumer = c.consumer
+WHERE c.bucket = %(b)s AND c.thread_id = %(t)s
+GROUP BY c.consumer, c.unfinished
 HAVING c.unfinished <> count(u.event_id)
 UNION ALL
-SELECT c.consumer, CASE WHEN u.event_id > c.frontier
-THEN 'has not examined event ' || u.event_id || ', but started it'
-WHEN u.event_id <= c.finished AND u.revived = 0
-THEN 'counts event ' || u.event_id || ' as finished, but has not finished it'
-WHEN u.state = 0 AND u.token IS NULL
-THEN 'has a lease of event ' || u.event_id || ' that nobody holds'
-ELSE 'would never claim event ' || u.event_id || ': it is the first of its group' END
-FROM eventq.consumers c JOIN eventq.unfinished u
-ON u.bucket = %(b)s AND u.thread_id = %(t)s AND u.consumer = c.consumer
-WHERE c.bucket = %(b)s AND c.thread_id = %(t)s AND (u.event_id > c.frontier
-OR (u.event_id <= c.finished AND u.revived = 0) OR (u.state = 0 AND u.token IS NULL)
-OR (u.state = 2 AND NOT EXISTS (SELECT 1 FROM eventq.unfinished e WHERE e.bucket = %(b)s
-AND e.thread_id = %(t)s AND e.consumer = u.consumer AND e.group_value = u.group_value
-AND e.event_id < u.event_id AND e.revived = 0))) LIMIT 20"""
+SELECT c.consumer,
+    CASE
+        WHEN u.event_id > c.frontier
+            THEN 'has not examined event ' || u.event_id || ', but started it'
+        WHEN u.event_id <= c.finished AND u.revived = 0
+            THEN 'counts event ' || u.event_id || ' as finished, but has not finished it'
+        WHEN u.state = {LEASED} AND u.token IS NULL
+            THEN 'has a lease of event ' || u.event_id || ' that nobody holds'
+        ELSE 'would never claim event ' || u.event_id || ': it is the first of its group'
+    END
+FROM eventq.consumers c
+    JOIN eventq.unfinished u ON u.bucket = %(b)s AND u.thread_id = %(t)s AND u.consumer = c.consumer
+WHERE c.bucket = %(b)s
+    AND c.thread_id = %(t)s
+    AND (
+        u.event_id > c.frontier
+        OR (u.event_id <= c.finished AND u.revived = 0)
+        OR (u.state = {LEASED} AND u.token IS NULL)
+        OR (
+            u.state = {HELD}
+            AND NOT EXISTS (
+                SELECT 1
+                FROM eventq.unfinished e
+                WHERE e.bucket = %(b)s
+                    AND e.thread_id = %(t)s
+                    AND e.consumer = u.consumer
+                    AND e.group_value = u.group_value
+                    AND e.event_id < u.event_id
+                    AND e.revived = 0
+            )
+        )
+    )
+LIMIT 20
+"""
 _FRONTIER = f"coalesce((SELECT frontier FROM eventq.consumers WHERE {_OF}), 0)"
-_ADD = """INSERT INTO eventq.unfinished (bucket, thread_id, consumer, revived, event_id, state,
-attempts, due_at, span_ms, since, token, worker, handler) SELECT %(b)s, %(t)s, %(consumer)s, 0,
-event, 0, 1, %(until)s, %(span)s, %(now)s, %(token)s, %(worker)s, %(process)s
-FROM unnest(%(events)s::bigint[]) AS e (event)"""
+_ADD = f"""
+INSERT INTO eventq.unfinished (
+    bucket, thread_id, consumer, revived, event_id, state, attempts, due_at, span_ms, since, token,
+    worker, handler
+)
+SELECT %(b)s, %(t)s, %(consumer)s, 0, event, {LEASED}, 1, %(until)s, %(span)s, %(now)s, %(token)s,
+    %(worker)s, %(process)s
+FROM unnest(%(events)s::bigint[]) AS e (event)
+"""
 # The progress goes on to the first event that is not finished, or to the frontier.
-_DONE_UPTO = f"""greatest(finished, coalesce((SELECT min(event_id) - 1 FROM eventq.unfinished
-WHERE {_OF} AND revived = 0), %(frontier)s))"""
-_MOVE = f"""UPDATE eventq.consumers c SET frontier = %(frontier)s,
-unfinished = unfinished + %(n)s, seen_at = greatest(seen_at, %(now)s),
-expires_at = CASE WHEN %(n)s = 0 THEN expires_at ELSE least(coalesce(expires_at, %(until)s),
-%(until)s) END, finished = {_DONE_UPTO}, acked = CASE WHEN {_DONE_UPTO} = coalesce(acked, 0)
-THEN acked ELSE {_DONE_UPTO} END, updated_at = CASE WHEN {_DONE_UPTO} = coalesce(acked, 0)
-THEN updated_at ELSE %(stamp)s END WHERE {_OF}"""
+_DONE_UPTO = f"""greatest(
+    finished,
+    coalesce(
+        (
+            SELECT min(event_id) - 1
+            FROM eventq.unfinished
+            WHERE {_OF} AND revived = 0
+        ),
+        %(frontier)s
+    )
+)"""
+_MOVE = f"""
+UPDATE eventq.consumers c
+SET
+    frontier = %(frontier)s,
+    unfinished = unfinished + %(n)s,
+    seen_at = greatest(seen_at, %(now)s),
+    expires_at = CASE
+        WHEN %(n)s = 0 THEN expires_at
+        ELSE least(coalesce(expires_at, %(until)s), %(until)s)
+    END,
+    finished = {_DONE_UPTO},
+    acked = CASE WHEN {_DONE_UPTO} = coalesce(acked, 0) THEN acked ELSE {_DONE_UPTO} END,
+    updated_at = CASE WHEN {_DONE_UPTO} = coalesce(acked, 0) THEN updated_at ELSE %(stamp)s END
+WHERE {_OF}
+"""
 # All of it, or nothing: what has an order, or an ack or replay that no claim has noticed, is for
 # the long way. The statement's own deletions do not show in it.
-_FINISH = f"""WITH q AS MATERIALIZED (SELECT consumer,
-kind = 'each' AND concurrency = 0 AS in_order, {NOW} AS now FROM eventq.consumers
-WHERE {MINE} AND consumer = %(1)s AND frontier IS NOT NULL AND replay_from IS NULL
-AND coalesce(acked, 0) = finished
-AND counted_at = ({NOW}) / 60000 AND {NOW} + {SLACK_MS} >= seen_at
-AND NOT EXISTS (SELECT 1 FROM eventq.unfinished g WHERE g.bucket = %(b)s AND g.thread_id = %(t)s
-AND g.consumer = %(1)s AND g.revived = 0 AND g.event_id = ANY(%(events)s::bigint[])
-AND g.group_value IS NOT NULL)),
-d AS (DELETE FROM eventq.unfinished u USING q, unnest(%(tokens)s::bytea[], %(events)s::bigint[])
-AS g (token, event) WHERE u.bucket = %(b)s AND u.thread_id = %(t)s AND u.consumer = %(1)s
-AND u.revived = 0 AND u.event_id = g.event AND u.token = g.token AND u.state = 0
-AND u.due_at > q.now AND u.due_at <= q.now + u.span_ms + {SLACK_MS} RETURNING u.event_id,
-u.token),
-n AS (INSERT INTO eventq.queue_counts (bucket, thread_id, consumer, minute, done, failed, dead)
-SELECT %(b)s, %(t)s, %(1)s, now / 60000, (SELECT count(*) FROM d), 0, 0 FROM q
-ON CONFLICT (bucket, thread_id, consumer, minute) DO UPDATE
-SET done = queue_counts.done + excluded.done),
-f AS MATERIALIZED (SELECT coalesce((SELECT min(event_id) - 1 FROM eventq.unfinished
-WHERE {MINE} AND consumer = %(1)s AND revived = 0 AND event_id NOT IN (SELECT event_id FROM d)),
-(SELECT frontier FROM eventq.consumers WHERE {MINE} AND consumer = %(1)s)) AS upto)
-UPDATE eventq.consumers c SET unfinished = c.unfinished - (SELECT count(*) FROM d),
-expires_at = CASE WHEN c.unfinished = (SELECT count(*) FROM d) THEN NULL ELSE c.expires_at END,
-seen_at = greatest(c.seen_at, q.now), finished = greatest(c.finished, f.upto),
-acked = CASE WHEN greatest(c.finished, f.upto) = coalesce(c.acked, 0) THEN c.acked
-ELSE greatest(c.finished, f.upto) END,
-updated_at = CASE WHEN greatest(c.finished, f.upto) = coalesce(c.acked, 0) THEN c.updated_at
-ELSE to_char(timestamp 'epoch' + q.now * interval '1 ms', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END,
-revision = c.revision + (q.in_order)::int FROM q, f
+_FINISH = f"""
+WITH q AS MATERIALIZED (
+    SELECT consumer, kind = 'each' AND concurrency = 0 AS in_order, {NOW} AS now
+    FROM eventq.consumers
+    WHERE {MINE}
+        AND consumer = %(1)s
+        AND frontier IS NOT NULL
+        AND replay_from IS NULL
+        AND coalesce(acked, 0) = finished
+        AND counted_at = ({NOW}) / 60000
+        AND {NOW} + {SLACK_MS} >= seen_at
+        AND NOT EXISTS (
+            SELECT 1
+            FROM eventq.unfinished g
+            WHERE g.bucket = %(b)s
+                AND g.thread_id = %(t)s
+                AND g.consumer = %(1)s
+                AND g.revived = 0
+                AND g.event_id = ANY(%(events)s::bigint[])
+                AND g.group_value IS NOT NULL
+        )
+),
+d AS (
+    DELETE FROM eventq.unfinished u
+    USING q, unnest(%(tokens)s::bytea[], %(events)s::bigint[]) AS g (token, event)
+    WHERE u.bucket = %(b)s
+        AND u.thread_id = %(t)s
+        AND u.consumer = %(1)s
+        AND u.revived = 0
+        AND u.event_id = g.event
+        AND u.token = g.token
+        AND u.state = {LEASED}
+        AND u.due_at > q.now
+        AND u.due_at <= q.now + u.span_ms + {SLACK_MS}
+    RETURNING u.event_id, u.token
+),
+n AS (
+    INSERT INTO eventq.queue_counts (bucket, thread_id, consumer, minute, done, failed, dead)
+    SELECT %(b)s, %(t)s, %(1)s, now / 60000, (SELECT count(*) FROM d), 0, 0
+    FROM q
+    ON CONFLICT (bucket, thread_id, consumer, minute) DO UPDATE SET
+        done = queue_counts.done + excluded.done
+),
+f AS MATERIALIZED (
+    SELECT coalesce(
+        (
+            SELECT min(event_id) - 1
+            FROM eventq.unfinished
+            WHERE {MINE}
+                AND consumer = %(1)s
+                AND revived = 0
+                AND event_id NOT IN (SELECT event_id FROM d)
+        ),
+        (
+            SELECT frontier
+            FROM eventq.consumers
+            WHERE {MINE} AND consumer = %(1)s
+        )
+    ) AS upto
+)
+UPDATE eventq.consumers c
+SET
+    unfinished = c.unfinished - (SELECT count(*) FROM d),
+    expires_at = CASE WHEN c.unfinished = (SELECT count(*) FROM d) THEN NULL ELSE c.expires_at END,
+    seen_at = greatest(c.seen_at, q.now),
+    finished = greatest(c.finished, f.upto),
+    acked = CASE
+        WHEN greatest(c.finished, f.upto) = coalesce(c.acked, 0) THEN c.acked
+        ELSE greatest(c.finished, f.upto)
+    END,
+    updated_at = CASE
+        WHEN greatest(c.finished, f.upto) = coalesce(c.acked, 0) THEN c.updated_at
+        ELSE to_char(timestamp 'epoch' + q.now * interval '1 ms', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+    END,
+    revision = c.revision + (q.in_order)::int
+FROM q, f
 WHERE c.bucket = %(b)s AND c.thread_id = %(t)s AND c.consumer = %(1)s
 RETURNING ARRAY(SELECT token FROM d ORDER BY event_id),
-ARRAY(SELECT event_id FROM d ORDER BY event_id), q.in_order AND c.unfinished > 0,
-(SELECT awake_until > q.now FROM eventq.counters WHERE {MINE})"""
+    ARRAY(SELECT event_id FROM d ORDER BY event_id), q.in_order AND c.unfinished > 0,
+    (SELECT awake_until > q.now FROM eventq.counters WHERE {MINE})
+"""
+_TIME = f"SELECT {NOW}, {DURABLE}"
+_BE_DURABLE = f"SELECT {DURABLE}"
 _MOST_FILTERS = 1_000
 _DAY = 24 * 60
 _DAY_MS = 24 * 3600 * 1000
@@ -227,7 +379,7 @@ class Claims:
         ahead = db.events.ahead(text or "", _FRONTIER, given, limit)
         if ahead is None:
             return None
-        look = [(LOCK, given), (READ, given), (f"SELECT {NOW}, {DURABLE}", given)]
+        look = [(LOCK, given), (READ, given), (_TIME, given)]
         steps = [("BEGIN", given), *look, ahead]
 
         def claim(link: Link) -> Taken | None:
@@ -280,7 +432,7 @@ class Claims:
         """
         if not taken.claims:
             return
-        self._db.run(f"SELECT {DURABLE}")
+        self._db.run(_BE_DURABLE)
         if nonce is not None:
             self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))  # it may be one
             self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))

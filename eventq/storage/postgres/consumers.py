@@ -16,7 +16,7 @@ from eventq.errors import (
 from eventq.record import Record
 from eventq.records.consumer import ORIGINAL, ConsumerState, Popped, Settings
 from eventq.records.event import EventPage, LinePage
-from eventq.storage import SLACK_MS
+from eventq.storage import LEASED, SLACK_MS, WAITING
 from eventq.storage.postgres.events import lines_of
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import check_short
@@ -33,104 +33,270 @@ if TYPE_CHECKING:
 # ruff: noqa: S608 (the parts are constants)
 
 _OF = f"{MINE} AND consumer = %(consumer)s"
-_SETTINGS = (
-    "kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,"
-    " backoff_most_ms, lease_ms, emit_dead"
-)
-_STATES = f"""SELECT consumer, handler, filter, coalesce(acked, 0), updated_at, max_attempts,
-timeout, attempts, attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter,
-{_SETTINGS}, paused, coalesce(replay_from, frontier), blocked_at,
-(SELECT u.attempts FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
-AND u.consumer = c.consumer AND u.revived = 0 AND u.event_id = c.blocked_at),
-(SELECT u.code FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
-AND u.consumer = c.consumer AND u.revived = 0 AND u.event_id = c.blocked_at),
-(SELECT u.error FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
-AND u.consumer = c.consumer AND u.revived = 0 AND u.event_id = c.blocked_at)
-FROM eventq.consumers c WHERE {MINE} AND position IS NOT NULL
-AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s) ORDER BY position"""
-_ANY = f"SELECT 1 FROM eventq.consumers WHERE {MINE} AND position IS NOT NULL LIMIT 1"
-_NEXT_POSITION = f"""(SELECT coalesce(max(position), 0) + 1 FROM eventq.consumers WHERE {MINE})"""
+_STATES = f"""
+SELECT consumer, handler, filter, coalesce(acked, 0), updated_at, max_attempts, timeout, attempts,
+    attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter, kind, command,
+    directory, batch, concurrency, ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms,
+    emit_dead, paused, coalesce(replay_from, frontier), blocked_at,
+    (
+        SELECT u.attempts
+        FROM eventq.unfinished u
+        WHERE u.bucket = %(b)s
+            AND u.thread_id = %(t)s
+            AND u.consumer = c.consumer
+            AND u.revived = 0
+            AND u.event_id = c.blocked_at
+    ),
+    (
+        SELECT u.code
+        FROM eventq.unfinished u
+        WHERE u.bucket = %(b)s
+            AND u.thread_id = %(t)s
+            AND u.consumer = c.consumer
+            AND u.revived = 0
+            AND u.event_id = c.blocked_at
+    ),
+    (
+        SELECT u.error
+        FROM eventq.unfinished u
+        WHERE u.bucket = %(b)s
+            AND u.thread_id = %(t)s
+            AND u.consumer = c.consumer
+            AND u.revived = 0
+            AND u.event_id = c.blocked_at
+    )
+FROM eventq.consumers c
+WHERE {MINE}
+    AND position IS NOT NULL
+    AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s)
+ORDER BY position
+"""
+_ANY = f"""
+SELECT 1
+FROM eventq.consumers
+WHERE {MINE} AND position IS NOT NULL
+LIMIT 1
+"""
 _FIELDS = (
     "handler", "filter", "max_attempts", "timeout", "kind", "command", "directory", "batch",
     "concurrency", "ordered_by", "on_failure", "backoff_ms", "backoff_most_ms", "lease_ms",
     "emit_dead",
 )  # fmt: skip
-_CLEAN = (
-    "attempts = 0, attempts_at = 0, stalled = NULL, stalled_at = 0, scanned_after = 0,"
-    " scanned_id = 0, scanned_filter = NULL, revision = consumers.revision + 1"
+# A consumer that was unsubscribed has a row, with its progress.
+_PUT = f"""
+INSERT INTO eventq.consumers (
+    bucket, thread_id, consumer, position, handler, filter, max_attempts, timeout, kind, command,
+    directory, batch, concurrency, ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms,
+    emit_dead
 )
-_PUT = f"""INSERT INTO eventq.consumers (bucket, thread_id, consumer, position,
-{", ".join(_FIELDS)}) VALUES (%(b)s, %(t)s, %(consumer)s, {_NEXT_POSITION},
-{", ".join(f"%({name})s" for name in _FIELDS)})
-ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET position = excluded.position,
-{", ".join(f"{name} = excluded.{name}" for name in _FIELDS)}, paused = false, {_CLEAN}
-WHERE consumers.position IS NULL RETURNING 1"""
-_FROM_NOW = f"""UPDATE eventq.consumers SET acked = c.last_event, updated_at = %(stamp)s,
-replay_from = CASE WHEN c.last_event < coalesce(acked, 0)
-THEN least(coalesce(replay_from, c.last_event), c.last_event) ELSE replay_from END
+VALUES (
+    %(b)s, %(t)s, %(consumer)s,
+    (SELECT coalesce(max(position), 0) + 1 FROM eventq.consumers WHERE {MINE}),
+    %(handler)s, %(filter)s, %(max_attempts)s, %(timeout)s, %(kind)s, %(command)s, %(directory)s,
+    %(batch)s, %(concurrency)s, %(ordered_by)s, %(on_failure)s, %(backoff_ms)s,
+    %(backoff_most_ms)s, %(lease_ms)s, %(emit_dead)s
+)
+ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET
+    position = excluded.position,
+    handler = excluded.handler,
+    filter = excluded.filter,
+    max_attempts = excluded.max_attempts,
+    timeout = excluded.timeout,
+    kind = excluded.kind,
+    command = excluded.command,
+    directory = excluded.directory,
+    batch = excluded.batch,
+    concurrency = excluded.concurrency,
+    ordered_by = excluded.ordered_by,
+    on_failure = excluded.on_failure,
+    backoff_ms = excluded.backoff_ms,
+    backoff_most_ms = excluded.backoff_most_ms,
+    lease_ms = excluded.lease_ms,
+    emit_dead = excluded.emit_dead,
+    paused = false,
+    attempts = 0,
+    attempts_at = 0,
+    stalled = NULL,
+    stalled_at = 0,
+    scanned_after = 0,
+    scanned_id = 0,
+    scanned_filter = NULL,
+    revision = consumers.revision + 1
+WHERE consumers.position IS NULL
+RETURNING 1
+"""
+_FROM_NOW = f"""
+UPDATE eventq.consumers
+SET
+    acked = c.last_event,
+    updated_at = %(stamp)s,
+    replay_from = CASE
+        WHEN c.last_event < coalesce(acked, 0)
+            THEN least(coalesce(replay_from, c.last_event), c.last_event)
+        ELSE replay_from
+    END
 FROM (SELECT last_event FROM eventq.counters WHERE {MINE}) AS c
-WHERE {_OF} AND c.last_event > 0"""
-_CHANGE = f"""UPDATE eventq.consumers SET {", ".join(f"{name} = %({name})s" for name in _FIELDS)},
-{_CLEAN} WHERE {_OF} AND position IS NOT NULL RETURNING 1"""
-_PAUSE = f"""UPDATE eventq.consumers SET paused = %(paused)s, revision = revision + 1
-WHERE {_OF} RETURNING 1"""
-_DELETE = f"""UPDATE eventq.consumers SET position = NULL, paused = false,
-attempts = 0, stalled = NULL, scanned_id = 0, revision = revision + 1
-WHERE {_OF} AND position IS NOT NULL RETURNING 1"""
-_END_LEASES = f"""UPDATE eventq.unfinished SET state = 1, due_at = 0, token = NULL
-WHERE {_OF} AND state = 0"""
+WHERE {_OF} AND c.last_event > 0
+"""
+_CHANGE = f"""
+UPDATE eventq.consumers
+SET
+    handler = %(handler)s,
+    filter = %(filter)s,
+    max_attempts = %(max_attempts)s,
+    timeout = %(timeout)s,
+    kind = %(kind)s,
+    command = %(command)s,
+    directory = %(directory)s,
+    batch = %(batch)s,
+    concurrency = %(concurrency)s,
+    ordered_by = %(ordered_by)s,
+    on_failure = %(on_failure)s,
+    backoff_ms = %(backoff_ms)s,
+    backoff_most_ms = %(backoff_most_ms)s,
+    lease_ms = %(lease_ms)s,
+    emit_dead = %(emit_dead)s,
+    attempts = 0,
+    attempts_at = 0,
+    stalled = NULL,
+    stalled_at = 0,
+    scanned_after = 0,
+    scanned_id = 0,
+    scanned_filter = NULL,
+    revision = consumers.revision + 1
+WHERE {_OF} AND position IS NOT NULL
+RETURNING 1
+"""
+_PAUSE = f"""
+UPDATE eventq.consumers
+SET paused = %(paused)s, revision = revision + 1
+WHERE {_OF}
+RETURNING 1
+"""
+_DELETE = f"""
+UPDATE eventq.consumers
+SET
+    position = NULL,
+    paused = false,
+    attempts = 0,
+    stalled = NULL,
+    scanned_id = 0,
+    revision = revision + 1
+WHERE {_OF} AND position IS NOT NULL
+RETURNING 1
+"""
+_END_LEASES = f"""
+UPDATE eventq.unfinished
+SET state = {WAITING}, due_at = 0, token = NULL
+WHERE {_OF} AND state = {LEASED}
+"""
 # Whether a lease holds now. A replay since then has ended it, an ack those up to it.
-_LEASED = f"""(expires_at IS NOT NULL AND replay_from IS NULL AND EXISTS (SELECT 1
-FROM eventq.unfinished u WHERE u.bucket = %(b)s AND u.thread_id = %(t)s
-AND u.consumer = %(consumer)s AND state = 0 AND due_at > {NOW}
-AND due_at <= {NOW} + span_ms + {SLACK_MS} AND (revived = 1 OR event_id > coalesce(acked, 0))))"""
-_POSITION = f"""SELECT filter, (SELECT last_event FROM eventq.counters WHERE {MINE}), acked,
-CASE WHEN stalled IS NOT NULL THEN stalled_at END, {_LEASED}, fence
-FROM eventq.consumers WHERE {_OF} AND position IS NOT NULL"""
+_LEASED = f"""(
+    expires_at IS NOT NULL
+    AND replay_from IS NULL
+    AND EXISTS (
+        SELECT 1
+        FROM eventq.unfinished u
+        WHERE u.bucket = %(b)s
+            AND u.thread_id = %(t)s
+            AND u.consumer = %(consumer)s
+            AND state = {LEASED}
+            AND due_at > {NOW}
+            AND due_at <= {NOW} + span_ms + {SLACK_MS}
+            AND (revived = 1 OR event_id > coalesce(acked, 0))
+    )
+)"""
+_POSITION = f"""
+SELECT filter, (SELECT last_event FROM eventq.counters WHERE {MINE}), acked,
+    CASE WHEN stalled IS NOT NULL THEN stalled_at END, {_LEASED}, fence
+FROM eventq.consumers
+WHERE {_OF} AND position IS NOT NULL
+"""
 _STAMP = (
     f"to_char(timestamp 'epoch' + {NOW} * interval '1 ms', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
 )
 # An ack that goes on, and that nobody else has overtaken; or a replay, which goes back too.
-_ACK = f"""UPDATE eventq.consumers SET acked = %(acked)s, updated_at = {_STAMP},
-revision = revision + 1 WHERE {_OF} AND (acked IS NULL OR acked < %(acked)s)
-AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s) AND NOT {_LEASED}
-RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
+_ACK = f"""
+UPDATE eventq.consumers
+SET acked = %(acked)s, updated_at = {_STAMP}, revision = revision + 1
+WHERE {_OF}
+    AND (acked IS NULL OR acked < %(acked)s)
+    AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
+    AND NOT {_LEASED}
+RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})
+"""
 # The same, but for a filter that has changed, and an id that there is not yet.
-_ACK_KNOWN = f"""{_ACK.partition("RETURNING")[0]} AND %(acked)s::bigint IS NOT NULL
-AND filter IS NOT DISTINCT FROM %(text)s::text AND %(acked)s <= (SELECT last_event
-FROM eventq.counters WHERE {MINE})
-RETURNING {_ACK.partition("RETURNING")[2]}"""
+_ACK_KNOWN = _ACK.replace(
+    "RETURNING",
+    f"""    AND %(acked)s::bigint IS NOT NULL
+    AND filter IS NOT DISTINCT FROM %(text)s::text
+    AND %(acked)s <= (SELECT last_event FROM eventq.counters WHERE {MINE})
+RETURNING""",
+)
 _AFTER = f"coalesce(%(acked)s::bigint, (SELECT acked FROM eventq.consumers WHERE {_OF}), 0)"
 _MOST_FILTERS = 1_000
-_GO_BACK = f"""UPDATE eventq.consumers SET acked = %(acked)s, updated_at = {_STAMP},
-revision = revision + 1, replay_from = CASE WHEN %(acked)s < coalesce(acked, 0)
-OR (frontier IS NOT NULL AND %(acked)s < finished)
-THEN least(coalesce(replay_from, %(acked)s), %(acked)s) ELSE replay_from END
+_GO_BACK = f"""
+UPDATE eventq.consumers
+SET
+    acked = %(acked)s,
+    updated_at = {_STAMP},
+    revision = revision + 1,
+    replay_from = CASE
+        WHEN %(acked)s < coalesce(acked, 0) OR (frontier IS NOT NULL AND %(acked)s < finished)
+            THEN least(coalesce(replay_from, %(acked)s), %(acked)s)
+        ELSE replay_from
+    END
 WHERE {_OF} AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
-RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
-_REPLAY = f"""UPDATE eventq.consumers SET revision = revision + 1,
-replay_from = least(coalesce(replay_from, %(acked)s), %(acked)s)
-WHERE {_OF} AND frontier > %(acked)s AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
-RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
-_ADVANCE = f"""UPDATE eventq.consumers SET acked = %(acked)s, updated_at = {_STAMP}
-WHERE {_OF} AND acked = %(before)s AND fence <= %(fence)s AND NOT {_LEASED} RETURNING 1"""
-_RAISE_FENCE = f"""INSERT INTO eventq.consumers (bucket, thread_id, consumer, fence)
-VALUES (%(b)s, %(t)s, %(consumer)s, 1) ON CONFLICT (bucket, thread_id, consumer)
-DO UPDATE SET fence = consumers.fence + 1 RETURNING fence, {DURABLE}"""
-_SET_SCANNED = f"""UPDATE eventq.consumers SET scanned_after = %(after)s, scanned_id = %(upto)s,
-scanned_filter = %(text)s WHERE {_OF} AND position IS NOT NULL"""
-_NOTE_RUN = f"""UPDATE eventq.consumers SET
-attempts = coalesce(%(attempts)s::bigint, attempts),
-attempts_at = CASE WHEN %(attempts)s::bigint IS NULL THEN attempts_at ELSE %(acked)s END,
-stalled = CASE WHEN %(stalled)s::text IS NULL THEN stalled ELSE nullif(%(stalled)s, '') END,
-stalled_at = CASE WHEN %(stalled)s::text IS NULL THEN stalled_at ELSE %(acked)s END,
-revision = revision + 1 WHERE {_OF} AND position IS NOT NULL
-RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})"""
-_ODD = f"""SELECT c.consumer, c.acked, n.last_event FROM eventq.consumers c, LATERAL (SELECT
-last_event FROM eventq.counters WHERE {MINE}) AS n WHERE c.bucket = %(b)s
-AND c.thread_id = %(t)s AND (c.acked > n.last_event OR c.acked < 0)"""
-_WATERMARKS = f"""SELECT consumer, scanned_after, scanned_id, scanned_filter
-FROM eventq.consumers WHERE {MINE} AND position IS NOT NULL AND scanned_id > 0"""
+RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})
+"""
+_REPLAY = f"""
+UPDATE eventq.consumers
+SET revision = revision + 1, replay_from = least(coalesce(replay_from, %(acked)s), %(acked)s)
+WHERE {_OF}
+    AND frontier > %(acked)s
+    AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
+RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})
+"""
+_ADVANCE = f"""
+UPDATE eventq.consumers
+SET acked = %(acked)s, updated_at = {_STAMP}
+WHERE {_OF} AND acked = %(before)s AND fence <= %(fence)s AND NOT {_LEASED}
+RETURNING 1
+"""
+_RAISE_FENCE = f"""
+INSERT INTO eventq.consumers (bucket, thread_id, consumer, fence)
+VALUES (%(b)s, %(t)s, %(consumer)s, 1)
+ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET fence = consumers.fence + 1
+RETURNING fence, {DURABLE}
+"""
+_SET_SCANNED = f"""
+UPDATE eventq.consumers
+SET scanned_after = %(after)s, scanned_id = %(upto)s, scanned_filter = %(text)s
+WHERE {_OF} AND position IS NOT NULL
+"""
+_NOTE_RUN = f"""
+UPDATE eventq.consumers
+SET
+    attempts = coalesce(%(attempts)s::bigint, attempts),
+    attempts_at = CASE WHEN %(attempts)s::bigint IS NULL THEN attempts_at ELSE %(acked)s END,
+    stalled = CASE WHEN %(stalled)s::text IS NULL THEN stalled ELSE nullif(%(stalled)s, '') END,
+    stalled_at = CASE WHEN %(stalled)s::text IS NULL THEN stalled_at ELSE %(acked)s END,
+    revision = revision + 1
+WHERE {_OF} AND position IS NOT NULL
+RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})
+"""
+_ODD = f"""
+SELECT c.consumer, c.acked, n.last_event
+FROM eventq.consumers c, LATERAL (SELECT last_event FROM eventq.counters WHERE {MINE}) AS n
+WHERE c.bucket = %(b)s
+    AND c.thread_id = %(t)s
+    AND (c.acked > n.last_event OR c.acked < 0)
+"""
+_WATERMARKS = f"""
+SELECT consumer, scanned_after, scanned_id, scanned_filter
+FROM eventq.consumers
+WHERE {MINE} AND position IS NOT NULL AND scanned_id > 0
+"""
 
 
 class _Position(Record):

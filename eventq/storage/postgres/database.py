@@ -43,8 +43,11 @@ if TYPE_CHECKING:
     from eventq.storage.postgres.leases import Hold, Lease, Leases
     from eventq.storage.postgres.link import Rows, Values
     from eventq.storage.postgres.watcher import Watcher
+    from eventq.storage.queueing import QueueStatements
 
     T = TypeVar("T")
+
+# ruff: noqa: S608 (the parts are constants)
 
 _PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
 _MOST_EARS = 4  # connections that listen, and wait for the next waiter
@@ -53,9 +56,15 @@ _PAUSE_MOST = 1.0
 _NO_MEMORY = "memory in PostgreSQL is not there yet: it keeps events and consumers only"
 _FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of it is stored"
 
-_STATS = f"""SELECT (SELECT coalesce(sum(pg_column_size(e.*)), 0) FROM eventq.events e
-WHERE {MINE})"""  # noqa: S608
-_ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"  # noqa: S608
+_STATS = f"""
+SELECT (
+    SELECT coalesce(sum(pg_column_size(e.*)), 0)
+    FROM eventq.events e
+    WHERE {MINE}
+)
+"""
+_TIME = f"SELECT {NOW}"
+_ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"
 
 
 class Write:
@@ -165,10 +174,12 @@ class Database(Commits):
         # Its own transaction, which waits for no disk.
         relaxed = "SET LOCAL synchronous_commit = off"
         self._notify = f"BEGIN; {relaxed}; NOTIFY {self._channel}; COMMIT".encode()
-        self._lock_text = (
-            "SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000 FROM eventq.counters"  # noqa: S608
-            f" WHERE bucket = {found.bucket} AND thread_id = {found.thread_id} FOR NO KEY UPDATE"
-        )
+        self._lock_text = f"""
+            SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000
+            FROM eventq.counters
+            WHERE bucket = {found.bucket} AND thread_id = {found.thread_id}
+            FOR NO KEY UPDATE
+        """
         self.events = Events(self)
         self.consumers = Consumers(self)
         self.claims = Claims(self)
@@ -531,7 +542,11 @@ class Database(Commits):
     def snapshot(self) -> None:
         """Read from a snapshot as of now, until the database is closed."""
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-        look = "SELECT 1 FROM eventq.counters LIMIT 0"  # only this begins the moment
+        look = """
+            SELECT 1
+            FROM eventq.counters
+            LIMIT 0
+        """  # only this begins the moment
         self._tried(self.link, lambda link: link.script(f"{begin}; {look}"))
         self._marks.append((0, 0, 0))
         self.depth = 1
@@ -642,7 +657,7 @@ class Database(Commits):
 
     def milliseconds(self) -> int:
         """Return the time of the server, in ms since 1970."""
-        return int(self.one(f"SELECT {NOW}"))
+        return int(self.one(_TIME))
 
     def stamp(self) -> str:
         """Return the time of the server as text."""
@@ -651,7 +666,7 @@ class Database(Commits):
     # --- changes of queues ------------------------------------------------------------------------
 
     @property
-    def queue_statements(self) -> Any:
+    def queue_statements(self) -> QueueStatements:
         """The statements of changes of queues."""
         return queues
 

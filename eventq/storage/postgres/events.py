@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Refs = Mapping[int, Collection[bytes]]
     Row = tuple[Any, ...]
 
+# ruff: noqa: S608 (the parts are constants)
+
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
 PAGE_ROWS = 1_000
 _NEWEST = (1 << 63) - 1
@@ -30,82 +32,184 @@ _FIRST_ROWS = 100  # of a page that is searched: the next ones are larger
 _MOST_TOGETHER = 250  # pushes of OS threads that are stored by one statement
 
 _STAMP = """to_char(timestamp 'epoch' + now * interval '1 ms', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
-_LOCK = f"SELECT 1 FROM eventq.counters WHERE {MINE} FOR NO KEY UPDATE"  # noqa: S608
+_LOCK = f"SELECT 1 FROM eventq.counters WHERE {MINE} FOR NO KEY UPDATE"
 # The rows are read after the counter is locked, so ids are in the order of the commits, and the
 # time is that of a clock that is read inside the lock.
-_NUMBERED = f"""WITH c AS MATERIALIZED (
-UPDATE eventq.counters SET last_event = last_event + %(n)s WHERE {MINE}
-RETURNING last_event, awake_until, {NOW} AS now)"""  # noqa: S608
+_NUMBERED = f"""
+WITH c AS MATERIALIZED (
+    UPDATE eventq.counters
+    SET last_event = last_event + %(n)s
+    WHERE {MINE}
+    RETURNING last_event, awake_until, {NOW} AS now
+)
+"""
 _PUSH = f"""{_NUMBERED} INSERT INTO eventq.events
 (bucket, thread_id, id, created_at, source, type, subtype, content)
 SELECT %(b)s, %(t)s, last_event, {_STAMP}, %(source)s, %(type)s, %(subtype)s, %(content)s FROM c
-RETURNING id, created_at, (SELECT awake_until > now FROM c)"""  # noqa: S608
+RETURNING id, created_at, (SELECT awake_until > now FROM c)"""
 _GIVEN = """unnest(%(sources)s::text[], %(types)s::text[], %(contents)s::bytea[],
 %(subtypes)s::text[]) WITH ORDINALITY AS g (source, type, content, subtype, place)"""
 _PUSH_MANY = f"""{_NUMBERED}, i AS (INSERT INTO eventq.events
 (bucket, thread_id, id, created_at, source, type, subtype, content)
 SELECT %(b)s, %(t)s, last_event - %(n)s + place, coalesce(%(at)s, {_STAMP}), source, type, subtype,
 content FROM c, {_GIVEN})
-SELECT last_event, coalesce(%(at)s, {_STAMP}), awake_until > now FROM c"""  # noqa: S608
-_KNOWN = """SELECT key, event_id FROM eventq.event_keys k WHERE k.bucket = %(b)s
-AND k.thread_id = %(t)s AND key = ANY(%(keys)s) AND EXISTS (SELECT 1 FROM eventq.events e
-WHERE e.bucket = %(b)s AND e.thread_id = %(t)s AND e.id = k.event_id)"""
-_SET_KEYS = """INSERT INTO eventq.event_keys (bucket, thread_id, key, event_id)
-SELECT %(b)s, %(t)s, key, id FROM unnest(%(keys)s::text[], %(ids)s::bigint[]) AS g (key, id)
-ON CONFLICT (bucket, thread_id, key) DO UPDATE SET event_id = excluded.event_id"""
-_SET_REFS = """INSERT INTO eventq.event_blob_refs (bucket, thread_id, event_id, hash)
-SELECT %(b)s, %(t)s, id, hash FROM unnest(%(ids)s::bigint[], %(hashes)s::bytea[]) AS g (id, hash)
-ON CONFLICT DO NOTHING"""
+SELECT last_event, coalesce(%(at)s, {_STAMP}), awake_until > now FROM c"""
+_KNOWN = """
+SELECT key, event_id
+FROM eventq.event_keys k
+WHERE k.bucket = %(b)s
+    AND k.thread_id = %(t)s
+    AND key = ANY(%(keys)s)
+    AND EXISTS (
+        SELECT 1
+        FROM eventq.events e
+        WHERE e.bucket = %(b)s AND e.thread_id = %(t)s AND e.id = k.event_id
+    )
+"""
+_SET_KEYS = """
+INSERT INTO eventq.event_keys (bucket, thread_id, key, event_id)
+SELECT %(b)s, %(t)s, key, id
+FROM unnest(%(keys)s::text[], %(ids)s::bigint[]) AS g (key, id)
+ON CONFLICT (bucket, thread_id, key) DO UPDATE SET event_id = excluded.event_id
+"""
+_SET_REFS = """
+INSERT INTO eventq.event_blob_refs (bucket, thread_id, event_id, hash)
+SELECT %(b)s, %(t)s, id, hash
+FROM unnest(%(ids)s::bigint[], %(hashes)s::bytea[]) AS g (id, hash)
+ON CONFLICT DO NOTHING
+"""
 # A keyed push, after the lock: the key is looked for, and else the event stored, in one statement.
-_PUSH_KEYED = f"""WITH k AS MATERIALIZED ({_KNOWN.replace("= ANY(%(keys)s)", "= %(key)s")}),
-c AS MATERIALIZED (UPDATE eventq.counters SET last_event = last_event + 1 WHERE {MINE}
-AND NOT EXISTS (SELECT 1 FROM k) RETURNING last_event, awake_until, {NOW} AS now),
-i AS (INSERT INTO eventq.events
-(bucket, thread_id, id, created_at, source, type, subtype, content)
-SELECT %(b)s, %(t)s, last_event, {_STAMP}, %(source)s, %(type)s, %(subtype)s, %(content)s FROM c),
-s AS (INSERT INTO eventq.event_keys (bucket, thread_id, key, event_id)
-SELECT %(b)s, %(t)s, %(key)s, last_event FROM c
-ON CONFLICT (bucket, thread_id, key) DO UPDATE SET event_id = excluded.event_id),
-r AS (INSERT INTO eventq.event_blob_refs (bucket, thread_id, event_id, hash)
-SELECT %(b)s, %(t)s, last_event, hash FROM c, unnest(%(hashes)s::bytea[]) AS g (hash)
-ON CONFLICT DO NOTHING)
-SELECT last_event, {_STAMP}, awake_until > now FROM c
-UNION ALL SELECT event_id, NULL, NULL FROM k"""  # noqa: S608
+_PUSH_KEYED = f"""
+WITH k AS MATERIALIZED ({_KNOWN.replace("= ANY(%(keys)s)", "= %(key)s")}),
+c AS MATERIALIZED (
+    UPDATE eventq.counters
+    SET last_event = last_event + 1
+    WHERE {MINE} AND NOT EXISTS (SELECT 1 FROM k)
+    RETURNING last_event, awake_until, {NOW} AS now
+),
+i AS (
+    INSERT INTO eventq.events (bucket, thread_id, id, created_at, source, type, subtype, content)
+    SELECT %(b)s, %(t)s, last_event, {_STAMP}, %(source)s, %(type)s, %(subtype)s, %(content)s
+    FROM c
+),
+s AS (
+    INSERT INTO eventq.event_keys (bucket, thread_id, key, event_id)
+    SELECT %(b)s, %(t)s, %(key)s, last_event
+    FROM c
+    ON CONFLICT (bucket, thread_id, key) DO UPDATE SET event_id = excluded.event_id
+),
+r AS (
+    INSERT INTO eventq.event_blob_refs (bucket, thread_id, event_id, hash)
+    SELECT %(b)s, %(t)s, last_event, hash
+    FROM c, unnest(%(hashes)s::bytea[]) AS g (hash)
+    ON CONFLICT DO NOTHING
+)
+SELECT last_event, {_STAMP}, awake_until > now
+FROM c
+UNION ALL
+SELECT event_id, NULL, NULL
+FROM k
+"""
 
 COLUMNS = "id, created_at, source, type, subtype, content"
-_GET = f"SELECT {COLUMNS} FROM eventq.events WHERE {MINE} AND id = %(id)s"  # noqa: S608
+_GET = f"SELECT {COLUMNS} FROM eventq.events WHERE {MINE} AND id = %(id)s"
 # Rows up to a number of bytes, and one more.
-_PAGE = f"""SELECT {COLUMNS} FROM (SELECT {COLUMNS}, sum(octet_length(content)) OVER (ORDER BY id
-{{0}}) - octet_length(content) AS before FROM (SELECT {COLUMNS} FROM eventq.events
-WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{1}} ORDER BY id {{0}} LIMIT %(limit)s) AS p)
-AS q WHERE before <= %(room)s ORDER BY id {{0}}"""  # noqa: S608
+_PAGE = f"""
+SELECT {COLUMNS}
+FROM (
+    SELECT {COLUMNS},
+        sum(octet_length(content)) OVER (ORDER BY id {{0}}) - octet_length(content) AS before
+    FROM (
+        SELECT {COLUMNS}
+        FROM eventq.events
+        WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{1}}
+        ORDER BY id {{0}}
+        LIMIT %(limit)s
+    ) AS p
+) AS q
+WHERE before <= %(room)s
+ORDER BY id {{0}}
+"""
 _AMONG = " AND id = ANY(%(ids)s)"
-_LAST = f"SELECT last_event FROM eventq.counters WHERE {MINE}"  # noqa: S608
-_BOUNDS = f"""SELECT coalesce(min(id), 0), coalesce(({_LAST}), 0), count(*) FROM eventq.events
-WHERE {MINE}"""  # noqa: S608
-_FROM_END = f"""SELECT coalesce(min(id), 0) FROM (SELECT id FROM eventq.events WHERE {MINE}
-ORDER BY id DESC LIMIT %(count)s) AS e"""  # noqa: S608
-_COUNT = f"""SELECT count(*) FROM eventq.events
-WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{}}"""  # noqa: S608
-_FIRST = f"""SELECT id FROM eventq.events
-WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{}} ORDER BY id LIMIT 1"""  # noqa: S608
-_LATEST = f"""SELECT {COLUMNS} FROM (SELECT DISTINCT ON ({{0}}) {COLUMNS} FROM eventq.events
-WHERE {MINE} ORDER BY {{0}}, id DESC) AS e ORDER BY id"""  # noqa: S608
+_LAST = f"SELECT last_event FROM eventq.counters WHERE {MINE}"
+_BOUNDS = f"""
+SELECT coalesce(min(id), 0), coalesce(({_LAST}), 0), count(*)
+FROM eventq.events
+WHERE {MINE}
+"""
+_FROM_END = f"""
+SELECT coalesce(min(id), 0)
+FROM (
+    SELECT id
+    FROM eventq.events
+    WHERE {MINE}
+    ORDER BY id DESC
+    LIMIT %(count)s
+) AS e
+"""
+_COUNT = f"""
+SELECT count(*)
+FROM eventq.events
+WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{}}
+"""
+_FIRST = f"""
+SELECT id
+FROM eventq.events
+WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{}}
+ORDER BY id
+LIMIT 1
+"""
+_LATEST = f"""
+SELECT {COLUMNS}
+FROM (
+    SELECT DISTINCT ON ({{0}}) {COLUMNS}
+    FROM eventq.events
+    WHERE {MINE}
+    ORDER BY {{0}}, id DESC
+) AS e
+ORDER BY id
+"""
 _PRUNE = (
-    f"DELETE FROM eventq.event_keys WHERE {MINE} AND event_id < %(before)s",  # noqa: S608
-    f"DELETE FROM eventq.event_blob_refs WHERE {MINE} AND event_id < %(before)s",  # noqa: S608
-    f"""WITH d AS (DELETE FROM eventq.events WHERE {MINE} AND id < %(before)s RETURNING 1)
-SELECT count(*) FROM d""",  # noqa: S608
+    f"DELETE FROM eventq.event_keys WHERE {MINE} AND event_id < %(before)s",
+    f"DELETE FROM eventq.event_blob_refs WHERE {MINE} AND event_id < %(before)s",
+    f"""
+    WITH d AS (
+        DELETE FROM eventq.events
+        WHERE {MINE} AND id < %(before)s
+        RETURNING 1
+    )
+    SELECT count(*)
+    FROM d
+    """,
 )
-_ODD = f"""SELECT id, CASE WHEN id < 1 THEN 'has an id below 1' WHEN source = ''
-THEN 'has no source' ELSE 'has no type' END FROM eventq.events
-WHERE {MINE} AND (id < 1 OR source = '' OR type = '') LIMIT 20"""  # noqa: S608
-_ODD_COUNTER = f"""SELECT c.last_event, e.id FROM eventq.counters c, LATERAL (SELECT max(id) AS id
-FROM eventq.events WHERE {MINE}) AS e WHERE c.bucket = %(b)s AND c.thread_id = %(t)s
-AND e.id > c.last_event"""  # noqa: S608
-_ODD_KEYS = """SELECT key, event_id FROM eventq.event_keys k WHERE k.bucket = %(b)s
-AND k.thread_id = %(t)s AND NOT EXISTS (SELECT 1 FROM eventq.events e
-WHERE e.bucket = %(b)s AND e.thread_id = %(t)s AND e.id = k.event_id) LIMIT 20"""
+_ODD = f"""
+SELECT id,
+    CASE
+        WHEN id < 1 THEN 'has an id below 1'
+        WHEN source = '' THEN 'has no source'
+        ELSE 'has no type'
+    END
+FROM eventq.events
+WHERE {MINE} AND (id < 1 OR source = '' OR type = '')
+LIMIT 20
+"""
+_ODD_COUNTER = f"""
+SELECT c.last_event, e.id
+FROM eventq.counters c, LATERAL (SELECT max(id) AS id FROM eventq.events WHERE {MINE}) AS e
+WHERE c.bucket = %(b)s AND c.thread_id = %(t)s AND e.id > c.last_event
+"""
+_ODD_KEYS = """
+SELECT key, event_id
+FROM eventq.event_keys k
+WHERE k.bucket = %(b)s
+    AND k.thread_id = %(t)s
+    AND NOT EXISTS (
+        SELECT 1
+        FROM eventq.events e
+        WHERE e.bucket = %(b)s AND e.thread_id = %(t)s AND e.id = k.event_id
+    )
+LIMIT 20
+"""
 
 
 class _Push:

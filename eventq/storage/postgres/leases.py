@@ -29,25 +29,49 @@ if TYPE_CHECKING:
 LEASE_MS = 15_000
 HOLD_MS = 10_000
 _OF = f"{MINE} AND consumer = %(consumer)s"
-_TAKE = f"""INSERT INTO eventq.consumers (bucket, thread_id, consumer, fence, owner, process,
-owned_until) VALUES (%(b)s, %(t)s, %(consumer)s, 1, %(owner)s, %(process)s, {NOW} + {LEASE_MS})
-ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET fence = consumers.fence + 1,
-owner = excluded.owner, process = excluded.process, owned_until = excluded.owned_until
-WHERE consumers.owner IS NULL OR consumers.owned_until <= {NOW}
-OR consumers.owned_until > {NOW} + {LEASE_MS} RETURNING fence, {DURABLE}"""
+_TAKE = f"""
+INSERT INTO eventq.consumers (bucket, thread_id, consumer, fence, owner, process, owned_until)
+VALUES (%(b)s, %(t)s, %(consumer)s, 1, %(owner)s, %(process)s, {NOW} + {LEASE_MS})
+ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET
+    fence = consumers.fence + 1,
+    owner = excluded.owner,
+    process = excluded.process,
+    owned_until = excluded.owned_until
+WHERE consumers.owner IS NULL
+    OR consumers.owned_until <= {NOW}
+    OR consumers.owned_until > {NOW} + {LEASE_MS}
+RETURNING fence, {DURABLE}
+"""
 _LAST = f"SELECT process FROM eventq.consumers WHERE {_OF}"
-_RENEW = f"""UPDATE eventq.consumers SET owned_until = {NOW} + {LEASE_MS}
-WHERE {_OF} AND owner = %(owner)s AND owned_until > {NOW} RETURNING 1"""
-_NOTE = f"""UPDATE eventq.consumers SET process = %(process)s
-WHERE {_OF} AND owner = %(owner)s RETURNING 1"""
-_RELEASE = f"""UPDATE eventq.consumers SET owned_until = 0 WHERE {_OF} AND owner = %(owner)s"""
-_FORGET = f"""UPDATE eventq.consumers SET owner = NULL, process = NULL
-WHERE {_OF} AND owner = %(owner)s"""
-_HOLD = f"""UPDATE eventq.consumers SET worked_until = {NOW} + {HOLD_MS} WHERE {_OF}
-AND worked_until < {NOW} + {HOLD_MS * 3 // 4}"""
-_ALL = f"""SELECT consumer, owner IS NOT NULL, owned_until > {NOW}, worked_until > {NOW}
-FROM eventq.consumers WHERE {MINE} AND (owner IS NOT NULL OR worked_until > 0)"""
-_WAKE = f"""UPDATE eventq.consumers SET revision = revision + 1 WHERE {_OF}"""
+_RENEW = f"""
+UPDATE eventq.consumers
+SET owned_until = {NOW} + {LEASE_MS}
+WHERE {_OF} AND owner = %(owner)s AND owned_until > {NOW}
+RETURNING 1
+"""
+_NOTE = f"""
+UPDATE eventq.consumers
+SET process = %(process)s
+WHERE {_OF} AND owner = %(owner)s
+RETURNING 1
+"""
+_RELEASE = f"UPDATE eventq.consumers SET owned_until = 0 WHERE {_OF} AND owner = %(owner)s"
+_FORGET = f"""
+UPDATE eventq.consumers
+SET owner = NULL, process = NULL
+WHERE {_OF} AND owner = %(owner)s
+"""
+_HOLD = f"""
+UPDATE eventq.consumers
+SET worked_until = {NOW} + {HOLD_MS}
+WHERE {_OF} AND worked_until < {NOW} + {HOLD_MS * 3 // 4}
+"""
+_ALL = f"""
+SELECT consumer, owner IS NOT NULL, owned_until > {NOW}, worked_until > {NOW}
+FROM eventq.consumers
+WHERE {MINE} AND (owner IS NOT NULL OR worked_until > 0)
+"""
+_WAKE = f"UPDATE eventq.consumers SET revision = revision + 1 WHERE {_OF}"
 
 
 class Lease:

@@ -40,14 +40,27 @@ MAX_NAME = 1_000  # bytes of the name of a thread or a consumer: an index has ro
 _HAS_TABLES = "SELECT to_regclass('eventq.migrations') IS NOT NULL"
 _NUMBER = "SELECT coalesce(max(number), 0) FROM eventq.migrations"
 _APPLIED = "INSERT INTO eventq.migrations (number, name) VALUES (%(number)s, %(name)s)"
-_FIND = """SELECT m.number, m.first, t.thread_id FROM
-(SELECT max(number) AS number, extract(epoch FROM min(applied_at))::text AS first
-FROM eventq.migrations) m LEFT JOIN eventq.threads t
-ON t.bucket = %(b)s AND t.tenant = 0 AND t.name = %(name)s"""
-_MAKE = """INSERT INTO eventq.threads (bucket, thread_id, name)
-VALUES (%(b)s, %(t)s, %(name)s) ON CONFLICT DO NOTHING RETURNING 1"""
+_FIND = """
+SELECT m.number, m.first, t.thread_id
+FROM (
+    SELECT max(number) AS number, extract(epoch FROM min(applied_at))::text AS first
+    FROM eventq.migrations
+) m
+    LEFT JOIN eventq.threads t ON t.bucket = %(b)s AND t.tenant = 0 AND t.name = %(name)s
+"""
+_MAKE = """
+INSERT INTO eventq.threads (bucket, thread_id, name)
+VALUES (%(b)s, %(t)s, %(name)s)
+ON CONFLICT DO NOTHING
+RETURNING 1
+"""
 _COUNT = "INSERT INTO eventq.counters (bucket, thread_id) VALUES (%(b)s, %(t)s)"
-_LIST = "SELECT name FROM eventq.threads WHERE tenant = 0 ORDER BY name"
+_LIST = """
+SELECT name
+FROM eventq.threads
+WHERE tenant = 0
+ORDER BY name
+"""
 _TABLES = (
     "threads", "counters", "events", "event_keys", "event_blob_refs", "consumers", "unfinished",
     "dead_letters", "claim_nonces", "queue_counts",

@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
     from eventq.storage.postgres.database import Database
 
+# ruff: noqa: S608 (the parts are constants)
+
 AWAKE_MS = 60_000  # for which a waiter says that it waits
 _SAY_AGAIN = 20.0  # seconds after which it says so again
-_SAY = f"""UPDATE eventq.counters SET awake_until = {NOW} + {AWAKE_MS} WHERE {MINE}
-AND awake_until < {NOW} + {AWAKE_MS // 2}"""  # noqa: S608
+_SAY = f"""
+UPDATE eventq.counters
+SET awake_until = {NOW} + {AWAKE_MS}
+WHERE {MINE} AND awake_until < {NOW} + {AWAKE_MS // 2}
+"""
 
 
 class Watcher:

@@ -24,14 +24,18 @@ _FIRST = -1 << 63  # before the first row id
 _piece: Callable[[Any], Piece] = partial(tuple.__new__, Piece)  # a row as it is: `_make` costs 3 x
 _blob_row: Callable[[Any], BlobRow] = partial(tuple.__new__, BlobRow)
 
-ADD = (
-    "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms)"
-    " VALUES (?, ?, ?, ?, 0, ?) ON CONFLICT (hash) DO NOTHING"
-)
-ADD_REFS = (
-    "INSERT OR IGNORE INTO blob_refs (blob_id, ref_id) SELECT ?, blob_id FROM json_each(?)"
-    " CROSS JOIN blobs ON hash = unhex(value) WHERE part = 0"
-)
+ADD = """
+INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms)
+VALUES (?, ?, ?, ?, 0, ?)
+ON CONFLICT (hash) DO NOTHING
+"""
+ADD_REFS = """
+INSERT OR IGNORE INTO blob_refs (blob_id, ref_id)
+SELECT ?, blob_id
+FROM json_each(?)
+    CROSS JOIN blobs ON hash = unhex(value)
+WHERE part = 0
+"""
 ADD_BYTES = "INSERT INTO blob_bytes (blob_id, bytes) VALUES (?, ?)"
 
 
@@ -95,10 +99,12 @@ class Blobs:
         """Make a stored blob one piece; return its row id, and whether it was a part."""
         digest, size, codec, stored = piece
         shape = (size, len(stored), codec)
-        sql = (
-            "SELECT blob_id, raw_len, stored_len, codec, part, bytes IS ?2"
-            " FROM blobs LEFT JOIN blob_bytes USING (blob_id) WHERE hash = ?1"
-        )
+        sql = """
+            SELECT blob_id, raw_len, stored_len, codec, part, bytes IS ?2
+            FROM blobs
+                LEFT JOIN blob_bytes USING (blob_id)
+            WHERE hash = ?1
+        """
         blob_id, *found, part, same = self._run(sql, (digest, stored))[0]
         if not same or tuple(found) != shape:
             self._mend(blob_id, shape, now)
@@ -110,10 +116,11 @@ class Blobs:
 
     def _mend(self, blob_id: int, shape: tuple[int, int, int], now: int) -> None:
         """Put the row of a blob right, which is no part from now on, and forget its bytes."""
-        sql = (
-            "UPDATE blobs SET raw_len = ?, stored_len = ?, codec = ?, part = 0, touched_at_ms = ?"
-            " WHERE blob_id = ?"
-        )
+        sql = """
+            UPDATE blobs
+            SET raw_len = ?, stored_len = ?, codec = ?, part = 0, touched_at_ms = ?
+            WHERE blob_id = ?
+        """
         self._run(sql, (*shape, now, blob_id))
         self._run("DELETE FROM blob_bytes WHERE blob_id = ?", (blob_id,))
         self._run("DELETE FROM blob_parts WHERE blob_id = ?", (blob_id,))
@@ -142,20 +149,31 @@ class Blobs:
         self._db.many(sql, [(blob_id, at, part) for at, part in enumerate(blob.parts)])
         if connection.total_changes() - before != len(blob.parts):
             raise GoneError
-        sql = (
-            "UPDATE blobs SET stored_len = (SELECT total(stored_len) FROM blob_parts p"
-            " JOIN blobs b ON b.blob_id = p.part_id WHERE p.blob_id = ?1) WHERE blob_id = ?1"
-        )
+        sql = """
+            UPDATE blobs
+            SET stored_len = (
+                SELECT total(stored_len)
+                FROM blob_parts p
+                    JOIN blobs b ON b.blob_id = p.part_id
+                WHERE p.blob_id = ?1
+            )
+            WHERE blob_id = ?1
+        """
         self._run(sql, (blob_id,))
         return blob_id, new
 
     def _match_list(self, blob: PreparedBlob, now: int) -> tuple[int, bool, bool]:
         """Return a stored blob's row id, whether it was a part, and whether it is this list."""
-        sql = (
-            "SELECT blob_id, raw_len = ? AND codec = ? AND part = 0 AND NOT EXISTS"
-            " (SELECT 1 FROM blob_bytes y WHERE y.blob_id = b.blob_id), part"
-            " FROM blobs b WHERE hash = ?"
-        )
+        sql = """
+            SELECT blob_id,
+                raw_len = ?
+                    AND codec = ?
+                    AND part = 0
+                    AND NOT EXISTS (SELECT 1 FROM blob_bytes y WHERE y.blob_id = b.blob_id),
+                part
+            FROM blobs b
+            WHERE hash = ?
+        """
         blob_id, same, part = self._run(sql, (blob.size, PARTS, blob.digest))[0]
         if same and tuple(self.parts(blob.digest)) == blob.parts:
             return blob_id, False, True
@@ -168,21 +186,26 @@ class Blobs:
             self._keep_parts(pieces, self._db.milliseconds())
 
     def _keep_parts(self, pieces: Sequence[Piece], now: int) -> None:
-        sql = (
-            "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms)"
-            " VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (hash) DO UPDATE SET raw_len ="
-            " excluded.raw_len,"
-            " stored_len = excluded.stored_len, codec = excluded.codec,"
-            " touched_at_ms = excluded.touched_at_ms"
-        )
+        sql = """
+            INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms)
+            VALUES (?, ?, ?, ?, 1, ?)
+            ON CONFLICT (hash) DO UPDATE SET
+                raw_len = excluded.raw_len,
+                stored_len = excluded.stored_len,
+                codec = excluded.codec,
+                touched_at_ms = excluded.touched_at_ms
+        """
         self._db.many(
             sql, [(d, size, len(stored), codec, now) for d, size, codec, stored in pieces]
         )
-        sql = (
-            "INSERT INTO blob_bytes (blob_id, bytes) SELECT blob_id, ?2 FROM blobs WHERE hash = ?1"
-            " ON CONFLICT (blob_id) DO UPDATE SET bytes = excluded.bytes"
-            " WHERE bytes IS NOT excluded.bytes"
-        )
+        sql = """
+            INSERT INTO blob_bytes (blob_id, bytes)
+            SELECT blob_id, ?2
+            FROM blobs
+            WHERE hash = ?1
+            ON CONFLICT (blob_id) DO UPDATE SET bytes = excluded.bytes
+            WHERE bytes IS NOT excluded.bytes
+        """
         self._db.many(sql, [(piece.digest, piece.stored) for piece in pieces])
         sql = "DELETE FROM blob_parts WHERE blob_id = (SELECT blob_id FROM blobs WHERE hash = ?)"
         self._db.many(sql, [(piece.digest,) for piece in pieces])  # of one that was a list itself
@@ -216,11 +239,13 @@ class Blobs:
 
     def refs(self, digests: Sequence[bytes]) -> dict[bytes, list[bytes]]:
         """Return the digests that each of some blobs names, sorted."""
-        sql = (
-            "SELECT a.hash, b.hash FROM json_each(?) CROSS JOIN blobs a ON a.hash = unhex(value)"
-            " CROSS JOIN blob_refs r ON r.blob_id = a.blob_id"
-            " CROSS JOIN blobs b ON b.blob_id = r.ref_id"
-        )
+        sql = """
+            SELECT a.hash, b.hash
+            FROM json_each(?)
+                CROSS JOIN blobs a ON a.hash = unhex(value)
+                CROSS JOIN blob_refs r ON r.blob_id = a.blob_id
+                CROSS JOIN blobs b ON b.blob_id = r.ref_id
+        """
         found: dict[bytes, list[bytes]] = {digest: [] for digest in digests}
         for digest, ref in self._run(sql, (_list(list(found)),)):
             found[digest].append(ref)
@@ -249,10 +274,13 @@ class Blobs:
 
     def parts(self, digest: bytes) -> list[bytes]:
         """Return the digests of a blob's parts, in order; [] for one in one piece."""
-        sql = (
-            "SELECT hash FROM blob_parts p JOIN blobs b ON b.blob_id = part_id WHERE p.blob_id ="
-            " (SELECT blob_id FROM blobs WHERE hash = ?) ORDER BY position"
-        )
+        sql = """
+            SELECT hash
+            FROM blob_parts p
+                JOIN blobs b ON b.blob_id = part_id
+            WHERE p.blob_id = (SELECT blob_id FROM blobs WHERE hash = ?)
+            ORDER BY position
+        """
         return [row[0] for row in self._run(sql, (digest,))]
 
     def read(self, digests: Sequence[bytes]) -> dict[bytes, Piece]:
@@ -261,10 +289,10 @@ class Blobs:
         by_id = [ids[digest] for digest in digests if digest in ids]
         found: dict[bytes, Piece] = {}
         if by_id:  # half as long as by digest; whether a row is that of another blob now is seen
-            rows = self._run(f"{_PIECE} b.blob_id = value {_BYTES}", (str(by_id),))
+            rows = self._run(_PIECES, (str(by_id),))
             found = {row[0]: _piece(row) for row in rows}
         if missing := [digest for digest in digests if digest not in found]:
-            rows = self._run(f"{_PIECE} hash = unhex(value) {_BYTES}", (_list(missing),))
+            rows = self._run(_PIECES_OF, (_list(missing),))
             found.update((row[0], _piece(row)) for row in rows)
         return found
 
@@ -277,10 +305,13 @@ class Blobs:
 
     def page(self, after: bytes, limit: int) -> list[BlobRow]:
         """Return the next blobs in the order of their digests, parts left out."""
-        sql = (
-            "SELECT hash, raw_len, stored_len, codec, part FROM blobs WHERE hash > ? AND part = 0"
-            " ORDER BY hash LIMIT ?"
-        )
+        sql = """
+            SELECT hash, raw_len, stored_len, codec, part
+            FROM blobs
+            WHERE hash > ? AND part = 0
+            ORDER BY hash
+            LIMIT ?
+        """
         return [BlobRow(*row) for row in self._run(sql, (after, limit))]
 
     def count(self) -> int:
@@ -293,11 +324,13 @@ class Blobs:
         high = self._one(_RANGE, (low, room))
         if high is None:
             return [], None
-        sql = (
-            "SELECT hash, raw_len, stored_len, codec, part, bytes"
-            " FROM blobs b LEFT JOIN blob_bytes USING (blob_id)"
-            " WHERE b.blob_id > ? AND b.blob_id <= ? ORDER BY b.blob_id"
-        )
+        sql = """
+            SELECT hash, raw_len, stored_len, codec, part, bytes
+            FROM blobs b
+                LEFT JOIN blob_bytes USING (blob_id)
+            WHERE b.blob_id > ? AND b.blob_id <= ?
+            ORDER BY b.blob_id
+        """
         return [(BlobRow(*row[:5]), row[5]) for row in self._run(sql, (low, high))], high
 
     # --- what holds what --------------------------------------------------------------------------
@@ -313,10 +346,13 @@ class Blobs:
 
     def wholes(self, digest: bytes) -> list[bytes]:
         """Return the digests of all blobs that consist of a part, among others."""
-        sql = (
-            "SELECT DISTINCT w.hash FROM blobs b JOIN blob_parts p ON p.part_id = b.blob_id"
-            " JOIN blobs w ON w.blob_id = p.blob_id WHERE b.hash = ?"
-        )
+        sql = """
+            SELECT DISTINCT w.hash
+            FROM blobs b
+                JOIN blob_parts p ON p.part_id = b.blob_id
+                JOIN blobs w ON w.blob_id = p.blob_id
+            WHERE b.hash = ?
+        """
         return [row[0] for row in self._run(sql, (digest,))]
 
     def pin(self, owner: str, digest: bytes, *, keep: bool) -> bool:
@@ -332,7 +368,12 @@ class Blobs:
 
     def pins(self) -> list[tuple[str, bytes]]:
         """Return owner and digest of every pin, sorted."""
-        sql = "SELECT name, hash FROM pins JOIN blobs USING (blob_id) ORDER BY 1, 2"
+        sql = """
+            SELECT name, hash
+            FROM pins
+                JOIN blobs USING (blob_id)
+            ORDER BY 1, 2
+        """
         return [(name, digest) for name, digest in self._run(sql)]
 
     def sweep(self, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]:
@@ -360,29 +401,54 @@ def _list(digests: Sequence[bytes]) -> str:
 
 
 _FIND = "SELECT hash, raw_len, stored_len, codec, part, blob_id FROM blobs WHERE hash = ?"
-_FIND_MANY = (
-    "SELECT hash, raw_len, stored_len, codec, part, blob_id FROM json_each(?) CROSS JOIN blobs ON"
-    " hash = unhex(value)"
+_FIND_MANY = """
+SELECT hash, raw_len, stored_len, codec, part, blob_id
+FROM json_each(?)
+    CROSS JOIN blobs ON hash = unhex(value)
+"""
+# By row ids, and by digests.
+_PIECES = """
+SELECT hash, raw_len, codec, bytes
+FROM json_each(?)
+    CROSS JOIN blobs b ON b.blob_id = value
+    CROSS JOIN blob_bytes y ON y.blob_id = b.blob_id
+"""
+_PIECES_OF = """
+SELECT hash, raw_len, codec, bytes
+FROM json_each(?)
+    CROSS JOIN blobs b ON hash = unhex(value)
+    CROSS JOIN blob_bytes y ON y.blob_id = b.blob_id
+"""
+# Where a few MiB of what is kept end, at most 500 blobs on.
+_RANGE = """
+SELECT max(blob_id)
+FROM (
+    SELECT blob_id, sum(stored_len * (codec < 2)) OVER (ORDER BY blob_id) AS kept
+    FROM (
+        SELECT blob_id, stored_len, codec
+        FROM blobs
+        WHERE blob_id > ?1
+        ORDER BY blob_id
+        LIMIT 500
+    )
 )
-_PIECE = "SELECT hash, raw_len, codec, bytes FROM json_each(?) CROSS JOIN blobs b ON"
-_BYTES = "CROSS JOIN blob_bytes y ON y.blob_id = b.blob_id"
-_RANGE = (  # where a few MiB of what is kept end, at most 500 blobs on
-    "SELECT max(blob_id) FROM (SELECT blob_id,"
-    " sum(stored_len * (codec < 2)) OVER (ORDER BY blob_id) AS kept"
-    " FROM (SELECT blob_id, stored_len, codec FROM blobs WHERE blob_id > ?1"
-    " ORDER BY blob_id LIMIT 500))"
-    " WHERE kept <= ?2 OR blob_id = (SELECT min(blob_id) FROM blobs WHERE blob_id > ?1)"
-)
+WHERE kept <= ?2 OR blob_id = (SELECT min(blob_id) FROM blobs WHERE blob_id > ?1)
+"""
 _FAULTS = (
-    (
-        "SELECT hash, 'it is in parts, and has bytes of its own' FROM blobs JOIN blob_bytes USING"
-        " (blob_id)"
-        " WHERE codec = 2 LIMIT 20"
-    ),
-    (
-        "SELECT DISTINCT hash, 'it is in one piece, and has parts' FROM blob_parts p"
-        " JOIN blobs b ON b.blob_id = p.blob_id WHERE codec <> 2 LIMIT 20"
-    ),
+    """
+    SELECT hash, 'it is in parts, and has bytes of its own'
+    FROM blobs
+        JOIN blob_bytes USING (blob_id)
+    WHERE codec = 2
+    LIMIT 20
+    """,
+    """
+    SELECT DISTINCT hash, 'it is in one piece, and has parts'
+    FROM blob_parts p
+        JOIN blobs b ON b.blob_id = p.blob_id
+    WHERE codec <> 2
+    LIMIT 20
+    """,
 )
 # Kind, name, and the turn that it has to do with.
 _HOLDERS = (

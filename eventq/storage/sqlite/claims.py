@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from eventq.errors import FilterError, UnknownConsumerError
-from eventq.storage.queueing import NEVER, Ahead, as_list
+from eventq.storage import HELD, LEASED, STALLED, WAITING
+from eventq.storage.queueing import NEVER, Ahead, Change, as_list
 from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
-from eventq.storage.sqlite.queues import LIVE, NEXT_END, Change, look
+from eventq.storage.sqlite.queues import LIVE, NEXT_END, look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,42 +20,96 @@ if TYPE_CHECKING:
     from eventq.storage.rows import Verdict, Worker
     from eventq.storage.sqlite.database import Database
 
+# ruff: noqa: S608 (the parts are constants)
+
 _KNOWN_NONCE = "SELECT token FROM claim_nonces WHERE queue_id = ? AND nonce = ? AND at >= ?"
 _KEEP_NONCE = "INSERT INTO claim_nonces (queue_id, nonce, token, at) VALUES (?, ?, ?, ?)"
 _TRIM_NONCES = "DELETE FROM claim_nonces WHERE queue_id = ? AND at < ?"
-_STILL_LEASED = f"""SELECT event_id, attempts, revived, due_at, span_ms FROM unfinished
-WHERE queue_id = ?1 AND token = ?3 AND {LIVE} ORDER BY event_id"""  # noqa: S608
-_NOTE = """UPDATE unfinished SET handler = ?1
-WHERE queue_id = (SELECT queue_id FROM queues WHERE consumer_id = ?2) AND revived IN (0, 1)
-AND event_id IN (SELECT value FROM json_each(?3)) AND token = ?4"""
-_OUT = """SELECT consumer_id, event_id, attempts, worker, since, due_at, token, revived, handler
-FROM unfinished JOIN queues USING (queue_id)
-WHERE state = 0 AND (?1 IS NULL OR consumer_id = ?1) AND (consumer_id, event_id) > (?2, ?3)
-ORDER BY consumer_id, event_id LIMIT ?4"""
-_DEAD = """SELECT consumer_id, event_id, attempts, code, error, died_at
-FROM dead_letters JOIN queues USING (queue_id)
-WHERE (?1 IS NULL OR consumer_id = ?1) AND consumer_id >= ?2
-AND event_id > iif(consumer_id = ?2, ?3, -1)
-AND (?5 IS NULL OR event_id IN (SELECT value FROM json_each(?5)))
-ORDER BY consumer_id, event_id LIMIT ?4"""
-_DROP = """DELETE FROM dead_letters WHERE queue_id = (SELECT queue_id FROM queues
-WHERE consumer_id = ?) AND event_id IN (SELECT value FROM json_each(?)) RETURNING event_id"""
+_STILL_LEASED = f"""
+SELECT event_id, attempts, revived, due_at, span_ms
+FROM unfinished
+WHERE queue_id = ?1 AND token = ?3 AND {LIVE}
+ORDER BY event_id
+"""
+_NOTE = """
+UPDATE unfinished
+SET handler = ?1
+WHERE queue_id = (SELECT queue_id FROM queues WHERE consumer_id = ?2)
+    AND revived IN (0, 1)
+    AND event_id IN (SELECT value FROM json_each(?3))
+    AND token = ?4
+"""
+_OUT = f"""
+SELECT consumer_id, event_id, attempts, worker, since, due_at, token, revived, handler
+FROM unfinished
+    JOIN queues USING (queue_id)
+WHERE state = {LEASED}
+    AND (?1 IS NULL OR consumer_id = ?1)
+    AND (consumer_id, event_id) > (?2, ?3)
+ORDER BY consumer_id, event_id
+LIMIT ?4
+"""
+_DEAD = """
+SELECT consumer_id, event_id, attempts, code, error, died_at
+FROM dead_letters
+    JOIN queues USING (queue_id)
+WHERE (?1 IS NULL OR consumer_id = ?1)
+    AND consumer_id >= ?2
+    AND event_id > iif(consumer_id = ?2, ?3, -1)
+    AND (?5 IS NULL OR event_id IN (SELECT value FROM json_each(?5)))
+ORDER BY consumer_id, event_id
+LIMIT ?4
+"""
+_DROP = """
+DELETE FROM dead_letters
+WHERE queue_id = (SELECT queue_id FROM queues WHERE consumer_id = ?)
+    AND event_id IN (SELECT value FROM json_each(?))
+RETURNING event_id
+"""
 # Without what an ack or a replay has ended that no claim has noticed yet.
-_STATUS = f"""SELECT count(event_id), count(iif({LIVE} AND replay_from IS NULL, 1, NULL)),
-count(iif(state = 2, 1, NULL)),
-(SELECT count(*) FROM dead_letters d WHERE d.queue_id = q.queue_id),
-min(iif(revived = 0, event_id, NULL)), (SELECT code FROM unfinished f
-WHERE f.queue_id = q.queue_id AND revived = 0 AND event_id > coalesce(last_acked_id, 0)
-ORDER BY event_id LIMIT 1),
-(SELECT coalesce(sum(done), 0) FROM queue_counts c WHERE c.queue_id = q.queue_id AND minute > ?3),
-(SELECT coalesce(sum(failed), 0) FROM queue_counts c WHERE c.queue_id = q.queue_id AND minute > ?3),
-(SELECT coalesce(sum(dead), 0) FROM queue_counts c WHERE c.queue_id = q.queue_id AND minute > ?3),
-min(iif(revived = 1, event_id, NULL)), count(iif(state = 3, 1, NULL)),
-min(iif(state = 3, event_id, NULL)), min(iif(state = 1, due_at, NULL))
-FROM queues q LEFT JOIN consumer_progress p ON p.consumer_id = q.consumer_id
-LEFT JOIN unfinished u ON u.queue_id = q.queue_id AND event_id <= coalesce(replay_from, event_id)
-AND (revived = 1 OR event_id > coalesce(last_acked_id, 0))
-WHERE q.consumer_id = ?1 GROUP BY q.queue_id"""  # noqa: S608
+_STATUS = f"""
+SELECT count(event_id), count(iif({LIVE} AND replay_from IS NULL, 1, NULL)),
+    count(iif(state = {HELD}, 1, NULL)),
+    (
+        SELECT count(*)
+        FROM dead_letters d
+        WHERE d.queue_id = q.queue_id
+    ),
+    min(iif(revived = 0, event_id, NULL)),
+    (
+        SELECT code
+        FROM unfinished f
+        WHERE f.queue_id = q.queue_id
+            AND revived = 0
+            AND event_id > coalesce(last_acked_id, 0)
+        ORDER BY event_id
+        LIMIT 1
+    ),
+    (
+        SELECT coalesce(sum(done), 0)
+        FROM queue_counts c
+        WHERE c.queue_id = q.queue_id AND minute > ?3
+    ),
+    (
+        SELECT coalesce(sum(failed), 0)
+        FROM queue_counts c
+        WHERE c.queue_id = q.queue_id AND minute > ?3
+    ),
+    (
+        SELECT coalesce(sum(dead), 0)
+        FROM queue_counts c
+        WHERE c.queue_id = q.queue_id AND minute > ?3
+    ),
+    min(iif(revived = 1, event_id, NULL)), count(iif(state = {STALLED}, 1, NULL)),
+    min(iif(state = {STALLED}, event_id, NULL)), min(iif(state = {WAITING}, due_at, NULL))
+FROM queues q
+    LEFT JOIN consumer_progress p ON p.consumer_id = q.consumer_id
+    LEFT JOIN unfinished u ON u.queue_id = q.queue_id
+        AND event_id <= coalesce(replay_from, event_id)
+        AND (revived = 1 OR event_id > coalesce(last_acked_id, 0))
+WHERE q.consumer_id = ?1
+GROUP BY q.queue_id
+"""
 _DAY = 24 * 60
 _DAY_MS = 24 * 3600 * 1000
 
@@ -259,22 +314,39 @@ class Claims:
 
 
 # What eventq never writes: each statement of a queue leaves all of it true.
-_ODD_QUEUES = """
+_ODD_QUEUES = f"""
 SELECT consumer_id, 'counts ' || unfinished || ' unfinished events, but has ' || count(event_id)
-FROM queues q LEFT JOIN unfinished u USING (queue_id) GROUP BY queue_id
+FROM queues q
+    LEFT JOIN unfinished u USING (queue_id)
+GROUP BY queue_id
 HAVING q.unfinished <> count(event_id)
 UNION ALL
 SELECT consumer_id, 'has not examined event ' || event_id || ', but started it'
-FROM queues JOIN unfinished USING (queue_id) WHERE event_id > frontier
+FROM queues
+    JOIN unfinished USING (queue_id)
+WHERE event_id > frontier
 UNION ALL
 SELECT consumer_id, 'counts event ' || event_id || ' as finished, but has not finished it'
-FROM queues JOIN unfinished USING (queue_id) WHERE event_id <= acked AND revived = 0
+FROM queues
+    JOIN unfinished USING (queue_id)
+WHERE event_id <= acked AND revived = 0
 UNION ALL
 SELECT consumer_id, 'would never claim event ' || event_id || ': it is the first of its group'
-FROM queues JOIN unfinished u USING (queue_id) WHERE state = 2 AND NOT EXISTS (SELECT 1
-FROM unfinished e WHERE e.queue_id = u.queue_id AND e.group_value = u.group_value
-AND e.event_id < u.event_id AND e.revived = 0)
+FROM queues
+    JOIN unfinished u USING (queue_id)
+WHERE state = {HELD}
+    AND NOT EXISTS (
+        SELECT 1
+        FROM unfinished e
+        WHERE e.queue_id = u.queue_id
+            AND e.group_value = u.group_value
+            AND e.event_id < u.event_id
+            AND e.revived = 0
+    )
 UNION ALL
 SELECT consumer_id, 'has a lease of event ' || event_id || ' that nobody holds'
-FROM queues JOIN unfinished USING (queue_id) WHERE state = 0 AND token IS NULL LIMIT 20
+FROM queues
+    JOIN unfinished USING (queue_id)
+WHERE state = {LEASED} AND token IS NULL
+LIMIT 20
 """

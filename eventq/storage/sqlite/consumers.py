@@ -17,7 +17,7 @@ from eventq.errors import (
 )
 from eventq.record import Record
 from eventq.records.consumer import ORIGINAL, ConsumerState, Popped, Settings
-from eventq.storage import SLACK_MS
+from eventq.storage import LEASED, SLACK_MS
 from eventq.storage.sqlite.values import is_text, name_of
 from eventq.system import clock
 
@@ -29,106 +29,195 @@ if TYPE_CHECKING:
     from eventq.records.event import EventPage, LinePage
     from eventq.storage.sqlite.database import Database
 
-_STATE_ROW = (  # none for a consumer that was unsubscribed meanwhile
-    "INSERT OR IGNORE INTO subscription_state (consumer_id) SELECT consumer_id FROM subscriptions"
-    " WHERE consumer_id = ?"
-)
+# ruff: noqa: S608 (the parts are constants)
+
+# None for a consumer that was unsubscribed meanwhile.
+_STATE_ROW = """
+INSERT OR IGNORE INTO subscription_state (consumer_id)
+SELECT consumer_id
+FROM subscriptions
+WHERE consumer_id = ?
+"""
 # Subscriptions as others may have stored them too: CAST makes a number of whatever stands in for
 # one.
 _TEXTS = ("s.consumer_id", "handler_cmd", "filter", "p.updated_at", "stalled", "scanned_filter")
 _TEXT_PLACES = (0, 1, 2, 4, 9, 13)  # of these, in a row
-_STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
-CAST(coalesce(max_attempts, 5) AS INTEGER), CAST(timeout AS REAL),
-CAST(coalesce(t.attempts, 0) AS INTEGER),
-CAST(coalesce(attempts_at, 0) AS INTEGER), {4}, CAST(coalesce(t.stalled_at, 0) AS INTEGER),
-CAST(coalesce(scanned_after, 0) AS INTEGER), CAST(coalesce(scanned_id, 0) AS INTEGER), {5},
-kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,
-backoff_most_ms, lease_ms, emit_dead, paused,
-coalesce(replay_from, frontier), q.stalled_at, u.attempts, u.code, u.error{more}
-FROM subscriptions s LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
-LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
-LEFT JOIN consumer_settings c ON c.consumer_id = s.consumer_id
-LEFT JOIN queues q ON q.consumer_id = s.consumer_id
-LEFT JOIN unfinished u ON u.queue_id = q.queue_id AND revived = 0 AND event_id = q.stalled_at
-WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY s.rowid"""
+_STATES_AS = """
+SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
+    CAST(coalesce(max_attempts, 5) AS INTEGER), CAST(timeout AS REAL),
+    CAST(coalesce(t.attempts, 0) AS INTEGER), CAST(coalesce(attempts_at, 0) AS INTEGER), {4},
+    CAST(coalesce(t.stalled_at, 0) AS INTEGER), CAST(coalesce(scanned_after, 0) AS INTEGER),
+    CAST(coalesce(scanned_id, 0) AS INTEGER), {5}, kind, command, directory, batch, concurrency,
+    ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms, emit_dead, paused,
+    coalesce(replay_from, frontier), q.stalled_at, u.attempts, u.code, u.error{more}
+FROM subscriptions s
+    LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
+    LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
+    LEFT JOIN consumer_settings c ON c.consumer_id = s.consumer_id
+    LEFT JOIN queues q ON q.consumer_id = s.consumer_id
+    LEFT JOIN unfinished u ON u.queue_id = q.queue_id AND revived = 0 AND event_id = q.stalled_at
+WHERE ?1 IS NULL OR s.consumer_id = ?1
+ORDER BY s.rowid
+"""
+_STATES = _STATES_AS.format(*_TEXTS, more="")
 # Of a thread of the original tool, opened to read.
-_ORIGINAL_STATES = """SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
-5, NULL, 0, 0, {4}, 0, 0, 0, {5},
-NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-NULL, NULL, NULL, NULL, NULL{more}
-FROM (SELECT rowid AS number, *, NULL AS stalled, NULL AS scanned_filter FROM subscriptions) s
-LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
-WHERE ?1 IS NULL OR s.consumer_id = ?1 ORDER BY number"""
-_PUT_SETTINGS = """INSERT INTO consumer_settings (consumer_id, kind, command, directory, batch,
-concurrency, ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms, emit_dead, paused)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT DO UPDATE SET kind = excluded.kind,
-command = excluded.command, directory = excluded.directory, batch = excluded.batch,
-concurrency = excluded.concurrency, ordered_by = excluded.ordered_by,
-on_failure = excluded.on_failure, backoff_ms = excluded.backoff_ms,
-backoff_most_ms = excluded.backoff_most_ms, lease_ms = excluded.lease_ms,
-emit_dead = excluded.emit_dead"""
-_SET_PAUSED = """INSERT INTO consumer_settings (consumer_id, kind, batch, concurrency, backoff_ms,
-backoff_most_ms, lease_ms, emit_dead, paused) VALUES (?1, 'loop', 1, 0, 500, 60000, 30000, 0, ?2)
-ON CONFLICT DO UPDATE SET paused = excluded.paused"""
+_ORIGINAL_STATES_AS = """
+SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3}, 5, NULL, 0, 0, {4}, 0, 0, 0,
+    {5}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL{more}
+FROM (
+    SELECT rowid AS number, *, NULL AS stalled, NULL AS scanned_filter
+    FROM subscriptions
+) s
+    LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
+WHERE ?1 IS NULL OR s.consumer_id = ?1
+ORDER BY number
+"""
+_ORIGINAL_STATES = _ORIGINAL_STATES_AS.format(*_TEXTS, more="")
+_PUT_SETTINGS = """
+INSERT INTO consumer_settings (
+    consumer_id, kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,
+    backoff_most_ms, lease_ms, emit_dead, paused
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
+ON CONFLICT DO UPDATE SET
+    kind = excluded.kind,
+    command = excluded.command,
+    directory = excluded.directory,
+    batch = excluded.batch,
+    concurrency = excluded.concurrency,
+    ordered_by = excluded.ordered_by,
+    on_failure = excluded.on_failure,
+    backoff_ms = excluded.backoff_ms,
+    backoff_most_ms = excluded.backoff_most_ms,
+    lease_ms = excluded.lease_ms,
+    emit_dead = excluded.emit_dead
+"""
+_SET_PAUSED = """
+INSERT INTO consumer_settings (
+    consumer_id, kind, batch, concurrency, backoff_ms, backoff_most_ms, lease_ms, emit_dead, paused
+)
+VALUES (?1, 'loop', 1, 0, 500, 60000, 30000, 0, ?2)
+ON CONFLICT DO UPDATE SET paused = excluded.paused
+"""
 # Whether a lease of the queue `n` holds now: ?2. A replay since then has ended it, an ack those of
 # the events up to it.
-_LEASED = f"""(expires_at IS NOT NULL AND replay_from IS NULL AND EXISTS (
-SELECT 1 FROM unfinished u WHERE u.queue_id = n.queue_id AND state = 0 AND due_at > ?2
-AND due_at <= ?2 + span_ms + {SLACK_MS} AND (revived = 1 OR event_id > coalesce((
-SELECT last_acked_id FROM consumer_progress WHERE consumer_id = ?1), 0))))"""  # noqa: S608
-_POSITION = f"""SELECT filter, seq, CAST(last_acked_id AS INTEGER),
-CASE WHEN stalled IS NOT NULL THEN CAST(coalesce(t.stalled_at, 0) AS INTEGER) END,
-coalesce({_LEASED}, 0)
-FROM subscriptions s LEFT JOIN sqlite_sequence q ON q.name = 'events'
-LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
-LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
-LEFT JOIN queues n ON n.consumer_id = s.consumer_id WHERE s.consumer_id = ?1"""  # noqa: S608
-_ORIGINAL_POSITION = """SELECT filter, seq, CAST(last_acked_id AS INTEGER), NULL, 0
-FROM subscriptions s LEFT JOIN sqlite_sequence q ON q.name = 'events'
-LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id WHERE s.consumer_id = ?1"""
-SET_ACKED = (
-    "INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at) VALUES (?, ?, ?)"
-    " ON CONFLICT (consumer_id) DO UPDATE SET last_acked_id = excluded.last_acked_id,"
-    " updated_at = excluded.updated_at"
-)
+_LEASED = f"""(
+    expires_at IS NOT NULL
+    AND replay_from IS NULL
+    AND EXISTS (
+        SELECT 1
+        FROM unfinished u
+        WHERE u.queue_id = n.queue_id
+            AND state = {LEASED}
+            AND due_at > ?2
+            AND due_at <= ?2 + span_ms + {SLACK_MS}
+            AND (
+                revived = 1
+                OR event_id > coalesce(
+                    (SELECT last_acked_id FROM consumer_progress WHERE consumer_id = ?1),
+                    0
+                )
+            )
+    )
+)"""
+_POSITION = f"""
+SELECT filter, seq, CAST(last_acked_id AS INTEGER),
+    CASE WHEN stalled IS NOT NULL THEN CAST(coalesce(t.stalled_at, 0) AS INTEGER) END,
+    coalesce({_LEASED}, 0)
+FROM subscriptions s
+    LEFT JOIN sqlite_sequence q ON q.name = 'events'
+    LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
+    LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
+    LEFT JOIN queues n ON n.consumer_id = s.consumer_id
+WHERE s.consumer_id = ?1
+"""
+_ORIGINAL_POSITION = """
+SELECT filter, seq, CAST(last_acked_id AS INTEGER), NULL, 0
+FROM subscriptions s
+    LEFT JOIN sqlite_sequence q ON q.name = 'events'
+    LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
+WHERE s.consumer_id = ?1
+"""
+SET_ACKED = """
+INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at)
+VALUES (?, ?, ?)
+ON CONFLICT (consumer_id) DO UPDATE SET
+    last_acked_id = excluded.last_acked_id,
+    updated_at = excluded.updated_at
+"""
 # Whether a newer supervisor than that of the caller runs a consumer; of NULL, none is newer.
 _FENCED = "SELECT 1 FROM queues WHERE consumer_id = ?1 AND fence > ?2"
 # A queue that has claimed nothing, so that a first claim begins after the progress of then.
-_RAISE_FENCE = """INSERT INTO queues (consumer_id, frontier, acked, fence) VALUES (?, 0, 0, 1)
-ON CONFLICT (consumer_id) DO UPDATE SET fence = fence + 1 RETURNING fence"""
-_GO_BACK = """INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at)
-SELECT ?1, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM queues WHERE consumer_id = ?1 AND fence > ?2)
-ON CONFLICT (consumer_id) DO UPDATE SET last_acked_id = excluded.last_acked_id,
-updated_at = excluded.updated_at RETURNING 1"""
+_RAISE_FENCE = """
+INSERT INTO queues (consumer_id, frontier, acked, fence)
+VALUES (?, 0, 0, 1)
+ON CONFLICT (consumer_id) DO UPDATE SET fence = fence + 1
+RETURNING fence
+"""
+_GO_BACK = """
+INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at)
+SELECT ?1, ?3, ?4
+WHERE NOT EXISTS (SELECT 1 FROM queues WHERE consumer_id = ?1 AND fence > ?2)
+ON CONFLICT (consumer_id) DO UPDATE SET
+    last_acked_id = excluded.last_acked_id,
+    updated_at = excluded.updated_at
+RETURNING 1
+"""
 # An ack that goes on, and that nobody else has overtaken.
-_ACK = f"""INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at)
-SELECT ?1, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM queues n WHERE consumer_id = ?1
-AND (fence > ?5 OR {_LEASED}))
-ON CONFLICT (consumer_id) DO UPDATE SET last_acked_id = excluded.last_acked_id,
-updated_at = excluded.updated_at WHERE CAST(last_acked_id AS INTEGER) < excluded.last_acked_id
-RETURNING 1"""  # noqa: S608
-_REPLAY = """UPDATE queues SET replay_from = coalesce(min(replay_from, ?2), ?2)
-WHERE consumer_id = ?1 AND frontier > ?2 AND (?3 IS NULL OR fence <= ?3)"""
-_SUBSCRIBE = (
-    "INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter) VALUES (?, ?, ?)"
+_ACK = f"""
+INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at)
+SELECT ?1, ?3, ?4
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM queues n
+    WHERE consumer_id = ?1 AND (fence > ?5 OR {_LEASED})
 )
-_ADVANCE = f"""UPDATE consumer_progress SET last_acked_id = ?4, updated_at = ?5
-WHERE consumer_id = ?1 AND last_acked_id = ?3
-AND NOT EXISTS (SELECT 1 FROM queues n WHERE consumer_id = ?1
-AND (fence > ?6 OR {_LEASED}))"""  # noqa: S608
-_CLEAN_STATE = (
-    "INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout) VALUES"
-    " (?, ?, ?)"
-)
+ON CONFLICT (consumer_id) DO UPDATE SET
+    last_acked_id = excluded.last_acked_id,
+    updated_at = excluded.updated_at
+WHERE CAST(last_acked_id AS INTEGER) < excluded.last_acked_id
+RETURNING 1
+"""
+_REPLAY = """
+UPDATE queues
+SET replay_from = coalesce(min(replay_from, ?2), ?2)
+WHERE consumer_id = ?1 AND frontier > ?2 AND (?3 IS NULL OR fence <= ?3)
+"""
+_SUBSCRIBE = """
+INSERT OR IGNORE INTO subscriptions (consumer_id, handler_cmd, filter)
+VALUES (?, ?, ?)
+"""
+_ADVANCE = f"""
+UPDATE consumer_progress
+SET last_acked_id = ?4, updated_at = ?5
+WHERE consumer_id = ?1
+    AND last_acked_id = ?3
+    AND NOT EXISTS (
+        SELECT 1
+        FROM queues n
+        WHERE consumer_id = ?1 AND (fence > ?6 OR {_LEASED})
+    )
+"""
+_CLEAN_STATE = """
+INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout)
+VALUES (?, ?, ?)
+"""
 _REPLACE = "UPDATE subscriptions SET handler_cmd = ?2, filter = ?3 WHERE consumer_id = ?1"
-_SET_SCANNED = (
-    "UPDATE subscription_state SET scanned_after = ?, scanned_id = ?, scanned_filter = ? WHERE"
-    " consumer_id = ?"
-)
-_NOTE_RUN = """UPDATE subscription_state SET
-attempts = coalesce(?1, attempts), attempts_at = iif(?1 IS NULL, attempts_at, ?3),
-stalled = iif(?2 IS NULL, stalled, nullif(?2, '')), stalled_at = iif(?2 IS NULL, stalled_at, ?3)
-WHERE consumer_id = ?4"""
+_SET_SCANNED = """
+UPDATE subscription_state
+SET scanned_after = ?, scanned_id = ?, scanned_filter = ?
+WHERE consumer_id = ?
+"""
+_NOTE_RUN = """
+UPDATE subscription_state
+SET
+    attempts = coalesce(?1, attempts),
+    attempts_at = iif(?1 IS NULL, attempts_at, ?3),
+    stalled = iif(?2 IS NULL, stalled, nullif(?2, '')),
+    stalled_at = iif(?2 IS NULL, stalled_at, ?3)
+WHERE consumer_id = ?4
+"""
 
 
 class _Position(Record):
@@ -166,16 +255,18 @@ class Consumers:
         attempts, attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter, then
         those of consumer_settings.
         """
-        sql = _ORIGINAL_STATES if self._db.is_original() else _STATES
+        is_original = self._db.is_original()
         try:
-            rows = self._run(sql.format(*_TEXTS, more=""), (consumer,))
+            rows = self._run(_ORIGINAL_STATES if is_original else _STATES, (consumer,))
             if all(_is_plain(row) for row in rows):
                 return rows
         except DamagedError:
             pass  # text that is not UTF-8, or worse: then this fails too
         kinds = "".join(f", typeof({name})" for name in _TEXTS)
         blobs = (f"CAST({name} AS BLOB)" for name in _TEXTS)
-        return [_shown(row) for row in self._run(sql.format(*blobs, more=kinds), (consumer,))]
+        form = _ORIGINAL_STATES_AS if is_original else _STATES_AS
+        sql = form.format(*blobs, more=kinds)
+        return [_shown(row) for row in self._run(sql, (consumer,))]
 
     def any(self) -> bool:
         """Return whether there is any subscription."""
@@ -448,8 +539,11 @@ class Consumers:
         if odd:
             return  # a watermark that is no number is none
         for consumer, after, number, text in self._run(
-            "SELECT consumer_id, scanned_after, scanned_id, scanned_filter FROM"
-            " subscription_state WHERE scanned_id > 0"
+            """
+            SELECT consumer_id, scanned_after, scanned_id, scanned_filter
+            FROM subscription_state
+            WHERE scanned_id > 0
+            """
         ):
             yield from self._watermark_fault(consumer, after, min(number, last), text)
 
@@ -466,26 +560,36 @@ class Consumers:
 
 _CONSUMERS = """
 SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), CAST(handler_cmd AS BLOB),
-       typeof(handler_cmd) FROM subscriptions
+    typeof(handler_cmd)
+FROM subscriptions
 """
 _PROGRESS = """
 SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), typeof(last_acked_id),
-       CAST(updated_at AS BLOB), typeof(updated_at) FROM consumer_progress
+    CAST(updated_at AS BLOB), typeof(updated_at)
+FROM consumer_progress
 """
 _ODD_ACKS = """
-SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), last_acked_id, last FROM consumer_progress,
-       (SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS last)
+SELECT CAST(consumer_id AS BLOB), typeof(consumer_id), last_acked_id, last
+FROM consumer_progress, (
+    SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS last
+)
 WHERE typeof(last_acked_id) = 'integer' AND (last_acked_id > last OR last_acked_id < 0)
 """  # one statement: somebody may push meanwhile
 _ODD_STATES = """
 SELECT CAST(consumer_id AS BLOB), typeof(consumer_id),
-       'has a state that eventq does not write: subscribe it again'
-FROM subscription_state WHERE typeof(consumer_id) <> 'text' OR typeof(max_attempts) <> 'integer'
-   OR typeof(timeout) NOT IN ('real', 'null') OR typeof(attempts) <> 'integer'
-   OR typeof(attempts_at) <> 'integer' OR typeof(stalled) NOT IN ('text', 'null')
-   OR typeof(stalled_at) <> 'integer'
-   OR typeof(scanned_after) <> 'integer' OR typeof(scanned_id) <> 'integer'
-   OR typeof(scanned_filter) = 'blob' LIMIT 20
+    'has a state that eventq does not write: subscribe it again'
+FROM subscription_state
+WHERE typeof(consumer_id) <> 'text'
+    OR typeof(max_attempts) <> 'integer'
+    OR typeof(timeout) NOT IN ('real', 'null')
+    OR typeof(attempts) <> 'integer'
+    OR typeof(attempts_at) <> 'integer'
+    OR typeof(stalled) NOT IN ('text', 'null')
+    OR typeof(stalled_at) <> 'integer'
+    OR typeof(scanned_after) <> 'integer'
+    OR typeof(scanned_id) <> 'integer'
+    OR typeof(scanned_filter) = 'blob'
+LIMIT 20
 """
 
 

@@ -10,11 +10,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.storage.sqlite.database import Database
 
-_CONTEXT = (  # the fields of `ContextInfo`
-    "SELECT context_id, name, coalesce(head_id, 0), coalesce(depth, 0), coalesce(base_id, 0),"
-    " fork_of, version, c.flags, c.created_at_ms, updated_at_ms"
-    " FROM contexts c LEFT JOIN turns ON turn_id = head_id"
-)
+# The fields of `ContextInfo`.
+_CONTEXT = """
+SELECT context_id, name, coalesce(head_id, 0), coalesce(depth, 0), coalesce(base_id, 0), fork_of,
+    version, c.flags, c.created_at_ms, updated_at_ms
+FROM contexts c
+    LEFT JOIN turns ON turn_id = head_id
+"""
+_GET = f"""
+{_CONTEXT}
+WHERE context_id = ?
+"""
+_PAGE = f"""
+{_CONTEXT}
+WHERE context_id > ?
+ORDER BY context_id
+LIMIT ?
+"""
 
 
 class Contexts:
@@ -38,10 +50,18 @@ class Contexts:
             sql = """
                 INSERT INTO contexts (
                     name, head_id, base_id, fork_of, created_at_ms, updated_at_ms, scope_id
-                ) VALUES (?1, ?2, ?2, ?3, ?4, ?4, CASE WHEN ?3 IS NULL
-                    THEN (SELECT scope_id FROM scopes WHERE name = ?1)
-                    ELSE (SELECT coalesce(scope_id, context_id) FROM contexts WHERE context_id = ?3)
-                END)
+                )
+                VALUES (
+                    ?1, ?2, ?2, ?3, ?4, ?4,
+                    CASE
+                        WHEN ?3 IS NULL THEN (SELECT scope_id FROM scopes WHERE name = ?1)
+                        ELSE (
+                            SELECT coalesce(scope_id, context_id)
+                            FROM contexts
+                            WHERE context_id = ?3
+                        )
+                    END
+                )
             """
             bindings = (name, base or None, fork_of, self._db.milliseconds())
             return self._db.turns.insert("contexts", sql, bindings)
@@ -74,7 +94,7 @@ class Contexts:
 
     def get(self, context_id: int) -> ContextInfo | None:
         """Return a context, or None."""
-        rows = self._run(f"{_CONTEXT} WHERE context_id = ?", (context_id,))
+        rows = self._run(_GET, (context_id,))
         return ContextInfo(*rows[0]) if rows else None
 
     def head(self, context_id: int) -> int | None:
@@ -88,15 +108,17 @@ class Contexts:
 
     def page(self, after: int, limit: int) -> list[ContextInfo]:
         """Return the next contexts by id."""
-        sql = f"{_CONTEXT} WHERE context_id > ? ORDER BY context_id LIMIT ?"
-        return [ContextInfo(*row) for row in self._run(sql, (after, limit))]
+        return [ContextInfo(*row) for row in self._run(_PAGE, (after, limit))]
 
     def history(self, context_id: int, after: int, limit: int) -> list[Move]:
         """Return the next moves of a head, of a deleted context too."""
-        sql = (
-            "SELECT version, op, coalesce(old_id, 0), coalesce(new_id, 0), at_ms FROM context_log"
-            " WHERE context_id = ? AND version > ? ORDER BY version LIMIT ?"
-        )
+        sql = """
+            SELECT version, op, coalesce(old_id, 0), coalesce(new_id, 0), at_ms
+            FROM context_log
+            WHERE context_id = ? AND version > ?
+            ORDER BY version
+            LIMIT ?
+        """
         return [Move(*row) for row in self._run(sql, (context_id, after, limit))]
 
     # --- moving -----------------------------------------------------------------------------------
@@ -114,10 +136,11 @@ class Contexts:
             if to and to != head:
                 self._check_turn(to)
             now = self._db.milliseconds()
-            sql = (
-                "UPDATE contexts SET head_id = ?, version = ?, updated_at_ms = ? WHERE context_id"
-                " = ?"
-            )
+            sql = """
+                UPDATE contexts
+                SET head_id = ?, version = ?, updated_at_ms = ?
+                WHERE context_id = ?
+            """
             self._run(sql, (to or None, version + 1, now, context_id))
             self._log(context_id, Move(version + 1, op, head, to, now))
             info = self.get(context_id)
@@ -125,10 +148,10 @@ class Contexts:
             return info
 
     def _log(self, context_id: int, move: Move) -> None:
-        sql = (
-            "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?,"
-            " ?, ?, ?, ?, ?)"
-        )
+        sql = """
+            INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms)
+            VALUES (?, ?, ?, ?, ?, ?)
+        """
         old, new = move.old_turn_id or None, move.new_turn_id or None
         self._run(sql, (context_id, move.version, move.op, old, new, move.at_ms))
 

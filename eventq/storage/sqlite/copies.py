@@ -67,12 +67,15 @@ class Copies:
 
     def alike(self, parent: int, digest: bytes, limit: int | None = None) -> list[TurnCopy]:
         """Return the turns of a parent and a payload, oldest first."""
-        sql = (
-            "SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag,"
-            " encoding, flags, created_at_ms, canonical, ?2, 0 FROM turns"
-            " WHERE parent_id IS ?1 AND blob_id = (SELECT blob_id FROM blobs WHERE hash = ?2)"
-            " ORDER BY turn_id LIMIT ?3"
-        )
+        sql = """
+            SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag,
+                encoding, flags, created_at_ms, canonical, ?2, 0
+            FROM turns
+            WHERE parent_id IS ?1
+                AND blob_id = (SELECT blob_id FROM blobs WHERE hash = ?2)
+            ORDER BY turn_id
+            LIMIT ?3
+        """
         rows = self._run(sql, (parent or None, digest, -1 if limit is None else limit))
         return [*map(_turn, rows)]
 
@@ -82,17 +85,21 @@ class Copies:
         return found
 
     def _patches(self, turn: int) -> list[PatchCopy]:
-        sql = (
-            "SELECT turn_id, hash, flags, created_at_ms FROM turn_patches"
-            " LEFT JOIN blobs USING (blob_id) WHERE turn_id = ?"
-        )
+        sql = """
+            SELECT turn_id, hash, flags, created_at_ms
+            FROM turn_patches
+                LEFT JOIN blobs USING (blob_id)
+            WHERE turn_id = ?
+        """
         return [*map(_patch, self._run(sql, (turn,)))]
 
     def _attempts(self, parent: int) -> list[AttemptCopy]:
-        sql = (
-            "SELECT parent_id, hash, created_at_ms FROM run_attempts JOIN blobs USING (blob_id)"
-            " WHERE parent_id = ?"
-        )
+        sql = """
+            SELECT parent_id, hash, created_at_ms
+            FROM run_attempts
+                JOIN blobs USING (blob_id)
+            WHERE parent_id = ?
+        """
         return [*map(_attempt, self._run(sql, (parent,)))]
 
     def is_reached(self, turn: int) -> bool:
@@ -205,10 +212,12 @@ class Selection:
 
     def _find_context(self, which: int | str) -> int:
         """Return the id of a context by its id or name; a name is never a number."""
-        sql = (
-            "SELECT context_id FROM contexts WHERE name = ?1"
-            " OR context_id = CAST(?1 AS INTEGER) AND ?1 NOT GLOB '*[^0-9]*'"
-        )
+        sql = """
+            SELECT context_id
+            FROM contexts
+            WHERE name = ?1
+                OR context_id = CAST(?1 AS INTEGER) AND ?1 NOT GLOB '*[^0-9]*'
+        """
         context_id: int | None = self._db.one(sql, (str(which),))
         if context_id is None:
             raise UnknownContextError(which)
@@ -218,7 +227,10 @@ class Selection:
         """Select an artifact; return False if it was selected before, or is missing."""
         sql = """
             INSERT OR IGNORE INTO chosen_artifacts
-            SELECT artifact_id FROM artifacts WHERE scope_id = ? AND number = ? RETURNING 1
+            SELECT artifact_id
+            FROM artifacts
+            WHERE scope_id = ? AND number = ?
+            RETURNING 1
         """
         return bool(self._run(sql, (scope, number)) and self._add_scope(scope))
 
@@ -231,34 +243,50 @@ class Selection:
         """Choose an output; return its blobs, and what they name, that were not chosen."""
         sql = """
             INSERT OR IGNORE INTO chosen_outputs
-            SELECT DISTINCT scope_id, output_id FROM agent_outputs
-            WHERE scope_id = ? AND output_id = ? RETURNING 1
+            SELECT DISTINCT scope_id, output_id
+            FROM agent_outputs
+            WHERE scope_id = ? AND output_id = ?
+            RETURNING 1
         """
         if not self._run(sql, (scope, output)):
             return []
         self._add_scope(scope)
         blobs = _BLOBS_OF_OUTPUT
         new = [row[0] for row in self._run(blobs, (scope, output))]
-        sql = "SELECT hash FROM json_each(?) JOIN blobs ON blob_id = value WHERE part = 0"
+        sql = """
+            SELECT hash
+            FROM json_each(?)
+                JOIN blobs ON blob_id = value
+            WHERE part = 0
+        """
         return [row[0] for row in self._run(sql, (str(new),))]
 
     # --- what is chosen ---------------------------------------------------------------------------
 
     def blobs(self) -> Iterator[bytes]:
         """Yield the digest of every blob that is no part only, and not erased, in order."""
-        sql = (
-            "SELECT blob_id, hash FROM chosen_blobs CROSS JOIN blobs USING (blob_id)"
-            " WHERE blob_id > ? AND part = 0 AND codec < 3 ORDER BY blob_id LIMIT ?"
-        )
+        sql = """
+            SELECT blob_id, hash
+            FROM chosen_blobs
+                CROSS JOIN blobs USING (blob_id)
+            WHERE blob_id > ? AND part = 0 AND codec < 3
+            ORDER BY blob_id
+            LIMIT ?
+        """
         return _pages(self._run, sql, lambda row: row[1])
 
     def _erased(self) -> Iterator[ErasedCopy]:
         """Yield every blob that was erased."""
         sql = """
             SELECT blob_id, hash, raw_len, coalesce(bytes, x''), reason, coalesce(at_ms, 0)
-            FROM chosen_blobs CROSS JOIN blobs USING (blob_id) LEFT JOIN blob_bytes USING (blob_id)
-                LEFT JOIN erased_blobs USING (blob_id) LEFT JOIN erasures USING (erasure_id)
-            WHERE blob_id > ? AND codec = 3 ORDER BY blob_id LIMIT ?
+            FROM chosen_blobs
+                CROSS JOIN blobs USING (blob_id)
+                LEFT JOIN blob_bytes USING (blob_id)
+                LEFT JOIN erased_blobs USING (blob_id)
+                LEFT JOIN erasures USING (erasure_id)
+            WHERE blob_id > ? AND codec = 3
+            ORDER BY blob_id
+            LIMIT ?
         """
         return _pages(self._run, sql, lambda row: ErasedCopy(*row[1:]))
 
@@ -292,86 +320,118 @@ class Selection:
         sql = """
             SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags, c.created_at_ms,
                 name, fork_of, coalesce(c.scope_id, context_id)
-            FROM chosen_contexts CROSS JOIN contexts c USING (context_id)
+            FROM chosen_contexts
+                CROSS JOIN contexts c USING (context_id)
                 LEFT JOIN turns ON turn_id = head_id
-            WHERE context_id > ? ORDER BY context_id LIMIT ?
+            WHERE context_id > ?
+            ORDER BY context_id
+            LIMIT ?
         """
         return _pages(self._run, sql, _context)
 
     def _patches(self) -> Iterator[PatchCopy]:
         """Yield every patch, in the order they came."""
-        sql = (
-            "SELECT seq, turn_id, hash, p.flags, p.created_at_ms FROM turn_patches p"
-            " CROSS JOIN chosen_turns USING (turn_id) LEFT JOIN blobs USING (blob_id)"
-            " WHERE seq > ? ORDER BY seq LIMIT ?"
-        )
+        sql = """
+            SELECT seq, turn_id, hash, p.flags, p.created_at_ms
+            FROM turn_patches p
+                CROSS JOIN chosen_turns USING (turn_id)
+                LEFT JOIN blobs USING (blob_id)
+            WHERE seq > ?
+            ORDER BY seq
+            LIMIT ?
+        """
         return _pages(self._run, sql, lambda row: PatchCopy(*row[1:]))
 
     def _roots(self) -> Iterator[RootCopy]:
         """Yield the root of every turn that does not inherit it, by turn."""
-        sql = (
-            "SELECT turn_id, root FROM turn_roots CROSS JOIN chosen_turns USING (turn_id)"
-            " WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
-        )
+        sql = """
+            SELECT turn_id, root
+            FROM turn_roots
+                CROSS JOIN chosen_turns USING (turn_id)
+            WHERE turn_id > ?
+            ORDER BY turn_id
+            LIMIT ?
+        """
         return _pages(self._run, sql, _root)
 
     def _refs(self) -> Iterator[RefCopy]:
         """Yield every blob that names others, once with each of them."""
-        holders = (
-            "SELECT blob_id, hash FROM chosen_blobs c CROSS JOIN blobs USING (blob_id) WHERE"
-            " blob_id > ?"
-            " AND EXISTS (SELECT 1 FROM blob_refs r WHERE r.blob_id = c.blob_id) ORDER BY blob_id"
-            " LIMIT ?"
-        )
-        named = (
-            "SELECT hash FROM blob_refs r JOIN blobs b ON b.blob_id = ref_id WHERE r.blob_id = ?"
-            " ORDER BY 1"
-        )
+        holders = """
+            SELECT blob_id, hash
+            FROM chosen_blobs c
+                CROSS JOIN blobs USING (blob_id)
+            WHERE blob_id > ?
+                AND EXISTS (SELECT 1 FROM blob_refs r WHERE r.blob_id = c.blob_id)
+            ORDER BY blob_id
+            LIMIT ?
+        """
+        named = """
+            SELECT hash
+            FROM blob_refs r
+                JOIN blobs b ON b.blob_id = ref_id
+            WHERE r.blob_id = ?
+            ORDER BY 1
+        """
         for blob_id, digest in _pages(self._run, holders, tuple):
             yield from (RefCopy(digest, to) for (to,) in self._run(named, (blob_id,)))
 
     def _runs(self) -> Iterator[RunCopy]:
         """Yield every run, by id."""
-        sql = (
-            "SELECT context_id, name, grouped, status, start_id, completed_at_ms FROM runs"
-            " CROSS JOIN chosen_contexts USING (context_id) WHERE context_id > ? ORDER BY"
-            " context_id LIMIT ?"
-        )
+        sql = """
+            SELECT context_id, name, grouped, status, start_id, completed_at_ms
+            FROM runs
+                CROSS JOIN chosen_contexts USING (context_id)
+            WHERE context_id > ?
+            ORDER BY context_id
+            LIMIT ?
+        """
         return _pages(self._run, sql, _run_of)
 
     def _attempts(self) -> Iterator[AttemptCopy]:
         """Yield every attempt at a step, in the order they came."""
-        sql = (
-            "SELECT attempt_id, parent_id, hash, created_at_ms FROM run_attempts"
-            " CROSS JOIN chosen_turns ON turn_id = parent_id CROSS JOIN blobs USING (blob_id)"
-            " WHERE attempt_id > ? ORDER BY attempt_id LIMIT ?"
-        )
+        sql = """
+            SELECT attempt_id, parent_id, hash, created_at_ms
+            FROM run_attempts
+                CROSS JOIN chosen_turns ON turn_id = parent_id
+                CROSS JOIN blobs USING (blob_id)
+            WHERE attempt_id > ?
+            ORDER BY attempt_id
+            LIMIT ?
+        """
         return _pages(self._run, sql, lambda row: AttemptCopy(*row[1:]))
 
     def _pins(self) -> list[PinCopy]:
         """Return every pin, sorted."""
-        sql = (
-            "SELECT name, hash FROM pins JOIN blobs USING (blob_id) WHERE blob_id IN chosen_blobs"
-            " ORDER BY 1, 2"
-        )
+        sql = """
+            SELECT name, hash
+            FROM pins
+                JOIN blobs USING (blob_id)
+            WHERE blob_id IN chosen_blobs
+            ORDER BY 1, 2
+        """
         return [*map(_pin, self._run(sql))]
 
     def _aliases(self) -> list[AliasCopy]:
         """Return every blob whose SHA-256 is noted, sorted."""
-        sql = (
-            "SELECT hash, sha256 FROM blob_names JOIN blobs USING (blob_id) WHERE blob_id IN"
-            " chosen_blobs AND codec < 3 ORDER BY 1, 2"
-        )
+        sql = """
+            SELECT hash, sha256
+            FROM blob_names
+                JOIN blobs USING (blob_id)
+            WHERE blob_id IN chosen_blobs AND codec < 3
+            ORDER BY 1, 2
+        """
         return [*map(_alias, self._run(sql))]
 
     def _outputs(self) -> Iterator[OutputCopy]:
         """Yield every version of every output, sorted."""
         sql = """
-            SELECT scope_id, output_id, version, hash, created_at_ms FROM agent_outputs
+            SELECT scope_id, output_id, version, hash, created_at_ms
+            FROM agent_outputs
                 CROSS JOIN chosen_outputs USING (scope_id, output_id)
                 CROSS JOIN blobs USING (blob_id)
             WHERE (scope_id, output_id, version) > (?, ?, ?)
-            ORDER BY scope_id, output_id, version LIMIT ?
+            ORDER BY scope_id, output_id, version
+            LIMIT ?
         """
         after = (-1, "", 0)
         while rows := self._run(sql, (*after, _PAGE)):
@@ -382,8 +442,11 @@ class Selection:
         """Yield every scope but the thread's, by number."""
         sql = """
             SELECT scope_id, name, created_at_ms
-            FROM chosen_scopes CROSS JOIN scopes USING (scope_id)
-            WHERE scope_id > ? ORDER BY scope_id LIMIT ?
+            FROM chosen_scopes
+                CROSS JOIN scopes USING (scope_id)
+            WHERE scope_id > ?
+            ORDER BY scope_id
+            LIMIT ?
         """
         return _pages(self._run, sql, ScopeRow._make)
 
@@ -398,8 +461,11 @@ class Selection:
         """Yield every session, by number."""
         sql = """
             SELECT session_id, name, generation, tool, size, digest, owner, path, started_by
-            FROM chosen_sessions CROSS JOIN sessions USING (session_id)
-            WHERE session_id > ? ORDER BY session_id LIMIT ?
+            FROM chosen_sessions
+                CROSS JOIN sessions USING (session_id)
+            WHERE session_id > ?
+            ORDER BY session_id
+            LIMIT ?
         """
         return _pages(self._run, sql, SessionCopy._make)
 
@@ -408,13 +474,17 @@ class Selection:
         sql = """
             SELECT session_id, position, hash, form, before, after, is_node, entry, parent, kind,
                 response, agent, coalesce(turn_id, 0)
-            FROM session_lines CROSS JOIN blobs USING (blob_id)
+            FROM session_lines
+                CROSS JOIN blobs USING (blob_id)
             WHERE (session_id, position) > (?, ?)
                 AND session_id IN (SELECT session_id FROM chosen_sessions)
                 AND position < (
-                    SELECT lines FROM sessions s WHERE s.session_id = session_lines.session_id
+                    SELECT lines
+                    FROM sessions s
+                    WHERE s.session_id = session_lines.session_id
                 )
-            ORDER BY session_id, position LIMIT ?
+            ORDER BY session_id, position
+            LIMIT ?
         """
         after = (-1, 0)
         while rows := self._run(sql, (*after, _PAGE)):
@@ -425,16 +495,23 @@ class Selection:
         """Yield every chosen context that is a tip, by context."""
         sql = """
             SELECT context_id, session_id, turn_id
-            FROM session_tips CROSS JOIN chosen_contexts USING (context_id)
-            WHERE context_id > ? ORDER BY context_id LIMIT ?
+            FROM session_tips
+                CROSS JOIN chosen_contexts USING (context_id)
+            WHERE context_id > ?
+            ORDER BY context_id
+            LIMIT ?
         """
         return _pages(self._run, sql, TipCopy._make)
 
     def artifacts(self) -> Iterator[tuple[int, int]]:
         """Yield scope and number of every artifact, in order."""
         sql = """
-            SELECT scope_id, number FROM artifacts CROSS JOIN chosen_artifacts USING (artifact_id)
-            WHERE (scope_id, number) > (?, ?) ORDER BY scope_id, number LIMIT ?
+            SELECT scope_id, number
+            FROM artifacts
+                CROSS JOIN chosen_artifacts USING (artifact_id)
+            WHERE (scope_id, number) > (?, ?)
+            ORDER BY scope_id, number
+            LIMIT ?
         """
         after = (-1, 0)
         while rows := self._run(sql, (*after, _PAGE)):
@@ -465,40 +542,63 @@ _attempt: Callable[[Any], AttemptCopy] = partial(tuple.__new__, AttemptCopy)
 _pin: Callable[[Any], PinCopy] = partial(tuple.__new__, PinCopy)
 _alias: Callable[[Any], AliasCopy] = partial(tuple.__new__, AliasCopy)
 
-_TURNS = (
-    "SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag, encoding,"
-    " flags, created_at_ms, canonical, hash, raw_len"
-    " FROM chosen_turns CROSS JOIN turns USING (turn_id) JOIN blobs USING (blob_id)"
-    " WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
-)
+_TURNS = """
+SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag, encoding, flags,
+    created_at_ms, canonical, hash, raw_len
+FROM chosen_turns
+    CROSS JOIN turns USING (turn_id)
+    JOIN blobs USING (blob_id)
+WHERE turn_id > ?
+ORDER BY turn_id
+LIMIT ?
+"""
 _RULED_TURNS = _TURNS.replace("WHERE", "WHERE canonical IS NOT NULL AND")
-_ADD_TURN = (
-    "INSERT INTO turns (turn_id, blob_id, parent_id, depth, jump_id, jump_depth, type_id,"
-    " type_version, type_tag, encoding, canonical, flags, created_at_ms)"
-    " SELECT ?2, blob_id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13 FROM blobs"
-    " WHERE hash = ?1 AND part = 0"
+_ADD_TURN = """
+INSERT INTO turns (
+    turn_id, blob_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, type_tag,
+    encoding, canonical, flags, created_at_ms
 )
-_ADD_CONTEXT = (
-    "INSERT INTO contexts (context_id, head_id, base_id, flags, created_at_ms, updated_at_ms,"
-    " name, fork_of, scope_id) VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+SELECT ?2, blob_id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13
+FROM blobs
+WHERE hash = ?1 AND part = 0
+"""
+_ADD_CONTEXT = """
+INSERT INTO contexts (
+    context_id, head_id, base_id, flags, created_at_ms, updated_at_ms, name, fork_of, scope_id
 )
-_LABEL = (
-    "UPDATE contexts SET name = coalesce(?2, name), fork_of = coalesce(?3, fork_of)"
-    " WHERE context_id = ?1"
-)
-_ADD_PATCH = "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?)"
+VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+"""
+_LABEL = """
+UPDATE contexts
+SET name = coalesce(?2, name), fork_of = coalesce(?3, fork_of)
+WHERE context_id = ?1
+"""
+_ADD_PATCH = """
+INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms)
+VALUES (?, ?, ?, ?)
+"""
 _ADD_ATTEMPT = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (?, ?, ?)"
-_SET_RUN = (
-    "INSERT INTO runs (context_id, name, grouped, status, start_id, completed_at_ms)"
-    " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (context_id) DO UPDATE SET"
-    " status = excluded.status, completed_at_ms = excluded.completed_at_ms"
-)
+_SET_RUN = """
+INSERT INTO runs (context_id, name, grouped, status, start_id, completed_at_ms)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (context_id) DO UPDATE SET
+    status = excluded.status,
+    completed_at_ms = excluded.completed_at_ms
+"""
 # Down from a turn. Those that are asked about in one import have nothing below them in common.
-_REACHED = (
-    "WITH RECURSIVE down (id) AS (SELECT ?1 UNION ALL SELECT turn_id FROM down CROSS JOIN turns"
-    " ON parent_id = id)"
-    " SELECT 1 FROM down CROSS JOIN contexts ON head_id = id LIMIT 1"
+_REACHED = """
+WITH RECURSIVE down (id) AS (
+    SELECT ?1
+    UNION ALL
+    SELECT turn_id
+    FROM down
+        CROSS JOIN turns ON parent_id = id
 )
+SELECT 1
+FROM down
+    CROSS JOIN contexts ON head_id = id
+LIMIT 1
+"""
 _CHOSEN = (
     "DROP TABLE IF EXISTS temp.chosen_contexts",
     "DROP TABLE IF EXISTS temp.chosen_turns",
@@ -528,92 +628,179 @@ _ALL = (
 )
 _TURNS_OF_CONTEXTS = """
 WITH RECURSIVE found (id) AS (
-    SELECT head_id FROM chosen_contexts CROSS JOIN contexts USING (context_id)
+    SELECT head_id
+    FROM chosen_contexts
+        CROSS JOIN contexts USING (context_id)
     WHERE head_id IS NOT NULL
-    UNION SELECT base_id FROM chosen_contexts CROSS JOIN contexts USING (context_id)
+    UNION
+    SELECT base_id
+    FROM chosen_contexts
+        CROSS JOIN contexts USING (context_id)
     WHERE base_id IS NOT NULL
-    UNION SELECT start_id FROM chosen_contexts CROSS JOIN runs USING (context_id)
-    UNION SELECT parent_id FROM found CROSS JOIN turns ON turn_id = id WHERE parent_id IS NOT NULL
+    UNION
+    SELECT start_id
+    FROM chosen_contexts
+        CROSS JOIN runs USING (context_id)
+    UNION
+    SELECT parent_id
+    FROM found
+        CROSS JOIN turns ON turn_id = id
+    WHERE parent_id IS NOT NULL
 )
-INSERT INTO chosen_turns SELECT id FROM found"""
+INSERT INTO chosen_turns
+SELECT id
+FROM found
+"""
 _BLOBS_OF_TURNS = """
 WITH RECURSIVE found (id) AS (
-    SELECT blob_id FROM chosen_turns CROSS JOIN turns USING (turn_id)
-    UNION SELECT blob_id FROM turn_patches WHERE blob_id IS NOT NULL AND turn_id IN chosen_turns
-    UNION SELECT blob_id FROM run_attempts WHERE parent_id IN chosen_turns
-    UNION SELECT blob_id FROM turn_roots JOIN blobs ON hash = root WHERE turn_id IN chosen_turns
-    UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
+    SELECT blob_id
+    FROM chosen_turns
+        CROSS JOIN turns USING (turn_id)
+    UNION
+    SELECT blob_id
+    FROM turn_patches
+    WHERE blob_id IS NOT NULL AND turn_id IN chosen_turns
+    UNION
+    SELECT blob_id
+    FROM run_attempts
+    WHERE parent_id IN chosen_turns
+    UNION
+    SELECT blob_id
+    FROM turn_roots
+        JOIN blobs ON hash = root
+    WHERE turn_id IN chosen_turns
+    UNION
+    SELECT ref_id
+    FROM found
+        CROSS JOIN blob_refs ON blob_id = id
 )
-INSERT INTO chosen_blobs SELECT id FROM found"""
+INSERT INTO chosen_blobs
+SELECT id
+FROM found
+"""
 _BLOBS_OF_OUTPUT = """
 WITH RECURSIVE found (id) AS (
-    SELECT blob_id FROM agent_outputs WHERE scope_id = ? AND output_id = ?
-    UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
+    SELECT blob_id
+    FROM agent_outputs
+    WHERE scope_id = ? AND output_id = ?
+    UNION
+    SELECT ref_id
+    FROM found
+        CROSS JOIN blob_refs ON blob_id = id
 )
-INSERT OR IGNORE INTO chosen_blobs SELECT id FROM found RETURNING blob_id"""
+INSERT OR IGNORE INTO chosen_blobs
+SELECT id
+FROM found
+RETURNING blob_id
+"""
 _OF_SCOPES = (
     """
     INSERT INTO chosen_scopes
-    SELECT scope_id FROM scopes WHERE scope_id IN (
+    SELECT scope_id
+    FROM scopes
+    WHERE scope_id IN (
         SELECT coalesce(scope_id, context_id)
-        FROM chosen_contexts CROSS JOIN contexts USING (context_id)
+        FROM chosen_contexts
+            CROSS JOIN contexts USING (context_id)
     )
     """,
     """
     INSERT INTO chosen_artifacts
-    SELECT artifact_id FROM chosen_scopes CROSS JOIN artifacts USING (scope_id)
+    SELECT artifact_id
+    FROM chosen_scopes
+        CROSS JOIN artifacts USING (scope_id)
     """,
     """
     INSERT INTO chosen_outputs
-    SELECT DISTINCT scope_id, output_id FROM chosen_scopes CROSS JOIN agent_outputs USING (scope_id)
+    SELECT DISTINCT scope_id, output_id
+    FROM chosen_scopes
+        CROSS JOIN agent_outputs USING (scope_id)
     """,
     """
     WITH RECURSIVE found (id) AS (
-        SELECT blob_id FROM chosen_scopes CROSS JOIN agent_outputs USING (scope_id)
-        UNION SELECT blob_id FROM chosen_scopes CROSS JOIN files USING (scope_id)
-            WHERE blob_id IS NOT NULL
-        UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
+        SELECT blob_id
+        FROM chosen_scopes
+            CROSS JOIN agent_outputs USING (scope_id)
+        UNION
+        SELECT blob_id
+        FROM chosen_scopes
+            CROSS JOIN files USING (scope_id)
+        WHERE blob_id IS NOT NULL
+        UNION
+        SELECT ref_id
+        FROM found
+            CROSS JOIN blob_refs ON blob_id = id
     )
-    INSERT OR IGNORE INTO chosen_blobs SELECT id FROM found
+    INSERT OR IGNORE INTO chosen_blobs
+    SELECT id
+    FROM found
     """,
 )
 # The turns of all branches of a session come along, and its generations.
 _OF_SESSIONS = (
     """
     INSERT INTO chosen_sessions
-    SELECT session_id FROM sessions WHERE coalesce(owner, name) IN (
-        SELECT coalesce(owner, name) FROM chosen_contexts CROSS JOIN session_tips USING (context_id)
+    SELECT session_id
+    FROM sessions
+    WHERE coalesce(owner, name) IN (
+        SELECT coalesce(owner, name)
+        FROM chosen_contexts
+            CROSS JOIN session_tips USING (context_id)
             CROSS JOIN sessions USING (session_id)
     )
     """,
     """
     WITH RECURSIVE found (id) AS (
-        SELECT turn_id FROM chosen_sessions CROSS JOIN session_lines USING (session_id)
-            WHERE turn_id IS NOT NULL
-        UNION SELECT parent_id FROM found CROSS JOIN turns ON turn_id = id
-            WHERE parent_id IS NOT NULL
+        SELECT turn_id
+        FROM chosen_sessions
+            CROSS JOIN session_lines USING (session_id)
+        WHERE turn_id IS NOT NULL
+        UNION
+        SELECT parent_id
+        FROM found
+            CROSS JOIN turns ON turn_id = id
+        WHERE parent_id IS NOT NULL
     )
-    INSERT OR IGNORE INTO chosen_turns SELECT id FROM found
+    INSERT OR IGNORE INTO chosen_turns
+    SELECT id
+    FROM found
     """,
 )
 _BLOBS_OF_SESSIONS = """
 WITH RECURSIVE found (id) AS (
-    SELECT blob_id FROM chosen_sessions CROSS JOIN session_lines USING (session_id)
-    UNION SELECT ref_id FROM found CROSS JOIN blob_refs ON blob_id = id
+    SELECT blob_id
+    FROM chosen_sessions
+        CROSS JOIN session_lines USING (session_id)
+    UNION
+    SELECT ref_id
+    FROM found
+        CROSS JOIN blob_refs ON blob_id = id
 )
-INSERT OR IGNORE INTO chosen_blobs SELECT id FROM found
+INSERT OR IGNORE INTO chosen_blobs
+SELECT id
+FROM found
 """
 _FILES = """
-SELECT scope_id, path, number, output, version, hash FROM files f LEFT JOIN blobs USING (blob_id)
-WHERE (scope_id, path) > (?, ?) AND CASE
-    WHEN number IS NOT NULL THEN EXISTS (
-        SELECT 1 FROM artifacts a CROSS JOIN chosen_artifacts USING (artifact_id)
-        WHERE a.scope_id = f.scope_id AND a.number = f.number
-    )
-    WHEN output IS NOT NULL THEN EXISTS (
-        SELECT 1 FROM chosen_outputs o WHERE o.scope_id = f.scope_id AND o.output_id = f.output
-    )
-    ELSE f.blob_id IN chosen_blobs
-END
-ORDER BY scope_id, path LIMIT ?
+SELECT scope_id, path, number, output, version, hash
+FROM files f
+    LEFT JOIN blobs USING (blob_id)
+WHERE (scope_id, path) > (?, ?)
+    AND CASE
+        WHEN number IS NOT NULL
+            THEN EXISTS (
+                SELECT 1
+                FROM artifacts a
+                    CROSS JOIN chosen_artifacts USING (artifact_id)
+                WHERE a.scope_id = f.scope_id AND a.number = f.number
+            )
+        WHEN output IS NOT NULL
+            THEN EXISTS (
+                SELECT 1
+                FROM chosen_outputs o
+                WHERE o.scope_id = f.scope_id AND o.output_id = f.output
+            )
+        ELSE f.blob_id IN chosen_blobs
+    END
+ORDER BY scope_id, path
+LIMIT ?
 """

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from eventq.records.event import Commit, Event
     from eventq.storage.base import Area
     from eventq.storage.commits import Part
+    from eventq.storage.queueing import QueueStatements
     from eventq.storage.sqlite.blobs import Blobs
     from eventq.storage.sqlite.claims import Claims
     from eventq.storage.sqlite.contexts import Contexts
@@ -1011,7 +1012,7 @@ class Database(Commits):
         return clock.stamp(clock.now())
 
     @property
-    def queue_statements(self) -> Any:
+    def queue_statements(self) -> QueueStatements:
         """The statements of changes of queues."""
         from eventq.storage.sqlite import queues
 

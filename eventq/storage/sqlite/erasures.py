@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventq.errors import ConflictError
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
+from eventq.storage import LEASED
 from eventq.storage.rows import GONE
 from eventq.storage.sqlite.blobs import ADD, ADD_BYTES
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from eventq.storage.copied import ErasedCopy
     from eventq.storage.sqlite.database import Database
 
-_ERASURE = "SELECT kind, name, reason, at_ms, finished FROM erasures"
+# ruff: noqa: S608 (the parts are constants)
+
 # What was said of attempts at an event may be what the event said.
 _ERRORS = (
     "UPDATE unfinished SET error = ?2 WHERE event_id = ?1 AND error IS NOT NULL",
@@ -23,21 +25,36 @@ _ERRORS = (
 )
 # What an event is ordered by may be a part of what it says; others that have the same keep it.
 _GROUPS = """
-SELECT DISTINCT queue_id, group_value FROM unfinished u
-WHERE event_id = ?1 AND group_value IS NOT NULL AND NOT EXISTS (
-    SELECT 1 FROM unfinished o JOIN events ON id = o.event_id
-    WHERE o.queue_id = u.queue_id AND o.group_value = u.group_value AND content <> ?2
-)
+SELECT DISTINCT queue_id, group_value
+FROM unfinished u
+WHERE event_id = ?1
+    AND group_value IS NOT NULL
+    AND NOT EXISTS (
+        SELECT 1
+        FROM unfinished o
+            JOIN events ON id = o.event_id
+        WHERE o.queue_id = u.queue_id
+            AND o.group_value = u.group_value
+            AND content <> ?2
+    )
 """
 _RENAME = "UPDATE unfinished SET group_value = ? WHERE queue_id = ? AND group_value = ?"
-_DROP_PART = (  # that was never put by itself, and that no other blob consists of
-    "DELETE FROM blobs WHERE blob_id = ?1 AND part = 1"
-    " AND NOT EXISTS (SELECT 1 FROM blob_parts WHERE part_id = ?1)"
-)
+# That was never put by itself, and that no other blob consists of.
+_DROP_PART = """
+DELETE FROM blobs
+WHERE blob_id = ?1
+    AND part = 1
+    AND NOT EXISTS (SELECT 1 FROM blob_parts WHERE part_id = ?1)
+"""
 _REPORTS = """
-UPDATE events SET content = json_set(content, '$.error', ?2)
-WHERE id > ?1 AND type = 'record' AND subtype = 'dead-letter' AND json_valid(content)
-    AND json_extract(content, '$.event_id') = ?1 AND json_extract(content, '$.error') IS NOT NULL
+UPDATE events
+SET content = json_set(content, '$.error', ?2)
+WHERE id > ?1
+    AND type = 'record'
+    AND subtype = 'dead-letter'
+    AND json_valid(content)
+    AND json_extract(content, '$.event_id') = ?1
+    AND json_extract(content, '$.error') IS NOT NULL
 RETURNING id
 """
 
@@ -54,17 +71,25 @@ class Erasures:
         """Return an erasure, or None."""
         if self._db.is_original():
             return None
-        rows = self._run(f"{_ERASURE} WHERE kind = ? AND name = ?", (kind, name))
+        sql = """
+            SELECT kind, name, reason, at_ms, finished
+            FROM erasures
+            WHERE kind = ? AND name = ?
+        """
+        rows = self._run(sql, (kind, name))
         return _record(rows[0]) if rows else None
 
     def page(self, after: int, limit: int) -> list[tuple[int, Erasure]]:
         """Return the next erasures and their numbers, in the order in which they began."""
         if self._db.is_original():
             return []
-        sql = (
-            "SELECT kind, name, reason, at_ms, finished, erasure_id FROM erasures"
-            " WHERE erasure_id > ? ORDER BY erasure_id LIMIT ?"
-        )
+        sql = """
+            SELECT kind, name, reason, at_ms, finished, erasure_id
+            FROM erasures
+            WHERE erasure_id > ?
+            ORDER BY erasure_id
+            LIMIT ?
+        """
         return [(row[5], _record(row[:5])) for row in self._run(sql, (after, limit))]
 
     def begin(self, kind: str, name: str, reason: str | None) -> int:
@@ -73,25 +98,36 @@ class Erasures:
 
     def _begin(self, kind: str, name: str, reason: str | None, at: int) -> int:
         sql = """
-            INSERT INTO erasures (kind, name, reason, at_ms) VALUES (?, ?, ?, ?)
+            INSERT INTO erasures (kind, name, reason, at_ms)
+            VALUES (?, ?, ?, ?)
             ON CONFLICT (kind, name) DO UPDATE SET
-                reason = coalesce(excluded.reason, reason), at_ms = excluded.at_ms, finished = 0
+                reason = coalesce(excluded.reason, reason),
+                at_ms = excluded.at_ms,
+                finished = 0
             RETURNING erasure_id
         """
         return int(self._run(sql, (kind, name, reason, at))[0][0])
 
     def of_blob(self, digest: bytes) -> Erasure | None:
         """Return the erasure that took the bytes of a blob, or None."""
-        sql = (
-            f"{_ERASURE} JOIN erased_blobs USING (erasure_id) JOIN blobs USING (blob_id)"
-            " WHERE hash = ?"
-        )
+        sql = """
+            SELECT kind, name, reason, at_ms, finished
+            FROM erasures
+                JOIN erased_blobs USING (erasure_id)
+                JOIN blobs USING (blob_id)
+            WHERE hash = ?
+        """
         rows = self._run(sql, (digest,))
         return _record(rows[0]) if rows else None
 
     def patches(self, turn: int) -> list[bytes]:
         """Return the digest of each patch on a turn that is no tombstone."""
-        sql = "SELECT hash FROM turn_patches JOIN blobs USING (blob_id) WHERE turn_id = ?"
+        sql = """
+            SELECT hash
+            FROM turn_patches
+                JOIN blobs USING (blob_id)
+            WHERE turn_id = ?
+        """
         return [row[0] for row in self._run(sql, (turn,))]
 
     def blobs(self, number: int, gone: Sequence[tuple[bytes, bytes]]) -> None:
@@ -145,8 +181,12 @@ class Erasures:
         """Erase the content of an event, and what was said of attempts at it; see `base`."""
         with self._db.write():
             leased = self._run(
-                "SELECT consumer_id FROM unfinished JOIN queues USING (queue_id)"
-                " WHERE event_id = ? AND state = 0 AND due_at > ?",
+                f"""
+                SELECT consumer_id
+                FROM unfinished
+                    JOIN queues USING (queue_id)
+                WHERE event_id = ? AND state = {LEASED} AND due_at > ?
+                """,
                 (number, self._db.milliseconds()),
             )
             if leased:

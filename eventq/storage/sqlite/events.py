@@ -28,32 +28,95 @@ if TYPE_CHECKING:
 
     Refs = Mapping[int, Collection[bytes]]
 
+# ruff: noqa: S608 (the parts are constants)
+
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
 PAGE_ROWS = 1_000
 
-_INSERT = "INSERT INTO events (created_at, source, type, subtype, content) VALUES (?, ?, ?, ?, ?)"
+_INSERT = """
+INSERT INTO events (created_at, source, type, subtype, content)
+VALUES (?, ?, ?, ?, ?)
+"""
 # The same for the fields of `NewEvent`; the key, which is stored apart, is bound to no effect.
-_INSERT_MANY = (
-    "INSERT INTO events (created_at, source, type, subtype, content)"
-    " VALUES ('{}', ?1, ?2, CASE WHEN 0 THEN ?5 ELSE ?4 END, ?3)"
-)
-_KNOWN_KEYS = (
-    "SELECT k.key, event_id FROM json_each(?) CROSS JOIN event_keys k ON k.key = value"
-    " JOIN events ON events.id = event_id"
-)
-_LINE = (
-    "json_object('id', id, 'created_at', CAST(created_at AS TEXT), 'source', CAST(source AS TEXT),"
-    " 'type', CAST(type AS TEXT), 'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS"
-    " TEXT))"
-)
+_INSERT_MANY = """
+INSERT INTO events (created_at, source, type, subtype, content)
+VALUES ('{}', ?1, ?2, CASE WHEN 0 THEN ?5 ELSE ?4 END, ?3)
+"""
+_KNOWN_KEYS = """
+SELECT k.key, event_id
+FROM json_each(?)
+    CROSS JOIN event_keys k ON k.key = value
+    JOIN events ON events.id = event_id
+"""
 # Other tools may have stored a BLOB; of text CAST makes nothing new.
-_COLUMNS = (
-    "CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT), CAST(subtype AS TEXT),"
-    " CAST(content AS TEXT)"
+_LINE = """json_object(
+    'id', id,
+    'created_at', CAST(created_at AS TEXT),
+    'source', CAST(source AS TEXT),
+    'type', CAST(type AS TEXT),
+    'subtype', CAST(subtype AS TEXT),
+    'content', CAST(content AS TEXT)
+)"""
+_COLUMNS = """CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),
+    CAST(subtype AS TEXT), CAST(content AS TEXT)"""
+_GET = f"SELECT id, {_COLUMNS} FROM events WHERE id = ?"
+_GET_BYTES = _GET.replace("TEXT", "BLOB")  # of an event whose text is not UTF-8
+_AMONG = f"""
+SELECT id, {_COLUMNS}
+FROM events
+WHERE id IN (SELECT value FROM json_each(?))
+ORDER BY id
+"""
+# A thread of the original tool has indexes on source and type; what is new is read by id.
+_PAGE = f"""
+SELECT id, {_COLUMNS}
+FROM events NOT INDEXED
+WHERE id > ? AND id <= ?
+ORDER BY id
+LIMIT ?
+"""
+_PAGE_OF_LINES = f"""
+SELECT id, {_LINE}
+FROM events NOT INDEXED
+WHERE id > ? AND id <= ?
+ORDER BY id
+LIMIT ?
+"""
+_NEWEST = f"""
+SELECT id, {_COLUMNS}
+FROM events NOT INDEXED
+WHERE id <= ?
+ORDER BY id DESC
+LIMIT ?
+"""
+_BLOCK = f"""
+SELECT CAST(group_concat({_LINE}, char(10)) AS BLOB)
+FROM (
+    SELECT *
+    FROM events NOT INDEXED
+    WHERE id > ? AND id <= ?
+    ORDER BY id
 )
-_BYTES = _COLUMNS.replace("TEXT", "BLOB")
-
-
+"""
+_SIZE = """
+SELECT total(octet_length(content))
+FROM events NOT INDEXED
+WHERE id > ? AND id <= ?
+"""
+_LATEST = {
+    "source": f"""
+    SELECT max(id), {_COLUMNS}
+    FROM events
+    GROUP BY source
+    ORDER BY 1
+    """,
+    "type": f"""
+    SELECT max(id), {_COLUMNS}
+    FROM events
+    GROUP BY type
+    ORDER BY 1
+    """,
+}
 _record: Any = tuple.__new__  # makes a record without a call of Python
 _event: Callable[[Any], Event] = partial(_record, Event)
 
@@ -184,9 +247,9 @@ class Events:
     def get(self, number: int) -> Event | None:
         """Return one event, or None."""
         try:
-            rows = self._run(f"SELECT id, {_COLUMNS} FROM events WHERE id = ?", (number,))  # noqa: S608
+            rows = self._run(_GET, (number,))
         except DamagedError:  # like its line in the mirror: a push goes on after it
-            rows = self._run(f"SELECT id, {_BYTES} FROM events WHERE id = ?", (number,))  # noqa: S608
+            rows = self._run(_GET_BYTES, (number,))
             rows = [
                 [v.decode(errors="replace") if isinstance(v, bytes) else v for v in row]
                 for row in rows
@@ -198,12 +261,8 @@ class Events:
 
         Beside them is the id up to which all were looked for.
         """
-        sql = (
-            f"SELECT id, {_COLUMNS} FROM events WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
-            " ORDER BY id"
-        )
         listed = "[" + ",".join(map(str, numbers)) + "]"
-        rows, whole = self._db.steady(lambda c: _gather(c.execute(sql, (listed,))))
+        rows, whole = self._db.steady(lambda c: _gather(c.execute(_AMONG, (listed,))))
         return {row[0]: _event(row) for row in rows}, max(numbers) if whole else rows[-1][0]
 
     def matching(self, text: str, events: list[Event]) -> set[int]:
@@ -217,11 +276,21 @@ class Events:
 
     def _after(self, after: int) -> int | None:
         """Return the lowest id above `after`, or None."""
-        return self._one("SELECT id FROM events WHERE id > ? ORDER BY id LIMIT 1", (after,))  # type: ignore[no-any-return]
+        sql = """
+            SELECT id
+            FROM events
+            WHERE id > ?
+            ORDER BY id
+            LIMIT 1
+        """
+        return self._one(sql, (after,))  # type: ignore[no-any-return]
 
     def from_end(self, count: int) -> int:
         """Return the id of the `count`-th newest event, or of the oldest; 0 for none."""
-        sql = "SELECT min(id) FROM (SELECT id FROM events ORDER BY id DESC LIMIT ?)"
+        sql = """
+            SELECT min(id)
+            FROM (SELECT id FROM events ORDER BY id DESC LIMIT ?)
+        """
         return self._one(sql, (count,)) or 0
 
     # --- searching --------------------------------------------------------------------------------
@@ -254,13 +323,7 @@ class Events:
                 )
             )
             return found
-        sql = (
-            f"SELECT id, {_LINE} FROM events NOT INDEXED"  # noqa: S608
-            " WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
-            if lines
-            else f"SELECT id, {_COLUMNS} FROM events NOT INDEXED"  # noqa: S608
-            " WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
-        )
+        sql = _PAGE_OF_LINES if lines else _PAGE
         bindings = (after, upto, min(limit, PAGE_ROWS))
         rows, whole = self._db.steady(lambda c: _gather(c.execute(sql, bindings)))
         done = whole and len(rows) < min(limit, PAGE_ROWS)
@@ -283,11 +346,8 @@ class Events:
                 )
             )
             return rows, low
-        sql = (
-            f"SELECT id, {_COLUMNS} FROM events NOT INDEXED WHERE id <= ? ORDER BY id DESC LIMIT ?"  # noqa: S608
-        )
         bindings = (upto, min(limit, PAGE_ROWS))
-        rows, whole = self._db.steady(lambda c: _gather(c.execute(sql, bindings)))
+        rows, whole = self._db.steady(lambda c: _gather(c.execute(_NEWEST, bindings)))
         return rows, 0 if whole and len(rows) < bindings[1] else rows[-1][0] - 1
 
     def first_match(self, text: str, after: int, upto: int) -> int | None:
@@ -324,21 +384,13 @@ class Events:
     def _blocks(self, after: int, upto: int) -> Iterator[bytes]:
         """Yield the events of a range as NDJSON of whatever bytes are stored."""
         step = PAGE_ROWS
-        sql = (
-            f"SELECT CAST(group_concat({_LINE}, char(10)) AS BLOB) FROM"  # noqa: S608
-            " (SELECT * FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id)"
-        )
         while after < upto:
             to = min(after + step, upto)
-            size = self._one(
-                "SELECT total(octet_length(content)) FROM events NOT INDEXED WHERE id > ? AND id"
-                " <= ?",
-                (after, to),
-            )
+            size = self._one(_SIZE, (after, to))
             if size > PAGE_BYTES and to - after > 1:
                 step = max(1, (to - after) // 2)
                 continue
-            text = self._one(sql, (after, to))
+            text = self._one(_BLOCK, (after, to))
             if text is not None:
                 yield text + b"\n"
             else:  # what other tools stored may leave gaps of any length
@@ -348,13 +400,9 @@ class Events:
 
     def latest(self, by: str) -> list[Event]:
         """Return the newest event of each `source` or `type`, in the order of their ids."""
-        if by == "source":
-            sql = f"SELECT max(id), {_COLUMNS} FROM events GROUP BY source ORDER BY 1"  # noqa: S608
-        elif by == "type":
-            sql = f"SELECT max(id), {_COLUMNS} FROM events GROUP BY type ORDER BY 1"  # noqa: S608
-        else:
+        if by not in _LATEST:
             raise InputError(f"cannot group by '{by}'", "use 'source' or 'type'")
-        return [*map(_event, self._run(sql))]
+        return [*map(_event, self._run(_LATEST[by]))]
 
     # --- upkeep -----------------------------------------------------------------------------------
 
@@ -395,23 +443,37 @@ class Events:
 
 
 _ODD_EVENTS = """
-SELECT id, CASE WHEN id < 1 THEN 'has an id below 1'
-                WHEN typeof(content) <> 'text' THEN 'has content that is not text'
-                WHEN typeof(source) <> 'text' OR source = '' THEN 'has no source'
-                WHEN typeof(type) <> 'text' OR type = '' THEN 'has no type'
-                ELSE 'has no time' END
-FROM events WHERE id < 1 OR typeof(content) <> 'text' OR typeof(source) <> 'text' OR source = ''
-   OR typeof(type) <> 'text' OR type = '' OR typeof(created_at) <> 'text' LIMIT 20
+SELECT id,
+    CASE
+        WHEN id < 1 THEN 'has an id below 1'
+        WHEN typeof(content) <> 'text' THEN 'has content that is not text'
+        WHEN typeof(source) <> 'text' OR source = '' THEN 'has no source'
+        WHEN typeof(type) <> 'text' OR type = '' THEN 'has no type'
+        ELSE 'has no time'
+    END
+FROM events
+WHERE id < 1
+    OR typeof(content) <> 'text'
+    OR typeof(source) <> 'text'
+    OR source = ''
+    OR typeof(type) <> 'text'
+    OR type = ''
+    OR typeof(created_at) <> 'text'
+LIMIT 20
 """
 _ODD_COUNTER = """
 SELECT CAST(last AS TEXT), newest
-FROM (SELECT max(id) AS newest,
-             (SELECT seq FROM sqlite_sequence WHERE name = 'events') AS last FROM events)
+FROM (
+    SELECT max(id) AS newest, (SELECT seq FROM sqlite_sequence WHERE name = 'events') AS last
+    FROM events
+)
 WHERE newest IS NOT NULL AND (typeof(last) <> 'integer' OR last < newest)
 """
 _ODD_KEYS = """
-SELECT CAST(key AS BLOB), typeof(key), CAST(event_id AS TEXT) FROM event_keys
-WHERE NOT EXISTS (SELECT 1 FROM events WHERE id = event_id) LIMIT 20
+SELECT CAST(key AS BLOB), typeof(key), CAST(event_id AS TEXT)
+FROM event_keys
+WHERE NOT EXISTS (SELECT 1 FROM events WHERE id = event_id)
+LIMIT 20
 """
 
 

@@ -14,10 +14,28 @@ if TYPE_CHECKING:
 
     from eventq.storage.sqlite.database import Database
 
-_OUTPUT = (
-    "SELECT output_id, version, hash, raw_len, created_at_ms FROM agent_outputs JOIN blobs USING"
-    " (blob_id) WHERE scope_id = ?"
-)
+_OUTPUT = """
+SELECT output_id, version, hash, raw_len, created_at_ms
+FROM agent_outputs
+    JOIN blobs USING (blob_id)
+WHERE scope_id = ?
+"""
+_VERSIONS = f"""
+{_OUTPUT}
+    AND output_id = ?
+ORDER BY version
+"""
+_VERSION = f"""
+{_OUTPUT}
+    AND output_id = ?
+    AND version = ?
+"""
+_PAGE = f"""
+{_OUTPUT}
+    AND (output_id, version) > (?, ?)
+ORDER BY output_id, version
+LIMIT ?
+"""
 
 
 class Outputs:
@@ -56,9 +74,18 @@ class Outputs:
         """Store a blob as the next version of an output; return it. Raises UnknownBlobError."""
         sql = """
             INSERT INTO agent_outputs (scope_id, output_id, version, blob_id, created_at_ms)
-            VALUES (?1, ?2, 1 + coalesce((
-                SELECT max(version) FROM agent_outputs WHERE scope_id = ?1 AND output_id = ?2
-            ), 0), ?3, ?4)
+            VALUES (
+                ?1, ?2,
+                1 + coalesce(
+                    (
+                        SELECT max(version)
+                        FROM agent_outputs
+                        WHERE scope_id = ?1 AND output_id = ?2
+                    ),
+                    0
+                ),
+                ?3, ?4
+            )
             RETURNING version
         """
         found = self._run("SELECT blob_id, raw_len FROM blobs WHERE hash = ?", (digest,))
@@ -74,62 +101,81 @@ class Outputs:
     def versions(self, output: str, version: int | None = None) -> list[OutputInfo]:
         """Return all versions of an output, or one; [] for what is not there."""
         if version is None:
-            sql, bindings = f"{_OUTPUT} AND output_id = ? ORDER BY version", (output,)
-        else:
-            sql, bindings = f"{_OUTPUT} AND output_id = ? AND version = ?", (output, version)  # type: ignore[assignment]
-        return [*map(_info, self._ask(sql, (self._scope, *bindings)))]
+            return [*map(_info, self._ask(_VERSIONS, (self._scope, output)))]
+        return [*map(_info, self._ask(_VERSION, (self._scope, output, version)))]
 
     def page(self, after: tuple[str, int], limit: int) -> list[OutputInfo]:
         """Return the next versions, by output and version."""
-        sql = f"{_OUTPUT} AND (output_id, version) > (?, ?) ORDER BY output_id, version LIMIT ?"
-        return [*map(_info, self._ask(sql, (self._scope, *after, limit)))]
+        return [*map(_info, self._ask(_PAGE, (self._scope, *after, limit)))]
 
     def names(self, after: str, limit: int) -> list[str]:
         """Return the next names of outputs, sorted."""
         sql = """
-            SELECT DISTINCT output_id FROM agent_outputs WHERE scope_id = ? AND output_id > ?
-            ORDER BY 1 LIMIT ?
+            SELECT DISTINCT output_id
+            FROM agent_outputs
+            WHERE scope_id = ? AND output_id > ?
+            ORDER BY 1
+            LIMIT ?
         """
         return [row[0] for row in self._ask(sql, (self._scope, after, limit))]
 
     def count(self) -> int:
         """Return the number of outputs, versions not counted."""
         sql = """
-            SELECT count(*) FROM agent_outputs WHERE scope_id = ? AND version = 1
+            SELECT count(*)
+            FROM agent_outputs
+            WHERE scope_id = ? AND version = 1
         """
         return int(self._one(sql, (self._scope,)))
 
     def has_any(self) -> bool:
         """Return whether there is an artifact or an output."""
-        sql = (  # with what holds for every row, so that one is looked up, not a whole index begun
-            "SELECT EXISTS (SELECT 1 FROM artifacts WHERE scope_id = ?1 AND number >= 0)"
-            " OR EXISTS (SELECT 1 FROM agent_outputs WHERE scope_id = ?1 AND output_id >= '')"
-        )
+        # With what holds for every row, so that one is looked up, not a whole index begun.
+        sql = """
+            SELECT EXISTS (SELECT 1 FROM artifacts WHERE scope_id = ?1 AND number >= 0)
+                OR EXISTS (
+                    SELECT 1
+                    FROM agent_outputs
+                    WHERE scope_id = ?1 AND output_id >= ''
+                )
+        """
         return bool(self._one(sql, (self._scope,)))
 
     # --- other names of blobs ---------------------------------------------------------------------
 
     def add_alias(self, sha256: bytes, digest: bytes) -> None:
         """Note the SHA-256 of a blob's bytes. Raises UnknownBlobError."""
-        sql = (
-            "INSERT OR IGNORE INTO blob_names (sha256, blob_id) SELECT ?, blob_id FROM blobs"
-            " WHERE hash = ? RETURNING 1"
-        )
+        sql = """
+            INSERT OR IGNORE INTO blob_names (sha256, blob_id)
+            SELECT ?, blob_id
+            FROM blobs
+            WHERE hash = ?
+            RETURNING 1
+        """
         known = "SELECT 1 FROM blobs WHERE hash = ?"
         if not (self._db.change(sql, (sha256, digest)) or self._run(known, (digest,))):
             raise UnknownBlobError(REF + digest.hex())
 
     def find_alias(self, sha256: bytes) -> bytes | None:
         """Return the digest of the blob with a SHA-256, or None."""
-        sql = "SELECT hash FROM blob_names JOIN blobs USING (blob_id) WHERE sha256 = ?"
+        sql = """
+            SELECT hash
+            FROM blob_names
+                JOIN blobs USING (blob_id)
+            WHERE sha256 = ?
+        """
         return self._one(sql, (sha256,))  # type: ignore[no-any-return]
 
     def aliases(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return the next pairs of SHA-256 and digest, sorted."""
-        sql = (
-            "SELECT sha256, hash FROM blob_names JOIN blobs USING (blob_id) WHERE sha256 > ?"
-            " ORDER BY sha256 LIMIT ?"
-        )
+        sql = """
+            SELECT sha256, hash
+            FROM blob_names
+                JOIN blobs USING (blob_id)
+            WHERE sha256 > ?
+            ORDER BY sha256
+            LIMIT ?
+        """
         return self._run(sql, (after, limit))
 
     # --- faults -----------------------------------------------------------------------------------
@@ -148,32 +194,60 @@ _FAULTS = (
     """
     SELECT 'artifact ' || number || ' is not below the next number, ' || next
         || iif(scope_id, ', of scope ' || scope_id, '')
-    FROM (SELECT scope_id, number, coalesce((
-            SELECT next FROM counters c WHERE c.scope_id = a.scope_id AND name = 'artifact'
-        ), 0) AS next FROM artifacts a)
-    WHERE number >= next LIMIT 20
+    FROM (
+        SELECT scope_id, number,
+            coalesce(
+                (
+                    SELECT next
+                    FROM counters c
+                    WHERE c.scope_id = a.scope_id AND name = 'artifact'
+                ),
+                0
+            ) AS next
+        FROM artifacts a
+    )
+    WHERE number >= next
+    LIMIT 20
     """,
     # What the table's own checks refuse: a reader's integrity check does not look at them.
     """
     SELECT 'artifact ' || number || ' is ' || status
         || ', and has a hash or an end of another status'
     FROM artifacts
-    WHERE (status = 'open') <> (ended_at_ms IS NULL) OR (status = 'sealed') <> (hash IS NOT NULL)
-        OR status NOT IN ('open', 'sealed', 'failed') LIMIT 20
+    WHERE (status = 'open') <> (ended_at_ms IS NULL)
+        OR (status = 'sealed') <> (hash IS NOT NULL)
+        OR status NOT IN ('open', 'sealed', 'failed')
+    LIMIT 20
     """,
     """
     SELECT 'artifact ' || number || ' has ' || size || ' bytes, and ' || held
         || ' chunks up to number ' || last
-    FROM (SELECT number, size, (
-            SELECT count(*) FROM artifact_chunks c WHERE c.artifact_id = a.artifact_id
-        ) AS held, coalesce((
-            SELECT max(position) FROM artifact_chunks c WHERE c.artifact_id = a.artifact_id
-        ), -1) AS last FROM artifacts a)
-    WHERE held <> last + 1 OR held <> (size + 65535) / 65536 LIMIT 20
+    FROM (
+        SELECT number, size,
+            (
+                SELECT count(*)
+                FROM artifact_chunks c
+                WHERE c.artifact_id = a.artifact_id
+            ) AS held,
+            coalesce(
+                (
+                    SELECT max(position)
+                    FROM artifact_chunks c
+                    WHERE c.artifact_id = a.artifact_id
+                ),
+                -1
+            ) AS last
+        FROM artifacts a
+    )
+    WHERE held <> last + 1 OR held <> (size + 65535) / 65536
+    LIMIT 20
     """,
     """
-    SELECT 'output ' || output_id || ' has versions up to ' || max(version) || ', and '
-        || count(*) || ' of them'
-    FROM agent_outputs GROUP BY scope_id, output_id HAVING max(version) <> count(*) LIMIT 20
+    SELECT 'output ' || output_id || ' has versions up to ' || max(version) || ', and ' || count(*)
+        || ' of them'
+    FROM agent_outputs
+    GROUP BY scope_id, output_id
+    HAVING max(version) <> count(*)
+    LIMIT 20
     """,
 )

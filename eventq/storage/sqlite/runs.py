@@ -23,57 +23,98 @@ if TYPE_CHECKING:
     )
     from eventq.storage.sqlite.database import Database
 
-_FIELDS = (  # of `RunInfo`
-    "r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth, 0),"
-    " coalesce('blob:blake3:' || lower(hex(hb.hash)), ''),"
-    " 'blob:blake3:' || lower(hex(sb.hash)),"
-    " c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name"
-)
-_BESIDE = (
-    " CROSS JOIN contexts c USING (context_id)"
-    " LEFT JOIN turns h ON h.turn_id = c.head_id LEFT JOIN blobs hb ON hb.blob_id = h.blob_id"
-    " CROSS JOIN turns s ON s.turn_id = r.start_id CROSS JOIN blobs sb ON sb.blob_id = s.blob_id"
-)
-_RUN = f"SELECT {_FIELDS} FROM runs r {_BESIDE}"  # noqa: S608
-_CHANGES = (  # number and op of changes, with the run as it is; without fields if it is gone
-    f"SELECT n.change_id, n.op, n.run_id, {_FIELDS} FROM run_changes n"  # noqa: S608
-    f" LEFT JOIN runs r ON r.context_id = n.run_id {_BESIDE.replace('CROSS', 'LEFT')}"
-    " WHERE n.change_id > ?1 AND n.change_id <= ?2"
-    " AND (?3 IS NULL OR coalesce(r.grouped, n.grouped) = ?3) ORDER BY n.change_id LIMIT ?4"
-)
-_ALL = (
-    " WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) AND ?4 IS NULL"
-    " ORDER BY r.context_id LIMIT ?3"
-)
-_ACTIVE = (
-    " WHERE r.status IN ('active', 'suspended') AND r.context_id > ?1 AND (?2 IS NULL OR"
-    " r.grouped = ?2)"
-    " AND ?4 IS NULL ORDER BY r.context_id LIMIT ?3"
-)
-_DAY = (
-    " WHERE r.completed_on = ?4 AND r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) ORDER BY"
-    " r.context_id LIMIT ?3"
-)
+# ruff: noqa: S608 (the parts are constants)
 
-
+# The fields of `RunInfo`: of a run, its context, its head and its start, with their blobs.
+_RUN = """
+SELECT r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth, 0),
+    coalesce('blob:blake3:' || lower(hex(hb.hash)), ''), 'blob:blake3:' || lower(hex(sb.hash)),
+    c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name
+FROM runs r
+    CROSS JOIN contexts c USING (context_id)
+    LEFT JOIN turns h ON h.turn_id = c.head_id
+    LEFT JOIN blobs hb ON hb.blob_id = h.blob_id
+    CROSS JOIN turns s ON s.turn_id = r.start_id
+    CROSS JOIN blobs sb ON sb.blob_id = s.blob_id
+"""
+_GET = f"""
+{_RUN}
+WHERE r.context_id = ?
+"""
+# The pages of a choice; each has an index of its own.
+_ALL = f"""
+{_RUN}
+WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) AND ?4 IS NULL
+ORDER BY r.context_id
+LIMIT ?3
+"""
+_ACTIVE = f"""
+{_RUN}
+WHERE r.status IN ('active', 'suspended')
+    AND r.context_id > ?1
+    AND (?2 IS NULL OR r.grouped = ?2)
+    AND ?4 IS NULL
+ORDER BY r.context_id
+LIMIT ?3
+"""
+_DAY = f"""
+{_RUN}
+WHERE r.completed_on = ?4 AND r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2)
+ORDER BY r.context_id
+LIMIT ?3
+"""
+# Number and op of changes, with the run as it is; without its fields if it is gone.
+_CHANGES = """
+SELECT n.change_id, n.op, n.run_id, r.context_id, r.name, r.grouped, r.status,
+    coalesce(h.turn_id, 0), coalesce(h.depth, 0),
+    coalesce('blob:blake3:' || lower(hex(hb.hash)), ''), 'blob:blake3:' || lower(hex(sb.hash)),
+    c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name
+FROM run_changes n
+    LEFT JOIN runs r ON r.context_id = n.run_id
+    LEFT JOIN contexts c USING (context_id)
+    LEFT JOIN turns h ON h.turn_id = c.head_id
+    LEFT JOIN blobs hb ON hb.blob_id = h.blob_id
+    LEFT JOIN turns s ON s.turn_id = r.start_id
+    LEFT JOIN blobs sb ON sb.blob_id = s.blob_id
+WHERE n.change_id > ?1
+    AND n.change_id <= ?2
+    AND (?3 IS NULL OR coalesce(r.grouped, n.grouped) = ?3)
+ORDER BY n.change_id
+LIMIT ?4
+"""
 # Who reports the changes of a run; NULL for nobody.
-_SOURCE = f"coalesce(source, (SELECT value FROM settings WHERE name = '{RUNS_EMIT}'))"  # noqa: S608
-_STANDS = (  # the fields of `RunState`
-    "SELECT r.status, coalesce(c.head_id, 0), r.start_id, b.hash,"
-    " (SELECT coalesce(max(attempt_id), 0) FROM run_attempts WHERE parent_id = c.head_id),"
-    " coalesce(k.turn_id, 0)"
-)
-_OF_RUN = (
-    "FROM runs r CROSS JOIN contexts c USING (context_id)"
-    " LEFT JOIN turns p ON p.turn_id = c.head_id LEFT JOIN blobs b ON b.blob_id = p.blob_id"
-    " LEFT JOIN turns j ON j.turn_id = p.jump_id LEFT JOIN turn_keys k"
-    " ON k.context_id = ?1 AND k.key = ?2 AND k.created_at_ms >= ?3 WHERE r.context_id = ?1"
-)
-_STATE = f"{_STANDS} {_OF_RUN}"
+_SOURCE = f"coalesce(source, (SELECT value FROM settings WHERE name = '{RUNS_EMIT}'))"
+_START = f"""
+INSERT INTO runs (context_id, name, grouped, start_id, source)
+VALUES (?, ?, ?, ?, ?)
+RETURNING {_SOURCE}
+"""
+_FORK = f"""
+INSERT INTO runs (context_id, name, grouped, start_id, source)
+SELECT ?, name, grouped, start_id, source
+FROM runs
+WHERE context_id = ?
+RETURNING {_SOURCE}
+"""
 # Ahead of a change: a `RunState`, who reports the change, and what `Turns.add` asks for.
-_AHEAD = (
-    f"{_STANDS}, {_SOURCE}, c.version, p.depth, p.jump_depth, j.jump_id, j.jump_depth {_OF_RUN}"
-)
+_AHEAD = f"""
+SELECT r.status, coalesce(c.head_id, 0), r.start_id, b.hash,
+    (
+        SELECT coalesce(max(attempt_id), 0)
+        FROM run_attempts
+        WHERE parent_id = c.head_id
+    ),
+    coalesce(k.turn_id, 0),
+    {_SOURCE},
+    c.version, p.depth, p.jump_depth, j.jump_id, j.jump_depth
+FROM runs r
+    CROSS JOIN contexts c USING (context_id)
+    LEFT JOIN turns p ON p.turn_id = c.head_id
+    LEFT JOIN blobs b ON b.blob_id = p.blob_id
+    LEFT JOIN turns j ON j.turn_id = p.jump_id
+    LEFT JOIN turn_keys k ON k.context_id = ?1 AND k.key = ?2 AND k.created_at_ms >= ?3
+WHERE r.context_id = ?1
+"""
 
 
 class Runs:
@@ -98,12 +139,8 @@ class Runs:
                 run_id = self._db.contexts.create(new.label, 0, None)
                 state = (0, 0, False, None, None)
                 start = self._turns.add(run_id, state, new.first, new.to, now)
-                sql = (
-                    "INSERT INTO runs (context_id, name, grouped, start_id, source)"  # noqa: S608
-                    f" VALUES (?, ?, ?, ?, ?) RETURNING {_SOURCE}"
-                )
                 values = (run_id, new.name, new.group, start.turn, new.source)
-                self._tell(run_id, "start", self._one(sql, values))
+                self._tell(run_id, "start", self._one(_START, values))
                 return run_id
         except apsw.Error as error:
             raise self._turns.explain(error) from error
@@ -114,12 +151,7 @@ class Runs:
             if not self.has(run_id):
                 raise UnknownRunError(run_id)
             made = self._db.contexts.create(label, at, run_id)
-            sql = (
-                "INSERT INTO runs (context_id, name, grouped, start_id, source)"  # noqa: S608
-                " SELECT ?, name, grouped, start_id, source FROM runs WHERE context_id = ?"
-                f" RETURNING {_SOURCE}"
-            )
-            self._tell(made, "fork", self._one(sql, (made, run_id)))
+            self._tell(made, "fork", self._one(_FORK, (made, run_id)))
             return made
 
     def step(self, run_id: int, new: PreparedStep) -> TurnRow | None:
@@ -210,10 +242,7 @@ class Runs:
 
     def _ahead(self, run_id: int, key: str | None, now: int) -> tuple[Any, ...]:
         """Return what `_AHEAD` selects. Raises UnknownRunError."""
-        return self._of_run(_AHEAD, run_id, key, now)
-
-    def _of_run(self, sql: str, run_id: int, key: str | None, now: int) -> tuple[Any, ...]:
-        rows = self._run(sql, (run_id, key, now - KEY_MS))
+        rows = self._run(_AHEAD, (run_id, key, now - KEY_MS))
         if not rows:
             raise UnknownRunError(run_id)
         row: tuple[Any, ...] = rows[0]
@@ -222,7 +251,7 @@ class Runs:
     def state(self, run_id: int, key: str | None = None) -> RunState:
         """Return the state of a run, and what was stored with a key. Raises UnknownRunError."""
         now = 0 if key is None else self._db.milliseconds()
-        return RunState(*self._of_run(_STATE, run_id, key, now))
+        return RunState(*self._ahead(run_id, key, now)[:6])
 
     def has(self, context_id: int) -> bool:
         """Return whether a context is that of a run."""
@@ -230,13 +259,13 @@ class Runs:
 
     def get(self, run_id: int) -> RunInfo | None:
         """Return a run, or None for a context that is none."""
-        rows = self._run(f"{_RUN} WHERE r.context_id = ?", (run_id,))
+        rows = self._run(_GET, (run_id,))
         return RunInfo(*rows[0]) if rows else None
 
     def page(self, after: int, limit: int, choice: RunChoice) -> list[RunInfo]:
         """Return the next runs of a choice by id."""
         bindings = (after, choice.group, limit, choice.day)
-        return [RunInfo(*row) for row in self._run(_RUN + _where(choice), bindings)]
+        return [RunInfo(*row) for row in self._run(_page_of(choice), bindings)]
 
     def last_change(self) -> int:
         """Return the number of the newest change of a run, 0 for none."""
@@ -251,23 +280,35 @@ class Runs:
 
     def attempts(self, parent: int) -> list[bytes]:
         """Return the digests of the attempts after a turn, oldest first."""
-        sql = (
-            "SELECT hash FROM run_attempts INDEXED BY run_attempts_by_parent"
-            " JOIN blobs USING (blob_id) WHERE parent_id = ? ORDER BY attempt_id"
-        )
+        sql = """
+            SELECT hash
+            FROM run_attempts INDEXED BY run_attempts_by_parent
+                JOIN blobs USING (blob_id)
+            WHERE parent_id = ?
+            ORDER BY attempt_id
+        """
         return [row[0] for row in self._run(sql, (parent,))]
 
     def attempted(self, digest: bytes, limit: int) -> list[int]:
         """Return the first turns that an attempt of this digest comes after."""
-        sql = (
-            "SELECT DISTINCT parent_id FROM blobs b CROSS JOIN run_attempts a"
-            " INDEXED BY run_attempts_by_blob ON a.blob_id = b.blob_id WHERE b.hash = ? LIMIT ?"
-        )
+        sql = """
+            SELECT DISTINCT parent_id
+            FROM blobs b
+                CROSS JOIN run_attempts a INDEXED BY run_attempts_by_blob ON a.blob_id = b.blob_id
+            WHERE b.hash = ?
+            LIMIT ?
+        """
         return [row[0] for row in self._run(sql, (digest, limit))]
 
     def started(self, start: int, limit: int) -> list[int]:
         """Return the first runs that start at a turn."""
-        sql = "SELECT context_id FROM runs WHERE start_id = ? ORDER BY context_id LIMIT ?"
+        sql = """
+            SELECT context_id
+            FROM runs
+            WHERE start_id = ?
+            ORDER BY context_id
+            LIMIT ?
+        """
         return [row[0] for row in self._run(sql, (start, limit))]
 
     # --- looking for damage -----------------------------------------------------------------------
@@ -278,10 +319,14 @@ class Runs:
 
     def all_attempts(self, after: int, limit: int) -> list[tuple[int, bytes]]:
         """Return number and digest of the next attempts of all runs."""
-        sql = (
-            "SELECT attempt_id, hash FROM run_attempts JOIN blobs USING (blob_id)"
-            " WHERE attempt_id > ? ORDER BY attempt_id LIMIT ?"
-        )
+        sql = """
+            SELECT attempt_id, hash
+            FROM run_attempts
+                JOIN blobs USING (blob_id)
+            WHERE attempt_id > ?
+            ORDER BY attempt_id
+            LIMIT ?
+        """
         return self._run(sql, (after, limit))
 
     def faults(self) -> list[str]:
@@ -293,29 +338,34 @@ def _change(op: str, run_id: int, info: tuple[Any, ...]) -> RunChange:
     return RunChange(op, run_id, None if info[0] is None else RunInfo(*info))
 
 
-def _where(choice: RunChoice) -> str:
-    """Return the condition of a choice; each has an index of its own."""
+def _page_of(choice: RunChoice) -> str:
+    """Return the statement for a choice."""
     if choice.day is not None:
         return _DAY
     return _ACTIVE if choice.active else _ALL
 
 
 _FAULTS = (
-    (
-        "SELECT 'run ' || context_id || ' is ' || status || ', and has ' || CASE WHEN"
-        " completed_at_ms IS NULL THEN 'no'"
-        " ELSE 'a' END || ' time of completion' FROM runs WHERE (status = 'completed') <>"
-        " (completed_at_ms IS NOT NULL)"
-        " OR status NOT IN ('active', 'suspended', 'completed', 'cancelled') LIMIT 20"
-    ),
-    (
-        "SELECT 'run ' || context_id || ' is empty, though it was started' FROM runs JOIN"
-        " contexts USING (context_id)"
-        " WHERE head_id IS NULL LIMIT 20"
-    ),
-    (
-        "SELECT 'run ' || context_id || ' starts at turn ' || start_id || ', which is no root'"
-        " FROM runs"
-        " JOIN turns ON turn_id = start_id WHERE depth <> 0 LIMIT 20"
-    ),
+    """
+    SELECT 'run ' || context_id || ' is ' || status || ', and has '
+        || CASE WHEN completed_at_ms IS NULL THEN 'no' ELSE 'a' END || ' time of completion'
+    FROM runs
+    WHERE (status = 'completed') <> (completed_at_ms IS NOT NULL)
+        OR status NOT IN ('active', 'suspended', 'completed', 'cancelled')
+    LIMIT 20
+    """,
+    """
+    SELECT 'run ' || context_id || ' is empty, though it was started'
+    FROM runs
+        JOIN contexts USING (context_id)
+    WHERE head_id IS NULL
+    LIMIT 20
+    """,
+    """
+    SELECT 'run ' || context_id || ' starts at turn ' || start_id || ', which is no root'
+    FROM runs
+        JOIN turns ON turn_id = start_id
+    WHERE depth <> 0
+    LIMIT 20
+    """,
 )

@@ -26,14 +26,18 @@ class Scopes:
     def of_context(self, context: int) -> int | None:
         """Return the scope of a context; None when there is no such context."""
         sql = """
-            SELECT coalesce(scope_id, context_id) FROM contexts WHERE context_id = ?
+            SELECT coalesce(scope_id, context_id)
+            FROM contexts
+            WHERE context_id = ?
         """
         return self._db.one(sql, (context,))  # type: ignore[no-any-return]
 
     def get(self, scope: int) -> ScopeRow | None:
         """Return a scope that something was produced in, or None."""
         sql = """
-            SELECT scope_id, name, created_at_ms FROM scopes WHERE scope_id = ?
+            SELECT scope_id, name, created_at_ms
+            FROM scopes
+            WHERE scope_id = ?
         """
         rows = self._run(sql, (scope,))
         return ScopeRow(*rows[0]) if rows else None
@@ -45,19 +49,29 @@ class Scopes:
     def page(self, after: int, limit: int) -> list[ScopeRow]:
         """Return the next scopes by number."""
         sql = """
-            SELECT scope_id, name, created_at_ms FROM scopes
-            WHERE scope_id > ? ORDER BY scope_id LIMIT ?
+            SELECT scope_id, name, created_at_ms
+            FROM scopes
+            WHERE scope_id > ?
+            ORDER BY scope_id
+            LIMIT ?
         """
         return [ScopeRow(*row) for row in self._run(sql, (after, limit))]
 
     def born_at(self, times: Iterable[int]) -> list[ScopeRow]:
         """Return the scopes, and the contexts that may begin one, of some times."""
         sql = """
-            WITH times AS MATERIALIZED (SELECT value FROM json_each(?1))
-            SELECT scope_id, name, created_at_ms FROM scopes WHERE created_at_ms IN times
+            WITH times AS MATERIALIZED (
+                SELECT value
+                FROM json_each(?1)
+            )
+            SELECT scope_id, name, created_at_ms
+            FROM scopes
+            WHERE created_at_ms IN times
             UNION
-            SELECT context_id, name, created_at_ms FROM contexts
-            WHERE created_at_ms IN times AND coalesce(scope_id, context_id) = context_id
+            SELECT context_id, name, created_at_ms
+            FROM contexts
+            WHERE created_at_ms IN times
+                AND coalesce(scope_id, context_id) = context_id
                 AND context_id NOT IN (SELECT scope_id FROM scopes)
         """
         return [ScopeRow(*row) for row in self._run(sql, (json.dumps([*times]),))]
@@ -75,7 +89,9 @@ class Scopes:
     def assign(self, context: int, scope: int | None) -> None:
         """Set the scope of a context; None for one of its own."""
         sql = """
-            UPDATE contexts SET scope_id = ? WHERE context_id = ?
+            UPDATE contexts
+            SET scope_id = ?
+            WHERE context_id = ?
         """
         self._db.change(sql, (scope, context))
 
@@ -84,10 +100,15 @@ class Scopes:
         sql = """
             WITH RECURSIVE own (id) AS (
                 SELECT ?1
-                UNION SELECT context_id FROM own CROSS JOIN contexts ON fork_of = id
-                    WHERE scope_id = 0
+                UNION
+                SELECT context_id
+                FROM own
+                    CROSS JOIN contexts ON fork_of = id
+                WHERE scope_id = 0
             )
-            UPDATE contexts SET scope_id = ?1 WHERE context_id IN own AND scope_id = 0
+            UPDATE contexts
+            SET scope_id = ?1
+            WHERE context_id IN own AND scope_id = 0
         """
         self._db.change(sql, (context,))
 
@@ -96,9 +117,12 @@ class Scopes:
     def put_file(self, scope: int, file: FileRow) -> None:
         """Store what a file is, in place of what its path, or one above or below, was."""
         inside = """
-            DELETE FROM files WHERE scope_id = ?1
-                AND (substr(?2, 1, length(path) + 1) = path || '/'
-                    OR path > ?2 || '/' AND path < ?2 || '0')
+            DELETE FROM files
+            WHERE scope_id = ?1
+                AND (
+                    substr(?2, 1, length(path) + 1) = path || '/'
+                    OR path > ?2 || '/' AND path < ?2 || '0'
+                )
         """
         sql = """
             INSERT OR REPLACE INTO files (scope_id, path, number, output, version, blob_id)
@@ -119,7 +143,9 @@ class Scopes:
     def file(self, scope: int, path: str) -> FileRow | None:
         """Return what a file is, or None."""
         sql = """
-            SELECT path, number, output, version, hash FROM files LEFT JOIN blobs USING (blob_id)
+            SELECT path, number, output, version, hash
+            FROM files
+                LEFT JOIN blobs USING (blob_id)
             WHERE scope_id = ? AND path = ?
         """
         rows = self._run(sql, (scope, path))
@@ -128,8 +154,12 @@ class Scopes:
     def files(self, scope: int, after: str, limit: int) -> list[FileRow]:
         """Return the next files of a scope, by path."""
         sql = """
-            SELECT path, number, output, version, hash FROM files LEFT JOIN blobs USING (blob_id)
-            WHERE scope_id = ? AND path > ? ORDER BY path LIMIT ?
+            SELECT path, number, output, version, hash
+            FROM files
+                LEFT JOIN blobs USING (blob_id)
+            WHERE scope_id = ? AND path > ?
+            ORDER BY path
+            LIMIT ?
         """
         return [FileRow(*row) for row in self._run(sql, (scope, after, limit))]
 
@@ -149,8 +179,10 @@ def keep(db: Database, scope: int) -> None:
 def count_on(db: Database, scope: int, counter: str) -> int:
     """Return the value of a counter of a scope, and increment it."""
     sql = """
-        INSERT INTO counters (scope_id, name, next) VALUES (?, ?, 1)
-        ON CONFLICT (scope_id, name) DO UPDATE SET next = next + 1 RETURNING next - 1
+        INSERT INTO counters (scope_id, name, next)
+        VALUES (?, ?, 1)
+        ON CONFLICT (scope_id, name) DO UPDATE SET next = next + 1
+        RETURNING next - 1
     """
     with db.joined():
         keep(db, scope)
@@ -161,7 +193,9 @@ def pass_by(db: Database, scope: int, numbers: Sequence[tuple[str, int]]) -> Non
     """Reserve all numbers of a scope up to these."""
     sql = """
         INSERT INTO counters (scope_id, name, next)
-        SELECT ?1, value ->> 0, (value ->> 1) + 1 FROM json_each(?2) WHERE true
+        SELECT ?1, value ->> 0, (value ->> 1) + 1
+        FROM json_each(?2)
+        WHERE true
         ON CONFLICT (scope_id, name) DO UPDATE SET next = max(next, excluded.next)
     """
     with db.joined():
@@ -173,37 +207,56 @@ def pass_by(db: Database, scope: int, numbers: Sequence[tuple[str, int]]) -> Non
 _BEGIN = """
 INSERT INTO scopes (scope_id, name, created_at_ms)
 SELECT ?1, name, coalesce(created_at_ms, ?2)
-FROM (SELECT 1) LEFT JOIN (
-    SELECT created_at_ms,
-        CASE WHEN name IN (SELECT name FROM scopes) THEN NULL ELSE name END AS name
-    FROM contexts WHERE context_id = ?1
-)
+FROM (SELECT 1)
+    LEFT JOIN (
+        SELECT created_at_ms,
+            CASE WHEN name IN (SELECT name FROM scopes) THEN NULL ELSE name END AS name
+        FROM contexts
+        WHERE context_id = ?1
+    )
 """
 _FAULTS = (
     """
     SELECT DISTINCT 'scope ' || scope_id || ' has artifacts, but no row'
-    FROM artifacts WHERE scope_id <> 0 AND scope_id NOT IN (SELECT scope_id FROM scopes) LIMIT 20
+    FROM artifacts
+    WHERE scope_id <> 0 AND scope_id NOT IN (SELECT scope_id FROM scopes)
+    LIMIT 20
     """,
     """
     SELECT DISTINCT 'scope ' || scope_id || ' has outputs, but no row'
-    FROM agent_outputs WHERE scope_id <> 0 AND scope_id NOT IN (SELECT scope_id FROM scopes)
+    FROM agent_outputs
+    WHERE scope_id <> 0 AND scope_id NOT IN (SELECT scope_id FROM scopes)
     LIMIT 20
     """,
     """
     SELECT 'the file ' || path || ' of scope ' || scope_id || ' is artifact ' || number
         || ', which is not there'
-    FROM files f WHERE number IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM artifacts a WHERE a.scope_id = f.scope_id AND a.number = f.number
-    ) AND NOT EXISTS (
-        SELECT 1 FROM removed_artifacts r WHERE r.scope_id = f.scope_id AND r.number = f.number
-    ) LIMIT 20
+    FROM files f
+    WHERE number IS NOT NULL
+        AND NOT EXISTS (
+            SELECT 1
+            FROM artifacts a
+            WHERE a.scope_id = f.scope_id AND a.number = f.number
+        )
+        AND NOT EXISTS (
+            SELECT 1
+            FROM removed_artifacts r
+            WHERE r.scope_id = f.scope_id AND r.number = f.number
+        )
+    LIMIT 20
     """,
     """
     SELECT 'the file ' || path || ' of scope ' || scope_id || ' is version ' || version
         || ' of output ' || output || ', which is not there'
-    FROM files f WHERE output IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM agent_outputs o
-        WHERE o.scope_id = f.scope_id AND o.output_id = f.output AND o.version = f.version
-    ) LIMIT 20
+    FROM files f
+    WHERE output IS NOT NULL
+        AND NOT EXISTS (
+            SELECT 1
+            FROM agent_outputs o
+            WHERE o.scope_id = f.scope_id
+                AND o.output_id = f.output
+                AND o.version = f.version
+        )
+    LIMIT 20
     """,
 )

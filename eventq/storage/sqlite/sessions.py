@@ -42,9 +42,10 @@ class Sessions:
             SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing,
                 owner, path, started_by
             FROM sessions
-            WHERE name = ?1 AND generation = coalesce(?2, (
-                SELECT max(generation) FROM sessions WHERE name = ?1
-            ))
+            WHERE name = ?1
+                AND generation = coalesce(
+                    ?2, (SELECT max(generation) FROM sessions WHERE name = ?1)
+                )
         """
         rows = self._run(sql, (name, generation))
         return SessionRow(*rows[0]) if rows else None
@@ -52,7 +53,10 @@ class Sessions:
     def of_context(self, context: int) -> SessionRow | None:
         """Return the session that a context is a tip of, the newest generation, or None."""
         sql = """
-            SELECT name FROM session_tips JOIN sessions USING (session_id) WHERE context_id = ?
+            SELECT name
+            FROM session_tips
+                JOIN sessions USING (session_id)
+            WHERE context_id = ?
         """
         name = self._db.one(sql, (context,))
         return None if name is None else self.find(name)
@@ -63,21 +67,31 @@ class Sessions:
             SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing,
                 owner, path, started_by
             FROM sessions
-            WHERE session_id > ? ORDER BY session_id LIMIT ?
+            WHERE session_id > ?
+            ORDER BY session_id
+            LIMIT ?
         """
         return [SessionRow(*row) for row in self._run(sql, (after, limit))]
 
     def newest(self, after: str, limit: int) -> list[str]:
         """Return the names of the next sessions, but for those of subagents; "" begins."""
         sql = """
-            SELECT DISTINCT name FROM sessions WHERE owner IS NULL AND name > ?
-            ORDER BY name LIMIT ?
+            SELECT DISTINCT name
+            FROM sessions
+            WHERE owner IS NULL AND name > ?
+            ORDER BY name
+            LIMIT ?
         """
         return [row[0] for row in self._run(sql, (after, limit))]
 
     def generations(self, name: str) -> list[int]:
         """Return the numbers of a session's generations, the oldest first."""
-        sql = "SELECT generation FROM sessions WHERE name = ? ORDER BY generation"
+        sql = """
+            SELECT generation
+            FROM sessions
+            WHERE name = ?
+            ORDER BY generation
+        """
         return [row[0] for row in self._run(sql, (name,))]
 
     def updated_at(self, session: int) -> int:
@@ -88,8 +102,13 @@ class Sessions:
     def of_turn(self, turn: int) -> SessionRow | None:
         """Return the newest generation of a session that has a turn, or None."""
         sql = """
-            SELECT name, max(generation) FROM session_lines JOIN sessions USING (session_id)
-            WHERE turn_id = ? GROUP BY name ORDER BY min(session_id) LIMIT 1
+            SELECT name, max(generation)
+            FROM session_lines
+                JOIN sessions USING (session_id)
+            WHERE turn_id = ?
+            GROUP BY name
+            ORDER BY min(session_id)
+            LIMIT 1
         """
         rows = self._run(sql, (turn,))
         return self.find(*rows[0]) if rows else None
@@ -97,7 +116,11 @@ class Sessions:
     def beside(self, owner: str) -> list[SessionRow]:
         """Return the sessions of the subagents in the folder of a session, the newest of each."""
         sql = """
-            SELECT max(generation), name FROM sessions WHERE owner = ? GROUP BY name ORDER BY name
+            SELECT max(generation), name
+            FROM sessions
+            WHERE owner = ?
+            GROUP BY name
+            ORDER BY name
         """
         rows = self._run(sql, (owner,))
         return [found for number, name in rows if (found := self.find(name, number))]
@@ -109,8 +132,10 @@ class Sessions:
         sql = """
             INSERT INTO sessions (
                 name, generation, tool, place, digest, created_at_ms, updated_at_ms
-            ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
-            ON CONFLICT (name, generation) DO NOTHING RETURNING session_id
+            )
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
+            ON CONFLICT (name, generation) DO NOTHING
+            RETURNING session_id
         """
         now = self._db.milliseconds()
         with self._db.write():
@@ -124,8 +149,8 @@ class Sessions:
     def begin_again(self, session: int, tool: str, digest: bytes) -> None:
         """Forget how far a session was read, and with which reader; its lines stay until then."""
         sql = """
-            UPDATE sessions SET tool = ?, size = 0, digest = ?, lines = 0, settled = NULL,
-                missing = NULL
+            UPDATE sessions
+            SET tool = ?, size = 0, digest = ?, lines = 0, settled = NULL, missing = NULL
             WHERE session_id = ?
         """
         self._db.change(sql, (tool, digest, session))
@@ -133,7 +158,9 @@ class Sessions:
     def keep_beside(self, session: int, owner: str, path: str, started_by: str | None) -> None:
         """Note that a session is that of a subagent; see `SessionRow`."""
         sql = """
-            UPDATE sessions SET owner = ?, path = ?, started_by = ? WHERE session_id = ?
+            UPDATE sessions
+            SET owner = ?, path = ?, started_by = ?
+            WHERE session_id = ?
         """
         self._db.change(sql, (owner, path, started_by, session))
 
@@ -171,7 +198,11 @@ class Sessions:
             for blob in blobs
             if len(blob.pieces) == 1 and not blob.parts and not blob.refs
         }
-        sql = "SELECT hash FROM json_each(?) CROSS JOIN blobs ON hash = unhex(value)"
+        sql = """
+            SELECT hash
+            FROM json_each(?)
+                CROSS JOIN blobs ON hash = unhex(value)
+        """
         for (known,) in self._run(sql, (json.dumps([digest.hex() for digest in simple]),)):
             del simple[known]
         end = 1 + (self._db.one("SELECT max(blob_id) FROM blobs", ()) or 0)
@@ -202,8 +233,9 @@ class Sessions:
     def has_any(self, session: int, before: int, ids: Iterable[str]) -> bool:
         """Return whether a line before a position has one of these ids."""
         sql = """
-            SELECT 1 FROM json_each(?) CROSS JOIN session_lines
-                ON session_id = ? AND entry = value AND position < ?
+            SELECT 1
+            FROM json_each(?)
+                CROSS JOIN session_lines ON session_id = ? AND entry = value AND position < ?
             LIMIT 1
         """
         return bool(self._run(sql, (json.dumps([*ids]), session, before)))
@@ -212,40 +244,57 @@ class Sessions:
         """Return the next lines, by position; -1 begins. None has a flag of its kind `without`."""
         sql = """
             SELECT position, form, before, after, hash, turn_id, raw_len
-            FROM session_lines JOIN blobs USING (blob_id)
-            WHERE session_id = ? AND position > ? AND kind & ? = 0 ORDER BY position LIMIT ?
+            FROM session_lines
+                JOIN blobs USING (blob_id)
+            WHERE session_id = ? AND position > ? AND kind & ? = 0
+            ORDER BY position
+            LIMIT ?
         """
         return [StoredLine(*row) for row in self._run(sql, (session, after, without, limit))]
 
     def entry_of(self, session: int, turn: int) -> str | None:
         """Return the id of the entry that became a turn."""
         sql = """
-            SELECT entry FROM session_lines WHERE turn_id = ? AND session_id = ?
-            ORDER BY position DESC LIMIT 1
+            SELECT entry
+            FROM session_lines
+            WHERE turn_id = ? AND session_id = ?
+            ORDER BY position DESC
+            LIMIT 1
         """
         return self._db.one(sql, (turn, session))  # type: ignore[no-any-return]
 
     def has_turn(self, session: int, turn: int) -> bool:
         """Return whether a line of a session became a turn."""
-        sql = "SELECT 1 FROM session_lines WHERE turn_id = ? AND session_id = ? LIMIT 1"
+        sql = """
+            SELECT 1
+            FROM session_lines
+            WHERE turn_id = ? AND session_id = ?
+            LIMIT 1
+        """
         return bool(self._run(sql, (turn, session)))
 
     def turns_like(self, session: int, begin: str, limit: int) -> list[int]:
         """Return the turns of entries whose ids begin with a text, one for each id."""
         sql = """
-            SELECT max(turn_id) FROM session_lines
-            WHERE session_id = ?1 AND entry >= ?2 AND entry < ?2 || char(1114111)
+            SELECT max(turn_id)
+            FROM session_lines
+            WHERE session_id = ?1
+                AND entry >= ?2
+                AND entry < ?2 || char(1114111)
                 AND turn_id IS NOT NULL
-            GROUP BY entry LIMIT ?3
+            GROUP BY entry
+            LIMIT ?3
         """
         return [row[0] for row in self._run(sql, (session, begin, limit))]
 
     def turn_of(self, session: int, entry: str) -> int | None:
         """Return the turn of the last line with an id."""
         sql = """
-            SELECT turn_id FROM session_lines
+            SELECT turn_id
+            FROM session_lines
             WHERE session_id = ? AND entry = ? AND turn_id IS NOT NULL
-            ORDER BY position DESC LIMIT 1
+            ORDER BY position DESC
+            LIMIT 1
         """
         return self._db.one(sql, (session, entry))  # type: ignore[no-any-return]
 
@@ -272,9 +321,12 @@ class Sessions:
             INSERT INTO sessions (
                 session_id, name, generation, tool, size, digest, owner, path, started_by, lines,
                 created_at_ms, updated_at_ms
-            ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
-            ON CONFLICT (session_id) DO UPDATE SET size = excluded.size,
-                digest = excluded.digest, lines = excluded.lines,
+            )
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
+            ON CONFLICT (session_id) DO UPDATE SET
+                size = excluded.size,
+                digest = excluded.digest,
+                lines = excluded.lines,
                 updated_at_ms = excluded.updated_at_ms
             RETURNING session_id
         """
@@ -294,13 +346,17 @@ class Sessions:
     def tips(self, name: str) -> list[Tip]:
         """Return the tips of a session, of all generations."""
         sql = """
-            SELECT context_id, c.name, session_id, t.turn_id, (
-                SELECT min(position) FROM session_lines l
-                WHERE l.turn_id = t.turn_id AND l.session_id = t.session_id
-            )
-            FROM sessions s JOIN session_tips t USING (session_id)
+            SELECT context_id, c.name, session_id, t.turn_id,
+                (
+                    SELECT min(position)
+                    FROM session_lines l
+                    WHERE l.turn_id = t.turn_id AND l.session_id = t.session_id
+                )
+            FROM sessions s
+                JOIN session_tips t USING (session_id)
                 JOIN contexts c USING (context_id)
-            WHERE s.name = ? ORDER BY context_id
+            WHERE s.name = ?
+            ORDER BY context_id
         """
         return [Tip(*row) for row in self._run(sql, (name,))]
 
@@ -308,7 +364,9 @@ class Sessions:
         """Note that an import has left a context at a turn, by default at its head."""
         sql = """
             INSERT OR REPLACE INTO session_tips (context_id, session_id, turn_id)
-            SELECT context_id, ?2, coalesce(?3, head_id, 0) FROM contexts WHERE context_id = ?1
+            SELECT context_id, ?2, coalesce(?3, head_id, 0)
+            FROM contexts
+            WHERE context_id = ?1
         """
         self._db.change(sql, (context, session, turn))
 
@@ -367,7 +425,9 @@ class _Placing:
 
     def _alike(self, parent: int, blob_id: int) -> int | None:
         sql = """
-            SELECT min(turn_id) FROM turns WHERE parent_id IS ? AND blob_id = ? AND type_id = ?
+            SELECT min(turn_id)
+            FROM turns
+            WHERE parent_id IS ? AND blob_id = ? AND type_id = ?
         """
         turn: int | None = self._db.one(sql, (parent or None, blob_id, ENTRY))
         return turn
@@ -401,32 +461,49 @@ _ADD = """
 INSERT INTO session_lines (
     session_id, position, blob_id, form, before, after, is_node, entry, parent, kind, response,
     agent
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (session_id, position) DO UPDATE SET blob_id = excluded.blob_id, form = excluded.form,
-    before = excluded.before, after = excluded.after, is_node = excluded.is_node,
-    entry = excluded.entry, parent = excluded.parent, kind = excluded.kind,
-    response = excluded.response, agent = excluded.agent,
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (session_id, position) DO UPDATE SET
+    blob_id = excluded.blob_id,
+    form = excluded.form,
+    before = excluded.before,
+    after = excluded.after,
+    is_node = excluded.is_node,
+    entry = excluded.entry,
+    parent = excluded.parent,
+    kind = excluded.kind,
+    response = excluded.response,
+    agent = excluded.agent,
     turn_id = CASE WHEN blob_id = excluded.blob_id THEN turn_id END
 """
 _GROWN = """
-UPDATE sessions SET size = ?, digest = ?, lines = ?, updated_at_ms = ?
-WHERE session_id = ? AND size = ? AND lines = ? RETURNING 1
+UPDATE sessions
+SET size = ?, digest = ?, lines = ?, updated_at_ms = ?
+WHERE session_id = ? AND size = ? AND lines = ?
+RETURNING 1
 """
 _LINKS = """
 SELECT position, is_node, entry, parent, kind, response, agent, l.turn_id, coalesce(parent_id, 0)
-FROM session_lines l LEFT JOIN turns t ON t.turn_id = l.turn_id
-WHERE session_id = ? AND position > ? ORDER BY position LIMIT ?
+FROM session_lines l
+    LEFT JOIN turns t ON t.turn_id = l.turn_id
+WHERE session_id = ? AND position > ?
+ORDER BY position
+LIMIT ?
 """
 _TURN = """
 INSERT INTO turns (
-    turn_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, encoding, blob_id,
-    flags, created_at_ms
-) VALUES (?, ?, ?, ?, ?, ?, 1, 0, ?, ?, ?)
+    turn_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, encoding, blob_id, flags,
+    created_at_ms
+)
+VALUES (?, ?, ?, ?, ?, ?, 1, 0, ?, ?, ?)
 """
 _LINES = """
 SELECT position, blob_id, form, turn_id
-FROM json_each(?) CROSS JOIN session_lines ON session_id = ? AND position = value
+FROM json_each(?)
+    CROSS JOIN session_lines ON session_id = ? AND position = value
 """
 _PLACED = """
-UPDATE session_lines SET turn_id = ? WHERE session_id = ? AND position = ?
+UPDATE session_lines
+SET turn_id = ?
+WHERE session_id = ? AND position = ?
 """

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 JOINED_BYTES = 4096  # up to here deltas fill one row: a page is written for each anyway
 COUNTER = "artifact"
 
-_OPEN = "open_id, context_id, type_id, type_version, encoding, size, created_at_ms, updated_at_ms"
-_ARTIFACT = "number, tool, status, owner, size, lines, hash, error, created_at_ms, ended_at_ms"
 _NO_LIMIT = (1 << 63) - 1
 
 
@@ -57,10 +55,13 @@ def _gather(cursor: apsw.Cursor, position: int, room: int) -> list[StreamPiece]:
 
 # One statement for the look and the change takes longer than two, whether it is an upsert, an
 # UPDATE with a subquery or one that RETURNING answers.
-_LAST = (
-    "SELECT rowid, position, length(bytes) FROM open_pieces WHERE open_id = ? ORDER BY position"
-    " DESC LIMIT 1"
-)
+_LAST = """
+SELECT rowid, position, length(bytes)
+FROM open_pieces
+WHERE open_id = ?
+ORDER BY position DESC
+LIMIT 1
+"""
 _JOIN = "UPDATE open_pieces SET bytes = CAST(bytes || ? AS BLOB) WHERE rowid = ?"
 _ADD = "INSERT INTO open_pieces (open_id, position, bytes) VALUES (?, ?, ?)"
 
@@ -70,15 +71,19 @@ class OpenTurns(_Streams):
 
     def create(self, context: int, type_id: str, type_version: int, encoding: int) -> int | None:
         """Begin an open turn and return its number; None where there is no context, or a run's."""
-        sql = (
-            "INSERT INTO open_turns (context_id, type_id, type_version, encoding, created_at_ms,"
-            " updated_at_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?5)"
-        )
+        sql = """
+            INSERT INTO open_turns (
+                context_id, type_id, type_version, encoding, created_at_ms, updated_at_ms
+            )
+            VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+        """
         # Not in one statement with the other, which would count on where it inserts nothing.
-        fits = (
-            "SELECT 1 FROM contexts WHERE context_id = ?1 AND NOT EXISTS (SELECT 1 FROM runs"
-            " WHERE context_id = ?1)"
-        )
+        fits = """
+            SELECT 1
+            FROM contexts
+            WHERE context_id = ?1
+                AND NOT EXISTS (SELECT 1 FROM runs WHERE context_id = ?1)
+        """
         bindings = (context, type_id, type_version, encoding, self._db.milliseconds())
         with self._db.write():
             found = self._run(fits, (context,))
@@ -86,18 +91,35 @@ class OpenTurns(_Streams):
 
     def get(self, number: int) -> OpenInfo | None:
         """Return the state of an open turn, or None."""
-        rows = self._run(f"SELECT {_OPEN} FROM open_turns WHERE open_id = ?", (number,))  # noqa: S608
+        sql = """
+            SELECT open_id, context_id, type_id, type_version, encoding, size, created_at_ms,
+                updated_at_ms
+            FROM open_turns
+            WHERE open_id = ?
+        """
+        rows = self._run(sql, (number,))
         return OpenInfo(*rows[0]) if rows else None
 
     def page(self, after: int, limit: int, *, context: int | None = None) -> list[OpenInfo]:
         """Return the next open turns by number, of a context or all."""
         if context is None:
-            sql = f"SELECT {_OPEN} FROM open_turns WHERE open_id > ? ORDER BY open_id LIMIT ?"  # noqa: S608
+            sql = """
+                SELECT open_id, context_id, type_id, type_version, encoding, size, created_at_ms,
+                    updated_at_ms
+                FROM open_turns
+                WHERE open_id > ?
+                ORDER BY open_id
+                LIMIT ?
+            """
             return [OpenInfo(*row) for row in self._run(sql, (after, limit))]
-        sql = (
-            f"SELECT {_OPEN} FROM open_turns WHERE context_id = ? AND open_id > ?"  # noqa: S608
-            " ORDER BY open_id LIMIT ?"
-        )
+        sql = """
+            SELECT open_id, context_id, type_id, type_version, encoding, size, created_at_ms,
+                updated_at_ms
+            FROM open_turns
+            WHERE context_id = ? AND open_id > ?
+            ORDER BY open_id
+            LIMIT ?
+        """
         return [OpenInfo(*row) for row in self._run(sql, (context, after, limit))]
 
     def append(
@@ -110,10 +132,12 @@ class OpenTurns(_Streams):
         most: int | None = None,
     ) -> int | None:
         """Add pieces, small ones to the last one; return the size, or None for no such turn."""
-        sql = (
-            "UPDATE open_turns SET size = size + ?1, updated_at_ms = ?2 WHERE open_id = ?3"
-            " AND size = coalesce(?4, size) AND size + ?1 <= ?5 RETURNING size"
-        )
+        sql = """
+            UPDATE open_turns
+            SET size = size + ?1, updated_at_ms = ?2
+            WHERE open_id = ?3 AND size = coalesce(?4, size) AND size + ?1 <= ?5
+            RETURNING size
+        """
         bindings = (growth.size, self._db.milliseconds(), number, was, most or _NO_LIMIT)
         with self._db.write():
             rows = self._run(sql, bindings)
@@ -136,10 +160,12 @@ class OpenTurns(_Streams):
 
     def read(self, number: int, position: int, room: int) -> list[StreamPiece]:
         """Return consecutive pieces from a position on until they hold `room` bytes."""
-        sql = (
-            "SELECT position, 0, bytes FROM open_pieces WHERE open_id = ? AND position >= ? ORDER"
-            " BY position"
-        )
+        sql = """
+            SELECT position, 0, bytes
+            FROM open_pieces
+            WHERE open_id = ? AND position >= ?
+            ORDER BY position
+        """
         return self._read(sql, number, position, room)
 
     def find_line(self, number: int, newline: int) -> tuple[int, int]:  # noqa: ARG002
@@ -156,10 +182,12 @@ class OpenTurns(_Streams):
         was: int | None = None,
     ) -> OpenInfo | None:
         """Drop an open turn and return what it was; None for no such turn, or another size."""
-        sql = (
-            "DELETE FROM open_turns WHERE open_id = ?1 AND size = coalesce(?2, size)"  # noqa: S608
-            f" RETURNING {_OPEN}"
-        )
+        sql = """
+            DELETE FROM open_turns
+            WHERE open_id = ?1 AND size = coalesce(?2, size)
+            RETURNING open_id, context_id, type_id, type_version, encoding, size, created_at_ms,
+                updated_at_ms
+        """
         rows = self._db.change(sql, (number, was))
         return OpenInfo(*rows[0]) if rows else None
 
@@ -168,11 +196,20 @@ class OpenTurns(_Streams):
         return [row[0] for row in self._run(_SIZE_FAULTS)]
 
 
-_SIZE_FAULTS = (
-    "SELECT 'open turn ' || open_id || ' has ' || size || ' bytes, and its pieces ' || held"
-    " FROM (SELECT open_id, size, (SELECT coalesce(sum(length(bytes)), 0) FROM open_pieces p"
-    " WHERE p.open_id = o.open_id) AS held FROM open_turns o) WHERE size <> held LIMIT 20"
+_SIZE_FAULTS = """
+SELECT 'open turn ' || open_id || ' has ' || size || ' bytes, and its pieces ' || held
+FROM (
+    SELECT open_id, size,
+        (
+            SELECT coalesce(sum(length(bytes)), 0)
+            FROM open_pieces p
+            WHERE p.open_id = o.open_id
+        ) AS held
+    FROM open_turns o
 )
+WHERE size <> held
+LIMIT 20
+"""
 
 
 class Artifacts(_Streams):
@@ -206,7 +243,12 @@ class Artifacts(_Streams):
 
     def get(self, number: int) -> ArtifactRow | None:
         """Return the state of an artifact, or None."""
-        sql = f"SELECT {_ARTIFACT} FROM artifacts WHERE scope_id = ? AND number = ?"  # noqa: S608
+        sql = """
+            SELECT number, tool, status, owner, size, lines, hash, error, created_at_ms,
+                ended_at_ms
+            FROM artifacts
+            WHERE scope_id = ? AND number = ?
+        """
         rows = self._rows(sql, (self._scope, number))
         return rows[0] if rows else None
 
@@ -215,17 +257,22 @@ class Artifacts(_Streams):
 
     def page(self, after: int, limit: int, *, status: str | None = None) -> list[ArtifactRow]:
         """Return the next artifacts by number, with a status or all."""
-        sql = f"""
-            SELECT {_ARTIFACT} FROM artifacts
+        sql = """
+            SELECT number, tool, status, owner, size, lines, hash, error, created_at_ms,
+                ended_at_ms
+            FROM artifacts
             WHERE scope_id = ?1 AND number > ?2 AND status = coalesce(?4, status)
-            ORDER BY number LIMIT ?3
-        """  # noqa: S608
+            ORDER BY number
+            LIMIT ?3
+        """
         return self._rows(sql, (self._scope, after, limit, status))
 
     def count(self, *, status: str | None = None) -> int:
         """Return the number of artifacts, with a status or all."""
         sql = """
-            SELECT count(*) FROM artifacts WHERE scope_id = ?1 AND status = coalesce(?2, status)
+            SELECT count(*)
+            FROM artifacts
+            WHERE scope_id = ?1 AND status = coalesce(?2, status)
         """
         if status is None:
             sql = "SELECT count(*) FROM artifacts WHERE scope_id = ?1"
@@ -234,18 +281,24 @@ class Artifacts(_Streams):
 
     def alike(self, tool: str, size: int, digest: bytes) -> list[ArtifactRow]:
         """Return the artifacts of a tool and size that have a digest, or none yet, by number."""
-        sql = f"""
-            SELECT {_ARTIFACT} FROM artifacts
+        sql = """
+            SELECT number, tool, status, owner, size, lines, hash, error, created_at_ms,
+                ended_at_ms
+            FROM artifacts
             WHERE scope_id = ? AND tool = ? AND size = ? AND (hash = ? OR hash IS NULL)
             ORDER BY number
-        """  # noqa: S608
+        """
         return self._rows(sql, (self._scope, tool, size, digest))
 
     def is_unused(self, number: int) -> bool:
         """Return whether a number was never given."""
         sql = """
             SELECT NOT EXISTS (SELECT 1 FROM artifacts WHERE scope_id = ?1 AND number = ?2)
-                AND NOT EXISTS (SELECT 1 FROM removed_artifacts WHERE scope_id = ?1 AND number = ?2)
+                AND NOT EXISTS (
+                    SELECT 1
+                    FROM removed_artifacts
+                    WHERE scope_id = ?1 AND number = ?2
+                )
         """
         return bool(self._db.one(sql, (self._scope, number)))
 
@@ -256,7 +309,9 @@ class Artifacts(_Streams):
     def remove(self, number: int) -> bool:
         """Delete an artifact; its number is not given again. Return False when there is none."""
         sql = """
-            DELETE FROM artifacts WHERE scope_id = ? AND number = ? RETURNING 1
+            DELETE FROM artifacts
+            WHERE scope_id = ? AND number = ?
+            RETURNING 1
         """
         used = """
             INSERT OR IGNORE INTO removed_artifacts (scope_id, number, removed_at_ms)
@@ -279,9 +334,14 @@ class Artifacts(_Streams):
     ) -> int | None:
         """Add chunks to an open artifact of an owner; return the size, or None for no such one."""
         sql = """
-            UPDATE artifacts SET size = size + ?1, lines = ?2
-            WHERE scope_id = ?7 AND number = ?3 AND status = 'open' AND owner IS ?4
-                AND size = coalesce(?5, size) AND size + ?1 <= ?6
+            UPDATE artifacts
+            SET size = size + ?1, lines = ?2
+            WHERE scope_id = ?7
+                AND number = ?3
+                AND status = 'open'
+                AND owner IS ?4
+                AND size = coalesce(?5, size)
+                AND size + ?1 <= ?6
             RETURNING size, artifact_id
         """
         most = most or _NO_LIMIT
@@ -303,8 +363,10 @@ class Artifacts(_Streams):
     def read(self, number: int, position: int, room: int) -> list[StreamPiece]:
         """Return consecutive chunks from a position on until they hold `room` bytes."""
         sql = """
-            SELECT position, newlines, bytes FROM artifact_chunks
-            WHERE artifact_id = ? AND position >= ? ORDER BY position
+            SELECT position, newlines, bytes
+            FROM artifact_chunks
+            WHERE artifact_id = ? AND position >= ?
+            ORDER BY position
         """
         row_id = self._row_id(number)
         return [] if row_id is None else self._read(sql, row_id, position, room)
@@ -312,8 +374,11 @@ class Artifacts(_Streams):
     def find_line(self, number: int, newline: int) -> tuple[int, int]:
         """Return the chunk that holds the n-th newline, or the last one, and those before it."""
         sql = """
-            SELECT position, newlines FROM artifact_chunks WHERE artifact_id = ? AND newlines < ?
-            ORDER BY newlines DESC, position DESC LIMIT 1
+            SELECT position, newlines
+            FROM artifact_chunks
+            WHERE artifact_id = ? AND newlines < ?
+            ORDER BY newlines DESC, position DESC
+            LIMIT 1
         """
         rows = self._run(sql, (self._row_id(number), newline))
         return rows[0] if rows else (0, 0)
@@ -339,13 +404,25 @@ class Artifacts(_Streams):
 
 
 _PUT = """
-INSERT INTO artifact_chunks (artifact_id, position, newlines, bytes) VALUES (?, ?, ?, ?)
+INSERT INTO artifact_chunks (artifact_id, position, newlines, bytes)
+VALUES (?, ?, ?, ?)
 ON CONFLICT (artifact_id, position) DO UPDATE SET bytes = excluded.bytes
 """
-_END = f"""
-UPDATE artifacts SET status = ?1, hash = ?2, error = ?3, ended_at_ms = ?4, owner = NULL,
-    size = size + ?8, lines = coalesce(?9, lines)
-WHERE scope_id = ?10 AND number = ?5 AND status = 'open' AND owner IS ?6
+_END = """
+UPDATE artifacts
+SET
+    status = ?1,
+    hash = ?2,
+    error = ?3,
+    ended_at_ms = ?4,
+    owner = NULL,
+    size = size + ?8,
+    lines = coalesce(?9, lines)
+WHERE scope_id = ?10
+    AND number = ?5
+    AND status = 'open'
+    AND owner IS ?6
     AND size = coalesce(?7, size)
-RETURNING artifact_id, {_ARTIFACT}
-"""  # noqa: S608
+RETURNING artifact_id, number, tool, status, owner, size, lines, hash, error, created_at_ms,
+    ended_at_ms
+"""

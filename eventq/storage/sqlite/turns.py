@@ -32,70 +32,109 @@ _LATEST = (1 << 63) - 1  # as the number of a patch: all there are
 _MOST_TURNS = 1 << 32  # in a chain
 _row: Callable[[Any], TurnRow] = partial(tuple.__new__, TurnRow)  # `_make` costs 3 x
 
-_COLUMNS = (
-    "turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags,"
-    " created_at_ms, canonical, blob_id"
-)
 # A `TurnRow`: its own columns, the newest patch up to a number, and the payload's blob, last its
 # id.
-_READ = (
-    "SELECT c.turn_id, c.parent_id, c.depth, c.type_id, c.type_version, c.encoding, c.flags,"
-    " c.created_at_ms, c.canonical, coalesce(p.seq, 0), b.hash, coalesce(b.raw_len, 0),"
-    " coalesce(b.codec, 0), b.blob_id FROM chain c LEFT JOIN turn_patches p ON p.seq ="
-    " (SELECT max(seq) FROM turn_patches q WHERE q.turn_id = c.turn_id AND q.seq <= ?2)"
-    " LEFT JOIN blobs b ON b.blob_id = CASE WHEN p.seq IS NULL THEN c.blob_id ELSE p.blob_id END"
+_CHAIN = """
+WITH RECURSIVE chain (
+    turn_id, parent_id, depth, type_id, type_version, encoding, flags, created_at_ms, canonical,
+    blob_id, left
+) AS (
+    SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags,
+        created_at_ms, canonical, blob_id, ?3 - 1
+    FROM turns
+    WHERE turn_id = ?1
+    UNION ALL
+    SELECT t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.encoding,
+        t.flags, t.created_at_ms, t.canonical, t.blob_id, c.left - 1
+    FROM chain c
+        CROSS JOIN turns t ON t.turn_id = c.parent_id
+    WHERE c.left > 0
 )
-_CHAIN = (
-    "WITH RECURSIVE chain (turn_id, parent_id, depth, type_id, type_version, encoding, flags,"  # noqa: S608
-    f" created_at_ms, canonical, blob_id, left) AS (SELECT {_COLUMNS}, ?3 - 1 FROM turns"
-    " WHERE turn_id = ?1 UNION ALL SELECT t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id,"
-    " t.type_version, t.encoding, t.flags, t.created_at_ms, t.canonical, t.blob_id, c.left - 1"
-    " FROM chain c CROSS JOIN turns t ON t.turn_id = c.parent_id WHERE c.left > 0) " + _READ
+SELECT c.turn_id, c.parent_id, c.depth, c.type_id, c.type_version, c.encoding, c.flags,
+    c.created_at_ms, c.canonical, coalesce(p.seq, 0), b.hash, coalesce(b.raw_len, 0),
+    coalesce(b.codec, 0), b.blob_id
+FROM chain c
+    LEFT JOIN turn_patches p ON p.seq = (
+        SELECT max(seq)
+        FROM turn_patches q
+        WHERE q.turn_id = c.turn_id AND q.seq <= ?2
+    )
+    LEFT JOIN blobs b ON b.blob_id = CASE WHEN p.seq IS NULL THEN c.blob_id ELSE p.blob_id END
+"""
+# Up by jumps, which span as much as the chain above them allows, until they would go too far.
+_ANCESTOR = """
+WITH RECURSIVE hop (turn_id, depth, parent_id, jump_id, jump_depth) AS (
+    SELECT turn_id, depth, parent_id, jump_id, jump_depth
+    FROM turns
+    WHERE turn_id = ?1
+    UNION ALL
+    SELECT t.turn_id, t.depth, t.parent_id, t.jump_id, t.jump_depth
+    FROM hop h
+        CROSS JOIN turns t ON t.turn_id = CASE
+            WHEN h.jump_depth >= ?2 THEN h.jump_id
+            ELSE h.parent_id
+        END
+    WHERE h.depth > ?2
 )
-_ANCESTOR = (
-    "WITH RECURSIVE hop (turn_id, depth, parent_id, jump_id, jump_depth) AS ("
-    "SELECT turn_id, depth, parent_id, jump_id, jump_depth FROM turns WHERE turn_id = ?1 UNION ALL"
-    " SELECT t.turn_id, t.depth, t.parent_id, t.jump_id, t.jump_depth FROM hop h CROSS JOIN turns t"
-    " ON t.turn_id = CASE WHEN h.jump_depth >= ?2 THEN h.jump_id ELSE h.parent_id END WHERE"
-    " h.depth > ?2)"
-    " SELECT turn_id FROM hop WHERE depth = ?2"
+SELECT turn_id
+FROM hop
+WHERE depth = ?2
+"""
+# What the link of a child follows from: its parent, and where the jump of that goes.
+_SPOT = """
+SELECT p.depth, p.jump_depth, j.jump_id, j.jump_depth
+FROM turns p
+    LEFT JOIN turns j ON j.turn_id = p.jump_id
+WHERE p.turn_id = ?
+"""
+# Head, version, whether it is a run's, turn and digest of the key, what `_SPOT` gives of the head.
+_STATE = """
+SELECT coalesce(head_id, 0), version,
+    EXISTS (SELECT 1 FROM runs r WHERE r.context_id = c.context_id),
+    NULL, NULL, p.depth, p.jump_depth, j.jump_id, j.jump_depth
+FROM contexts c
+    LEFT JOIN turns p ON p.turn_id = head_id
+    LEFT JOIN turns j ON j.turn_id = p.jump_id
+WHERE c.context_id = ?
+"""
+_STATE_WITH_KEY = """
+SELECT coalesce(head_id, 0), version,
+    EXISTS (SELECT 1 FROM runs r WHERE r.context_id = c.context_id),
+    k.turn_id, k.digest, p.depth, p.jump_depth, j.jump_id, j.jump_depth
+FROM contexts c
+    LEFT JOIN turns p ON p.turn_id = head_id
+    LEFT JOIN turns j ON j.turn_id = p.jump_id
+    LEFT JOIN turn_keys k ON k.context_id = c.context_id AND k.key = ?2 AND k.created_at_ms >= ?3
+WHERE c.context_id = ?1
+"""
+_ADD = """
+INSERT INTO turns (
+    parent_id, depth, jump_id, jump_depth, type_id, type_version, encoding, canonical, blob_id,
+    flags, created_at_ms
 )
-# Of a parent, and of where its jump goes: what the link of a child follows from.
-_SPOT = "p.depth, p.jump_depth, j.jump_id, j.jump_depth"
-_JUMP = "LEFT JOIN turns j ON j.turn_id = p.jump_id"
-_STATE = (  # head, version, whether it is a run's, turn and digest of the key, `_SPOT` of the head
-    "SELECT coalesce(head_id, 0), version,"  # noqa: S608
-    " EXISTS (SELECT 1 FROM runs r WHERE r.context_id = c.context_id), NULL, NULL,"
-    f" {_SPOT} FROM contexts c LEFT JOIN turns p ON p.turn_id = head_id {_JUMP}"
-    " WHERE c.context_id = ?"
-)
-_STATE_WITH_KEY = (
-    "SELECT coalesce(head_id, 0), version,"  # noqa: S608
-    " EXISTS (SELECT 1 FROM runs r WHERE r.context_id = c.context_id), k.turn_id, k.digest,"
-    f" {_SPOT} FROM contexts c LEFT JOIN turns p ON p.turn_id = head_id {_JUMP}"
-    " LEFT JOIN turn_keys k"
-    " ON k.context_id = c.context_id AND k.key = ?2 AND k.created_at_ms >= ?3"
-    " WHERE c.context_id = ?1"
-)
-_ADD = (
-    "INSERT INTO turns (parent_id, depth, jump_id, jump_depth, type_id, type_version, encoding,"
-    " canonical, blob_id, flags, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 _MOVE = "UPDATE contexts SET head_id = ?, version = ?, updated_at_ms = ? WHERE context_id = ?"
-_LOG = (
-    "INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms) VALUES (?, ?,"
-    " 'append', ?, ?, ?)"
-)
-_FORGET_KEYS = (  # two that have expired, if there are any
-    "DELETE FROM turn_keys WHERE number IN (SELECT number FROM turn_keys ORDER BY number LIMIT 2)"
-    " AND created_at_ms < ?"
-)
-_SET_KEY = (
-    "INSERT OR REPLACE INTO turn_keys (context_id, key, turn_id, digest, created_at_ms) VALUES"
-    " (?, ?, ?, ?, ?)"
-)
+_LOG = """
+INSERT INTO context_log (context_id, version, op, old_id, new_id, at_ms)
+VALUES (?, ?, 'append', ?, ?, ?)
+"""
+# Two that have expired, if there are any.
+_FORGET_KEYS = """
+DELETE FROM turn_keys
+WHERE number IN (SELECT number FROM turn_keys ORDER BY number LIMIT 2)
+    AND created_at_ms < ?
+"""
+_SET_KEY = """
+INSERT OR REPLACE INTO turn_keys (context_id, key, turn_id, digest, created_at_ms)
+VALUES (?, ?, ?, ?, ?)
+"""
 _NOTHING = (None, None, None, None)  # comes with an append
-_ADD_ROOT = "INSERT INTO turn_roots (turn_id, root) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_ADD_ROOT = """
+INSERT INTO turn_roots (turn_id, root)
+VALUES (?, ?)
+ON CONFLICT DO NOTHING
+"""
 # Up from a turn to the nearest one with a root. An ancestor's id is lower, so `last`, the highest
 # id up to a turn's own that has a root, bounds what is to be found: where there is none the search
 # ends, and where none is above the jump it jumps. It takes as many steps as the way is long, or
@@ -103,18 +142,34 @@ _ADD_ROOT = "INSERT INTO turn_roots (turn_id, root) VALUES (?, ?) ON CONFLICT DO
 # walk takes a million steps where a million turns have no root; to ask of each root, newest first,
 # whether it is above is slow in a thread whose other branches have many; and what a turn inherits
 # cannot be kept with it, as a root given to an old turn changes that of all that follow.
-_NEAREST = (
-    "WITH RECURSIVE up (turn_id, parent_id, jump_id, last) AS ("
-    "SELECT turn_id, parent_id, jump_id, (SELECT max(r.turn_id) FROM turn_roots r WHERE r.turn_id"
-    " <= ?1)"
-    " FROM turns WHERE turn_id = ?1 UNION ALL"
-    " SELECT t.turn_id, t.parent_id, t.jump_id, (SELECT max(r.turn_id) FROM turn_roots r WHERE"
-    " r.turn_id <= t.turn_id)"
-    " FROM up u CROSS JOIN turns t ON t.turn_id = CASE WHEN u.last <= u.jump_id THEN u.jump_id"
-    " ELSE u.parent_id END"
-    " WHERE u.last < u.turn_id)"
-    " SELECT root FROM up u CROSS JOIN turn_roots r ON r.turn_id = u.turn_id"
+_NEAREST = """
+WITH RECURSIVE up (turn_id, parent_id, jump_id, last) AS (
+    SELECT turn_id, parent_id, jump_id,
+        (
+            SELECT max(r.turn_id)
+            FROM turn_roots r
+            WHERE r.turn_id <= ?1
+        )
+    FROM turns
+    WHERE turn_id = ?1
+    UNION ALL
+    SELECT t.turn_id, t.parent_id, t.jump_id,
+        (
+            SELECT max(r.turn_id)
+            FROM turn_roots r
+            WHERE r.turn_id <= t.turn_id
+        )
+    FROM up u
+        CROSS JOIN turns t ON t.turn_id = CASE
+            WHEN u.last <= u.jump_id THEN u.jump_id
+            ELSE u.parent_id
+        END
+    WHERE u.last < u.turn_id
 )
+SELECT root
+FROM up u
+    CROSS JOIN turn_roots r ON r.turn_id = u.turn_id
+"""
 
 
 class Turns:
@@ -282,13 +337,15 @@ class Turns:
 
     def page(self, after: int, limit: int, types: Sequence[str]) -> list[TurnRow]:
         """Return the next turns of some types by id, without patches."""
-        sql = (
-            "SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags,"
-            " created_at_ms, canonical, 0, hash, raw_len, codec FROM turns JOIN blobs USING"
-            " (blob_id)"
-            " WHERE turn_id > ? AND type_id IN (SELECT value FROM json_each(?))"
-            " ORDER BY turn_id LIMIT ?"
-        )
+        sql = """
+            SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags,
+                created_at_ms, canonical, 0, hash, raw_len, codec
+            FROM turns
+                JOIN blobs USING (blob_id)
+            WHERE turn_id > ? AND type_id IN (SELECT value FROM json_each(?))
+            ORDER BY turn_id
+            LIMIT ?
+        """
         import json
 
         return [TurnRow(*row) for row in self._run(sql, (after, json.dumps([*types]), limit))]
@@ -301,7 +358,7 @@ class Turns:
 
     def spot(self, turn_id: int) -> tuple[Any, ...] | None:
         """Return what the link of a child follows from, see `link`, or None."""
-        rows = self._run(f"SELECT {_SPOT} FROM turns p {_JUMP} WHERE p.turn_id = ?", (turn_id,))  # noqa: S608
+        rows = self._run(_SPOT, (turn_id,))
         return rows[0] if rows else None
 
     def last_id(self) -> int:
@@ -331,27 +388,45 @@ class Turns:
 
     def nearest(self, turn_id: int, flag: int) -> tuple[int, int] | None:
         """Return id and depth of the nearest turn at or above another with a flag, or None."""
-        sql = (
-            "WITH RECURSIVE up (turn_id, parent_id, depth, flags) AS ("
-            "SELECT turn_id, parent_id, depth, flags FROM turns WHERE turn_id = ?1 UNION ALL"
-            " SELECT t.turn_id, t.parent_id, t.depth, t.flags FROM up u"
-            " CROSS JOIN turns t ON t.turn_id = u.parent_id WHERE u.flags & ?2 = 0)"
-            " SELECT turn_id, depth FROM up WHERE flags & ?2 LIMIT 1"
-        )
+        sql = """
+            WITH RECURSIVE up (turn_id, parent_id, depth, flags) AS (
+                SELECT turn_id, parent_id, depth, flags
+                FROM turns
+                WHERE turn_id = ?1
+                UNION ALL
+                SELECT t.turn_id, t.parent_id, t.depth, t.flags
+                FROM up u
+                    CROSS JOIN turns t ON t.turn_id = u.parent_id
+                WHERE u.flags & ?2 = 0
+            )
+            SELECT turn_id, depth
+            FROM up
+            WHERE flags & ?2
+            LIMIT 1
+        """
         rows = self._run(sql, (turn_id, flag))
         return rows[0] if rows else None
 
     def children(self, turn_id: int, limit: int) -> list[int]:
         """Return the first turns whose parent is this one."""
-        sql = "SELECT turn_id FROM turns WHERE parent_id = ? ORDER BY turn_id LIMIT ?"
+        sql = """
+            SELECT turn_id
+            FROM turns
+            WHERE parent_id = ?
+            ORDER BY turn_id
+            LIMIT ?
+        """
         return [row[0] for row in self._run(sql, (turn_id, limit))]
 
     def depths(self, digest: bytes) -> list[tuple[int, int]]:
         """Return depth and first turn of those with this payload; see `storage.base`."""
-        sql = (
-            "SELECT depth, min(turn_id) FROM blobs b CROSS JOIN turns t INDEXED BY turns_by_blob"
-            " ON t.blob_id = b.blob_id WHERE b.hash = ? GROUP BY depth"
-        )
+        sql = """
+            SELECT depth, min(turn_id)
+            FROM blobs b
+                CROSS JOIN turns t INDEXED BY turns_by_blob ON t.blob_id = b.blob_id
+            WHERE b.hash = ?
+            GROUP BY depth
+        """
         return self._run(sql, (digest,))
 
     # --- patches and roots ------------------------------------------------------------------------
@@ -362,10 +437,10 @@ class Turns:
             self._check(turn_id)
             now = self.database.milliseconds()
             blob_id = None if blob is None else self._blobs.keep(blob, now)[0]
-            sql = (
-                "INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms) VALUES (?, ?,"
-                " ?, ?)"
-            )
+            sql = """
+                INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms)
+                VALUES (?, ?, ?, ?)
+            """
             return self.insert("turn_patches", sql, (turn_id, blob_id, flags, now))
 
     def _check(self, turn_id: int) -> Link:
@@ -386,10 +461,11 @@ class Turns:
                 self._run(_ADD_ROOT, (turn_id, root))
                 root = self._one("SELECT root FROM turn_roots WHERE turn_id = ?", (turn_id,))
             else:
-                sql = (
-                    "INSERT INTO turn_roots (turn_id, root) VALUES (?, ?)"
-                    " ON CONFLICT (turn_id) DO UPDATE SET root = excluded.root"
-                )
+                sql = """
+                    INSERT INTO turn_roots (turn_id, root)
+                    VALUES (?, ?)
+                    ON CONFLICT (turn_id) DO UPDATE SET root = excluded.root
+                """
                 self._run(sql, (turn_id, root))
             return root
 
@@ -411,71 +487,100 @@ class Turns:
 
 
 _FAULTS = (
-    (
-        "SELECT 'turn ' || t.turn_id || ' has depth ' || t.depth || ', and its parent ' || p.depth"
-        " FROM turns t"
-        " JOIN turns p ON p.turn_id = t.parent_id WHERE t.depth <> p.depth + 1 LIMIT 20"
-    ),
+    """
+    SELECT 'turn ' || t.turn_id || ' has depth ' || t.depth || ', and its parent ' || p.depth
+    FROM turns t
+        JOIN turns p ON p.turn_id = t.parent_id
+    WHERE t.depth <> p.depth + 1
+    LIMIT 20
+    """,
     # The jump of a turn goes to its parent, or to where its parent's jump jumps, where both span
     # the same.
-    (
-        "SELECT 'turn ' || t.turn_id || ' jumps to ' || t.jump_id || ', not to ' || CASE WHEN"
-        " p.depth - j.depth ="
-        " j.depth - k.depth THEN k.turn_id ELSE p.turn_id END FROM turns t JOIN turns p ON"
-        " p.turn_id = t.parent_id"
-        " LEFT JOIN turns j ON j.turn_id = p.jump_id LEFT JOIN turns k ON k.turn_id = j.jump_id"
-        " WHERE t.jump_id <> CASE"
-        " WHEN p.depth - j.depth = j.depth - k.depth THEN k.turn_id ELSE p.turn_id END LIMIT 20"
-    ),
-    (
-        "SELECT 'turn ' || t.turn_id || ' says that turn ' || t.jump_id || ' has depth ' ||"
-        " t.jump_depth FROM turns t"
-        " LEFT JOIN turns j ON j.turn_id = t.jump_id WHERE t.jump_id IS NOT NULL AND t.jump_depth"
-        " IS NOT j.depth"
-        " LIMIT 20"
-    ),
-    "SELECT 'turn ' || turn_id || ' has an id below 1' FROM turns WHERE turn_id < 1 LIMIT 20",
+    """
+    SELECT 'turn ' || t.turn_id || ' jumps to ' || t.jump_id || ', not to '
+        || CASE WHEN p.depth - j.depth = j.depth - k.depth THEN k.turn_id ELSE p.turn_id END
+    FROM turns t
+        JOIN turns p ON p.turn_id = t.parent_id
+        LEFT JOIN turns j ON j.turn_id = p.jump_id
+        LEFT JOIN turns k ON k.turn_id = j.jump_id
+    WHERE t.jump_id <> CASE
+        WHEN p.depth - j.depth = j.depth - k.depth THEN k.turn_id
+        ELSE p.turn_id
+    END
+    LIMIT 20
+    """,
+    """
+    SELECT 'turn ' || t.turn_id || ' says that turn ' || t.jump_id || ' has depth ' || t.jump_depth
+    FROM turns t
+        LEFT JOIN turns j ON j.turn_id = t.jump_id
+    WHERE t.jump_id IS NOT NULL AND t.jump_depth IS NOT j.depth
+    LIMIT 20
+    """,
+    """
+    SELECT 'turn ' || turn_id || ' has an id below 1'
+    FROM turns
+    WHERE turn_id < 1
+    LIMIT 20
+    """,
     # What the table's own checks refuse: a reader's integrity check does not look at them.
-    (
-        "SELECT 'turn ' || turn_id || ' is not later than its parent' FROM turns"
-        " WHERE parent_id >= turn_id LIMIT 20"
-    ),
-    (
-        "SELECT 'turn ' || turn_id || ' has depth ' || depth || ', and parent and jump of another'"
-        " FROM turns"
-        " WHERE (parent_id IS NULL) <> (depth = 0) OR (jump_id IS NULL) <> (depth = 0) OR"
-        " (jump_depth IS NULL) <>"
-        " (depth = 0) OR depth NOT BETWEEN 0 AND 4294967295 LIMIT 20"
-    ),
-    (
-        "SELECT 'context ' || context_id || ' has version ' || version || ', and its newest move"
-        " is ' || last FROM"
-        " (SELECT context_id, version, coalesce((SELECT max(version) FROM context_log l"
-        " WHERE l.context_id = c.context_id), 0) AS last FROM contexts c) WHERE version <> last"
-        " LIMIT 20"
-    ),
-    (
-        "SELECT 'context ' || c.context_id || ' stands at turn ' || coalesce(head_id, 0) || ', and"
-        " its newest move went"
-        " to ' || coalesce(new_id, 0) FROM contexts c JOIN context_log l ON l.context_id ="
-        " c.context_id AND l.version ="
-        " c.version WHERE coalesce(head_id, 0) <> coalesce(new_id, 0) LIMIT 20"
-    ),
-    (
-        "SELECT 'key ''' || key || ''' of context ' || context_id || ' names turn ' || turn_id ||"
-        " ', which is not"
-        " stored' FROM turn_keys k WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.turn_id ="
-        " k.turn_id) LIMIT 20"
-    ),
-    (
-        "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not"
-        " there'"
-        " FROM pragma_foreign_key_check LIMIT 20"
-    ),
+    """
+    SELECT 'turn ' || turn_id || ' is not later than its parent'
+    FROM turns
+    WHERE parent_id >= turn_id
+    LIMIT 20
+    """,
+    """
+    SELECT 'turn ' || turn_id || ' has depth ' || depth || ', and parent and jump of another'
+    FROM turns
+    WHERE (parent_id IS NULL) <> (depth = 0)
+        OR (jump_id IS NULL) <> (depth = 0)
+        OR (jump_depth IS NULL) <> (depth = 0)
+        OR depth NOT BETWEEN 0 AND 4294967295
+    LIMIT 20
+    """,
+    """
+    SELECT 'context ' || context_id || ' has version ' || version || ', and its newest move is '
+        || last
+    FROM (
+        SELECT context_id, version,
+            coalesce(
+                (
+                    SELECT max(version)
+                    FROM context_log l
+                    WHERE l.context_id = c.context_id
+                ),
+                0
+            ) AS last
+        FROM contexts c
+    )
+    WHERE version <> last
+    LIMIT 20
+    """,
+    """
+    SELECT 'context ' || c.context_id || ' stands at turn ' || coalesce(head_id, 0)
+        || ', and its newest move went to ' || coalesce(new_id, 0)
+    FROM contexts c
+        JOIN context_log l ON l.context_id = c.context_id AND l.version = c.version
+    WHERE coalesce(head_id, 0) <> coalesce(new_id, 0)
+    LIMIT 20
+    """,
+    """
+    SELECT 'key ''' || key || ''' of context ' || context_id || ' names turn ' || turn_id
+        || ', which is not stored'
+    FROM turn_keys k
+    WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.turn_id = k.turn_id)
+    LIMIT 20
+    """,
+    """
+    SELECT 'a row of ' || "table" || ' refers to a row of ' || parent || ' that is not there'
+    FROM pragma_foreign_key_check
+    LIMIT 20
+    """,
 )
 # What the table's own check refuses: a reader's integrity check does not look at it.
-_ROOT_FAULT = (
-    "SELECT 'the root of turn ' || turn_id || ' has ' || length(root) || ' bytes, not 32' FROM"
-    " turn_roots"
-    " WHERE length(root) <> 32 LIMIT 20"
-)
+_ROOT_FAULT = """
+SELECT 'the root of turn ' || turn_id || ' has ' || length(root) || ' bytes, not 32'
+FROM turn_roots
+WHERE length(root) <> 32
+LIMIT 20
+"""
