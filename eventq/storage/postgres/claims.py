@@ -72,6 +72,9 @@ DELETE FROM eventq.dead_letters
 WHERE {_OF} AND event_id = ANY(%(events)s)
 RETURNING event_id
 """
+# What claims have left, as `QueueStatus`: leases that hold, what is behind its group, the dead, the
+# first event and its last code, the counts of the last minutes, and what stalled or waits. A replay
+# that no claim has applied has already forgotten what is above it, an ack what is below.
 _STATUS = f"""
 SELECT count(event_id), count(event_id) FILTER (WHERE {LIVE} AND q.replay_from IS NULL),
     count(event_id) FILTER (WHERE state = {HELD}),
@@ -114,6 +117,8 @@ FROM (
         AND (revived = 1 OR event_id > coalesce(q.acked, 0))
 GROUP BY q.acked, q.replay_from
 """
+# Rows that contradict their queue: a wrong count, and events that are beyond the frontier, or
+# finished, or leased to nobody, or held though nothing of their group is before them.
 _ODD = f"""
 SELECT c.consumer, 'counts ' || c.unfinished || ' unfinished events, but has ' || count(u.event_id)
 FROM eventq.consumers c
@@ -180,6 +185,7 @@ _DONE_UPTO = f"""greatest(
         %(frontier)s
     )
 )"""
+# What leasing new events changes of the consumer; the ack that goes with it moves the progress.
 _MOVE = f"""
 UPDATE eventq.consumers c
 SET

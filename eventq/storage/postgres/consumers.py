@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # ruff: noqa: S608 (the parts are constants)
 
 _OF = f"{MINE} AND consumer = %(consumer)s"
+# Subscriptions with all that `ConsumerState` says, and the event that stopped claims, if one did,
+# which is looked up by its key.
 _STATES = f"""
 SELECT consumer, handler, filter, coalesce(acked, 0), updated_at, max_attempts, timeout, attempts,
     attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter, kind, command,
@@ -138,6 +140,7 @@ SET
 FROM (SELECT last_event FROM eventq.counters WHERE {MINE}) AS c
 WHERE {_OF} AND c.last_event > 0
 """
+# All settings change together; what is known of runs begins anew, and the progress stays.
 _CHANGE = f"""
 UPDATE eventq.consumers
 SET

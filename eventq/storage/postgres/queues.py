@@ -72,6 +72,8 @@ ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET
     finished = excluded.finished
 RETURNING consumer
 """
+# What a change came to. The progress is up to the first event that is not finished, and to the
+# frontier if all are.
 STORE = f"""
 UPDATE eventq.consumers
 SET
@@ -174,6 +176,7 @@ WHERE EXISTS (
     WHERE {_OF} AND group_value = value
 )
 """
+# The first event of each of some groups, if it was behind another one.
 FREE = f"""
 UPDATE eventq.unfinished u
 SET state = {WAITING}, due_at = 0
@@ -235,6 +238,7 @@ FROM eventq.unfinished
 WHERE {_OF} AND group_value = %(2)s AND event_id < %(3)s AND revived = 0
 LIMIT 1
 """
+# One that stopped its queue may be behind its group: its order may be newer than its lease.
 RESUME = f"""
 UPDATE eventq.unfinished u
 SET
@@ -293,6 +297,7 @@ SET
 WHERE {MINE} AND consumer = %(8)s AND revived = %(9)s AND event_id = %(10)s
 """
 DROP = f"DELETE FROM eventq.unfinished WHERE {_OF} AND revived = %(2)s AND event_id = %(3)s"
+# One that will be tried anyway, as a replay went back before it, needs no row of its own.
 REVIVE = f"""
 INSERT INTO eventq.unfinished (
     bucket, thread_id, consumer, revived, event_id, state, attempts, due_at, span_ms, code, error

@@ -69,6 +69,8 @@ SELECT part_id
 FROM live_blobs
     CROSS JOIN blob_parts ON blob_id = id
 """
+# What is reachable without a turn that is: heads, the starts of runs, what heads have left and keys
+# have named lately, sessions, and what is new; then the ancestors of all these.
 _LIVE_TURNS = f"""
 live_turns (id) AS (
     SELECT head_id
@@ -100,6 +102,8 @@ live_turns (id) AS (
     {_ABOVE}
 )
 """
+# Pins, outputs, files, session lines, what events name, and what is new; then what live turns and
+# these blobs keep.
 _LIVE_BLOBS = f"""
 live_blobs (id) AS (
     SELECT blob_id

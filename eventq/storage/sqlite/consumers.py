@@ -74,6 +74,7 @@ WHERE ?1 IS NULL OR s.consumer_id = ?1
 ORDER BY number
 """
 _ORIGINAL_STATES = _ORIGINAL_STATES_AS.format(*_TEXTS, more="")
+# The pause stays: only `pause` and `resume` change it.
 _PUT_SETTINGS = """
 INSERT INTO consumer_settings (
     consumer_id, kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,
@@ -575,6 +576,7 @@ FROM consumer_progress, (
 )
 WHERE typeof(last_acked_id) = 'integer' AND (last_acked_id > last OR last_acked_id < 0)
 """  # one statement: somebody may push meanwhile
+# What other tools may have written into rows that only eventq reads.
 _ODD_STATES = """
 SELECT CAST(consumer_id AS BLOB), typeof(consumer_id),
     'has a state that eventq does not write: subscribe it again'

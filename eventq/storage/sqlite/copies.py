@@ -626,6 +626,8 @@ _ALL = (
     "INSERT INTO chosen_scopes SELECT scope_id FROM scopes",
     "INSERT INTO chosen_sessions SELECT session_id FROM sessions",
 )
+# The chains of heads, of the turns that contexts began at, and of the starts of runs: a head may
+# have been moved above these, or to another chain.
 _TURNS_OF_CONTEXTS = """
 WITH RECURSIVE found (id) AS (
     SELECT head_id
@@ -651,6 +653,7 @@ INSERT INTO chosen_turns
 SELECT id
 FROM found
 """
+# Payloads, patches, attempts and roots of turns, and what these blobs name, however far that goes.
 _BLOBS_OF_TURNS = """
 WITH RECURSIVE found (id) AS (
     SELECT blob_id
@@ -678,6 +681,7 @@ INSERT INTO chosen_blobs
 SELECT id
 FROM found
 """
+# All versions of an output, and what they name; RETURNING tells those that were not chosen before.
 _BLOBS_OF_OUTPUT = """
 WITH RECURSIVE found (id) AS (
     SELECT blob_id
@@ -780,6 +784,7 @@ INSERT OR IGNORE INTO chosen_blobs
 SELECT id
 FROM found
 """
+# A file comes along if what it is does: its artifact, its output, or its blob.
 _FILES = """
 SELECT scope_id, path, number, output, version, hash
 FROM files f

@@ -442,6 +442,7 @@ class Events:
             yield f"key '{name_of(data, kind)}' names event {number}, which is not stored"
 
 
+# Rows that no push stores, as other tools may: what is wrong with each, the gravest first.
 _ODD_EVENTS = """
 SELECT id,
     CASE

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # ruff: noqa: S608 (the parts are constants)
 
+# The fields of `Queue`, also for a consumer that has no queue, or no subscription: always one row.
+# In order, only the first event can be due, or a dead one that is tried again.
 READ = f"""
 SELECT coalesce(queue_id, 0), coalesce(frontier, p.last_acked_id, 0), coalesce(p.last_acked_id, 0),
     coalesce(q.acked, p.last_acked_id, 0), replay_from, coalesce(q.unfinished, 0), expires_at,
@@ -47,6 +49,8 @@ INSERT INTO queues (consumer_id, frontier, acked)
 VALUES (?1, ?2, ?2)
 RETURNING queue_id
 """
+# What a change came to. The progress is up to the first event that is not finished, and to the
+# frontier if all are.
 STORE = """
 UPDATE queues
 SET
@@ -140,6 +144,7 @@ WHERE EXISTS (
     WHERE queue_id = ?1 AND group_value = value
 )
 """
+# The first event of each of some groups, if it was behind another one.
 FREE = f"""
 UPDATE unfinished
 SET state = {WAITING}, due_at = 0

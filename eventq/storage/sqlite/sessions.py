@@ -457,6 +457,7 @@ _ADD_BLOB = """
 INSERT INTO blobs (blob_id, hash, raw_len, stored_len, codec, part, touched_at_ms)
 VALUES (?, ?, ?, ?, ?, 0, ?)
 """
+# A line that reads otherwise than before has no turn any more.
 _ADD = """
 INSERT INTO session_lines (
     session_id, position, blob_id, form, before, after, is_node, entry, parent, kind, response,

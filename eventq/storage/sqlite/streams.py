@@ -408,6 +408,7 @@ INSERT INTO artifact_chunks (artifact_id, position, newlines, bytes)
 VALUES (?, ?, ?, ?)
 ON CONFLICT (artifact_id, position) DO UPDATE SET bytes = excluded.bytes
 """
+# Only its writer ends an artifact, as large as it has left it: owner and size are compared.
 _END = """
 UPDATE artifacts
 SET
