@@ -836,7 +836,7 @@ class Thread:
 
         They are numbered from 0 in a root context and its forks, and stay when these are deleted:
         then the name of the session still leads to them. Those of None are the thread's, which
-        contexts of older versions share. Raises UnknownContextError.
+        contexts from packs without scopes share. Raises UnknownContextError.
         """
         if context is None:
             return self.produced

@@ -339,7 +339,7 @@ class Subscriptions:
         return db.events.first_match(where, max(state.scanned, state.frontier), db.events.last())
 
     def queue(self, consumer: str) -> QueueStatus:
-        """Return what a consumer's claims have left; of an older thread, that is nothing."""
+        """Return what a consumer's claims have left; of the original tool, nothing."""
         return self._db.claims.status(consumer) if self._db.has_queues() else QueueStatus()
 
     def _waiting(self, state: ConsumerState) -> QueueStatus:

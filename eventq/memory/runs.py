@@ -246,7 +246,7 @@ class Runs:
         millisecond. A run that changed more than once between two looks comes once, in its newest
         state; one that was removed comes without a state. A change that is made while the first
         runs are read comes after them, too. Close the iterator to stop. Raises StoreError for a
-        thread of an older version that is only read.
+        thread of the original tool that is only read.
         """
         return (change for page in self.watch_pages(group) for change in page)
 

@@ -300,7 +300,7 @@ class Sessions:
         if folder is None or not os.path.isdir(folder):
             return 0, 0
         produced = self._produced.of_context(context)
-        if not produced.scope:  # the context is of an older version
+        if not produced.scope:  # the context came in a pack without scopes
             self._database.scopes.separate(context)
             produced = self._produced.of_context(context)
         inside = os.path.realpath(self._directory)

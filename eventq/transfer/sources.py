@@ -180,7 +180,7 @@ class ThreadSource:
     def __init__(self, moment: Snapshot, contexts: Iterable[int | str] | None = None) -> None:
         """Choose what is to be read, inside a `read` of the thread's database.
 
-        Raises UnknownContextError, StoreError for a thread of an older version.
+        Raises UnknownContextError, StoreError for a thread of the original tool.
         """
         self.note: Note = ignore
         self._chosen = moment.copies.select(contexts)

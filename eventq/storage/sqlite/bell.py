@@ -13,7 +13,7 @@ BELL = "run/bell"
 
 
 def make_bell(directory: str) -> None:
-    """Make and touch the bell, in a thread of an older program, or after somebody has removed it.
+    """Make and touch the bell, in a thread of the original tool, or after somebody has removed it.
 
     A failure is harmless: whoever waits also looks by himself now and then.
     """

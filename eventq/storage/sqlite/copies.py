@@ -193,13 +193,11 @@ class Selection:
         """Begin with nothing chosen."""
         self._db = db
         self._run = db.run
-        for sql in _CHOSEN:
-            self._run(sql)
+        self._run(_CHOSEN)
 
     def choose_all(self) -> None:
         """Choose everything that there is."""
-        for sql in _ALL:
-            self._run(sql)
+        self._run(_ALL)
 
     def choose(self, contexts: Iterable[int | str]) -> None:
         """Choose contexts, the turns and blobs that they lead to, and all of their scopes."""
@@ -599,33 +597,36 @@ FROM down
     CROSS JOIN contexts ON head_id = id
 LIMIT 1
 """
-_CHOSEN = (
-    "DROP TABLE IF EXISTS temp.chosen_contexts",
-    "DROP TABLE IF EXISTS temp.chosen_turns",
-    "DROP TABLE IF EXISTS temp.chosen_blobs",
-    "DROP TABLE IF EXISTS temp.chosen_artifacts",
-    "DROP TABLE IF EXISTS temp.chosen_outputs",
-    "DROP TABLE IF EXISTS temp.chosen_scopes",
-    "DROP TABLE IF EXISTS temp.chosen_sessions",
-    "CREATE TEMP TABLE chosen_contexts (context_id INTEGER PRIMARY KEY)",
-    "CREATE TEMP TABLE chosen_turns (turn_id INTEGER PRIMARY KEY)",
-    "CREATE TEMP TABLE chosen_blobs (blob_id INTEGER PRIMARY KEY)",
-    "CREATE TEMP TABLE chosen_artifacts (artifact_id INTEGER PRIMARY KEY)",
-    """CREATE TEMP TABLE chosen_outputs (
-        scope_id INTEGER, output_id TEXT, PRIMARY KEY (scope_id, output_id)
-    )""",
-    "CREATE TEMP TABLE chosen_scopes (scope_id INTEGER PRIMARY KEY)",
-    "CREATE TEMP TABLE chosen_sessions (session_id INTEGER PRIMARY KEY)",
-)
-_ALL = (
-    "INSERT INTO chosen_contexts SELECT context_id FROM contexts",
-    "INSERT INTO chosen_turns SELECT turn_id FROM turns",
-    "INSERT INTO chosen_blobs SELECT blob_id FROM blobs",
-    "INSERT INTO chosen_artifacts SELECT artifact_id FROM artifacts",
-    "INSERT INTO chosen_outputs SELECT DISTINCT scope_id, output_id FROM agent_outputs",
-    "INSERT INTO chosen_scopes SELECT scope_id FROM scopes",
-    "INSERT INTO chosen_sessions SELECT session_id FROM sessions",
-)
+_CHOSEN = """
+DROP TABLE IF EXISTS temp.chosen_contexts;
+DROP TABLE IF EXISTS temp.chosen_turns;
+DROP TABLE IF EXISTS temp.chosen_blobs;
+DROP TABLE IF EXISTS temp.chosen_artifacts;
+DROP TABLE IF EXISTS temp.chosen_outputs;
+DROP TABLE IF EXISTS temp.chosen_scopes;
+DROP TABLE IF EXISTS temp.chosen_sessions;
+
+CREATE TEMP TABLE chosen_contexts (context_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_turns (turn_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_blobs (blob_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_artifacts (artifact_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_outputs (
+    scope_id INTEGER,
+    output_id TEXT,
+    PRIMARY KEY (scope_id, output_id)
+);
+CREATE TEMP TABLE chosen_scopes (scope_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_sessions (session_id INTEGER PRIMARY KEY);
+"""
+_ALL = """
+INSERT INTO chosen_contexts SELECT context_id FROM contexts;
+INSERT INTO chosen_turns SELECT turn_id FROM turns;
+INSERT INTO chosen_blobs SELECT blob_id FROM blobs;
+INSERT INTO chosen_artifacts SELECT artifact_id FROM artifacts;
+INSERT INTO chosen_outputs SELECT DISTINCT scope_id, output_id FROM agent_outputs;
+INSERT INTO chosen_scopes SELECT scope_id FROM scopes;
+INSERT INTO chosen_sessions SELECT session_id FROM sessions;
+"""
 # The chains of heads, of the turns that contexts began at, and of the starts of runs: a head may
 # have been moved above these, or to another chain.
 _TURNS_OF_CONTEXTS = """

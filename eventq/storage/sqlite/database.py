@@ -1043,7 +1043,7 @@ class Database(Commits):
         """
         if self.in_write():
             return
-        # A database made by an older program needs one full VACUUM first.
+        # A database made by the original tool needs one full VACUUM first.
         if self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL:
             self.change(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
             self.change("VACUUM")

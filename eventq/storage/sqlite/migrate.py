@@ -88,13 +88,15 @@ def _apply_one(
     connection: apsw.Connection, number: int, name: str, script: str, stamp: str
 ) -> None:
     connection.execute(script)
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS migrations"
-        " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
-    )
-    connection.execute(
-        "INSERT INTO migrations (number, name, applied_at) VALUES (?, ?, ?)", (number, name, stamp)
-    )
+    connection.execute("""
+        CREATE TABLE IF NOT EXISTS migrations (
+            number     INTEGER PRIMARY KEY,
+            name       TEXT NOT NULL,
+            applied_at TEXT NOT NULL
+        )
+    """)
+    sql = "INSERT INTO migrations (number, name, applied_at) VALUES (?, ?, ?)"
+    connection.execute(sql, (number, name, stamp))
     connection.pragma("user_version", number)
     connection.pragma("application_id", APPLICATION_ID)
 
