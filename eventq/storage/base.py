@@ -1031,6 +1031,15 @@ class Log(Protocol):
     def claims(self) -> Claims:
         """The queues of consumers."""
 
+    def check_writable(self) -> None:
+        """Raise ReadOnlyError when the database was opened to read."""
+
+    def milliseconds(self) -> int:
+        """Return the time of the engine, in milliseconds since 1970."""
+
+    def watch(self) -> Watcher:
+        """Return a watcher for one waiter; what is committed from now on wakes it."""
+
 
 class Watcher(Protocol):
     """Waits for the log to grow: a hint, which may come late, twice, or for nothing.
@@ -1149,20 +1158,11 @@ class Database(Log, Protocol):
         Raises StoreError for an engine that has the log only.
         """
 
-    def check_writable(self) -> None:
-        """Raise ReadOnlyError when the database was opened to read."""
-
-    def milliseconds(self) -> int:
-        """Return the time of the engine, in milliseconds since 1970."""
-
     def faults(self) -> Iterable[str]:
         """Return a sentence for each fault of the log, at most 20 of a kind.
 
         What the engine finds wrong with itself is among them.
         """
-
-    def watch(self) -> Watcher:
-        """Return a watcher for one waiter; what is committed from now on wakes it."""
 
     def in_write(self) -> bool:
         """Return whether this OS thread is inside `write`."""
@@ -1286,20 +1286,11 @@ class Snapshot(Log, Protocol):
     def settings(self) -> ThreadSettings:
         """The settings."""
 
-    def check_writable(self) -> None:
-        """Raise ReadOnlyError when the database was opened to read."""
-
-    def milliseconds(self) -> int:
-        """Return the time of the engine, in milliseconds since 1970."""
-
     def faults(self, area: Area = "log") -> Iterable[str]:
         """Return a sentence for each fault of the rows of an area, at most 20 of a kind."""
 
     def write(self) -> AbstractContextManager[object]:
         """Return a context manager that makes everything inside it one change."""
-
-    def watch(self) -> Watcher:
-        """Return a watcher for one waiter; what is committed from now on wakes it."""
 
 
 class Memory(Snapshot, Database, Protocol):
