@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from eventq.errors import PlatformError
-from eventq.storage.sqlite import database as sqlite
+from eventq.storage.sqlite.database import Database
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from eventq.storage import base
     from eventq.storage.address import Address
-    from eventq.storage.base import Database
     from eventq.storage.sqlite.memory import MemoryDatabase
     from eventq.storage.sqlite.watcher import Bells
 
 
-def open_database(directory: str, *, write: bool = True) -> Database:
+def open_database(directory: str, *, write: bool = True) -> base.Database:
     """Open the database of the thread in a directory; without `write` nothing is ever changed.
 
     Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
     """
-    return sqlite.Database(directory, write=write)
+    return Database(directory, write=write)
 
 
-def open_shared(address: Address, *, write: bool = True) -> Database:
+def open_shared(address: Address, *, write: bool = True) -> base.Database:
     """Open a thread in PostgreSQL; see `open_database`. Raises PlatformError without its driver."""
     check_driver()
     from eventq.storage.postgres import database
