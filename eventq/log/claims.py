@@ -94,7 +94,7 @@ class Claim:
 
     def parts(self) -> tuple[str, bytes, int, bool]:
         """Return the consumer, the secret of the lease, the event, and whether it was dead."""
-        return self.consumer, self._taken.token, self.event[0], self._revived
+        return self.consumer, self._taken.token, self.event.id, self._revived
 
     def _settle(
         self, what: str, span: int | None = None, error: str | None = None, *, counts: bool = True

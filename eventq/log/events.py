@@ -33,6 +33,7 @@ _CHUNK_CHARACTERS = 4 << 20
 _NAMES = (str, type(None))
 _SHORT = 1_000  # ASCII content of up to this many characters needs no size check
 _KNOWN = 1_000  # how many valid names are remembered
+_new: Any = tuple.__new__  # makes a record without a call of Python
 
 
 def limit_of_event() -> int:
@@ -77,8 +78,7 @@ class EventLog:
         self._check(source, type, subtype, content)
         if key is not None:
             check_name(key, "key")
-        # A plain tuple in place of a `NewEvent`, whose constructor costs a call.
-        new: Any = (source, type, content, subtype, key)
+        new: NewEvent = _new(NewEvent, (source, type, content, subtype, key))
         if key is None and REF not in content:
             return self._db.events.add(new)
         return self._push_keyed(new, key_strict=key_strict)
@@ -185,14 +185,13 @@ class EventLog:
             map(str.isascii, contents)
         ):
             return None
-        rows: Any = [(source, type_, content, None, None) for source, type_, content in chunk]
-        return rows  # type: ignore[no-any-return]
+        return [_new(NewEvent, (*new, None, None)) for new in chunk]
 
     def _chunks(
         self, events: Iterable[EventInput], where: Callable[[int], str]
     ) -> Iterator[list[NewEvent]]:
         """Check events and yield them in chunks of bounded size."""
-        rows: list[Any] = []
+        rows: list[NewEvent] = []
         known, short, size, number = self._known, self._short, 0, 0
         source: Any
         type_: Any
@@ -222,7 +221,7 @@ class EventLog:
             except (InputError, TooLargeError) as error:
                 error.what = f"{where(number)}: {error.what}"
                 raise
-            rows.append((source, type_, content, subtype, key))
+            rows.append(_new(NewEvent, (source, type_, content, subtype, key)))
             size += len(content)
             if size >= _CHUNK_CHARACTERS or len(rows) >= _CHUNK_ROWS:
                 yield rows
@@ -417,4 +416,5 @@ def _from(where: Callable[[int], str], start: int) -> Callable[[int], str]:
 
 def _refs_of(rows: Sequence[NewEvent]) -> dict[int, set[bytes]] | None:
     """Return the blobs that events refer to, by the indexes of the events."""
-    return {index: refs_in(row[2]) for index, row in enumerate(rows) if REF in row[2]} or None
+    texts = enumerate([row.content for row in rows])
+    return {index: refs_in(text) for index, text in texts if REF in text} or None

@@ -58,9 +58,10 @@ def _lines_of(commit: Commit) -> bytes:
     """Return the lines of a commit, nothing when it does not bring its events."""
     if commit.first == commit.last and commit.parts[0][3]:
         number, _, created_at, (one,) = commit.parts[0]
-        return line((number, created_at, one[0], one[1], one[3], one[2])).encode() + b"\n"
+        event = (number, created_at, one.source, one.type, one.subtype, one.content)
+        return line(event).encode() + b"\n"
     return b"".join(
-        _lines_of_part(first, _heads(rows, created_at), [row[2] for row in rows])
+        _lines_of_part(first, _heads(rows, created_at), [row.content for row in rows])
         for first, _, created_at, rows in commit.parts
         if rows
     )
@@ -89,11 +90,11 @@ def _heads(rows: Sequence[NewEvent], created_at: str) -> Iterable[str]:
             subtype,
         ): f',"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
         f'"subtype":{"null" if subtype is None else quote(subtype)}'
-        for source, kind, subtype in {(row[0], row[1], row[3]) for row in rows}
+        for source, kind, subtype in {(row.source, row.type, row.subtype) for row in rows}
     }
     if len(heads) == 1:
         return repeat(*heads.values())
-    return [heads[row[0], row[1], row[3]] for row in rows]
+    return [heads[row.source, row.type, row.subtype] for row in rows]
 
 
 def _changed(file: Iterable[bytes], change: Change) -> Iterator[tuple[bytes, bytes]]:

@@ -147,7 +147,7 @@ class Reader:
             for event in page.events:
                 self._check_lease()
                 yield event
-                self._read = event[0]
+                self._read = event.id
                 self._unacked += 1
                 if self._unacked >= self._ack_every and not self._flush():
                     return

@@ -250,9 +250,9 @@ class Import:
         That is the end of the file, if the rest has no say in it, or else all of it.
         """
         part = self._grown() or self._whole()
-        turns = [row[7] or 0 for row in part.rows]
+        turns = [row.turn or 0 for row in part.rows]
         todo = [
-            (part.first + n, part.first + above if above >= 0 else tree.ROOT, part.rows[n][7])
+            (part.first + n, part.first + above if above >= 0 else tree.ROOT, part.rows[n].turn)
             for n, above in _to_place(part.rows, turns, part.places, self._base)
             if n or not part.first
         ]
@@ -326,7 +326,7 @@ class Import:
     def spawns(self) -> tuple[list[str | None], tree.Spawns]:
         """Return the ids of all lines, and the starts of subagents that they know of."""
         rows = [*self._store.links(self._row.session)]
-        return [row[2] for row in rows], self._spawns(map(_link, rows))
+        return [row.entry for row in rows], self._spawns(map(_link, rows))
 
     def _entry(self, position: int) -> dict[str, Any]:
         (line,) = self._store.lines(self._row.session, position - 1, 1)
@@ -450,7 +450,9 @@ def _grouped(page: Iterable[StoredLine]) -> Iterator[list[StoredLine]]:
 
 
 def _link(row: LineLink) -> Link | None:
-    return Link(*row[2:7]) if row[1] else None
+    if not row.is_node:
+        return None
+    return Link(row.entry, row.parent, row.kind, row.response, row.agent)
 
 
 def free_name(begin: str, own: str, short: int, is_taken: Callable[[str], bool]) -> str:
@@ -469,7 +471,7 @@ def _to_place(
     for n in _parents_first(places):
         above = places[n]
         parent = turns[above] if above >= 0 else base
-        if not turns[n] or rows[n][8] != parent or (above >= 0 and moved[above]):
+        if not turns[n] or rows[n].turn_parent != parent or (above >= 0 and moved[above]):
             moved[n] = 1
             yield n, above
 

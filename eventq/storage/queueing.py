@@ -362,7 +362,7 @@ class Change:
         found: list[Claimed] = []
         while len(found) < limit:
             due = self._due(limit - len(found))
-            events, upto = self._db.events.among([row[0] for row in due]) if due else ({}, 0)
+            events, upto = self._db.events.among([event for event, *_ in due]) if due else ({}, 0)
             was = self.unfinished
             for event, revived, handler, group in due:
                 if event in events:
@@ -393,15 +393,15 @@ class Change:
         most = min(limit - len(found), rules.MOST_UNFINISHED - self.unfinished)
         if most <= 0 or ahead.upto <= self.frontier:
             return
-        fresh = [event for event in ahead.events if event[0] > self.frontier]
-        self.frontier = ahead.upto if len(fresh) <= most else fresh[most - 1][0]
+        fresh = [event for event in ahead.events if event.id > self.frontier]
+        self.frontier = ahead.upto if len(fresh) <= most else fresh[most - 1].id
         found += self._add(fresh[:most], lease)
 
     def _add(self, fresh: list[Event], lease: Lease) -> list[Claimed]:
         """Add events that were not examined before; return those that are leased."""
         self.unfinished += len(fresh)
         if self.queue.ordered_by is None:
-            self._run(self._sql.ADD, (self.number, as_list(event[0] for event in fresh), *lease))
+            self._run(self._sql.ADD, (self.number, as_list(event.id for event in fresh), *lease))
         else:
             fresh = self._add_grouped(fresh, lease)
         return [Claimed(event, 1, False, None) for event in fresh]
@@ -415,9 +415,9 @@ class Change:
         leased: list[Event] = []
         for event, group in zip(fresh, groups, strict=True):
             if group is not None and group in held:
-                rows.append((self.number, event[0], HELD, 0, 0, 0, 0, None, None, None, group))
+                rows.append((self.number, event.id, HELD, 0, 0, 0, 0, None, None, None, group))
                 continue
-            rows.append((self.number, event[0], LEASED, 1, *lease, group))
+            rows.append((self.number, event.id, LEASED, 1, *lease, group))
             leased.append(event)
             if group is not None:
                 held.add(group)

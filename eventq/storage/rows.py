@@ -302,9 +302,18 @@ class StoredLine(Record):
     size: int  # of the blob
 
 
-# Position, whether it is a node, ids of entry and parent, kind, response, agent, turn and that of
-# the turn's parent.
-LineLink = tuple[int, int, str | None, str | None, int, str | None, str | None, int | None, int]
+class LineLink(Record):
+    """How a stored line is linked; `entry` and those after it are those of a `Link`."""
+
+    position: int
+    is_node: int
+    entry: str | None
+    parent: str | None
+    kind: int
+    response: str | None
+    agent: str | None
+    turn: int | None
+    turn_parent: int  # 0 for none
 
 
 class Worker(Record):

@@ -863,7 +863,7 @@ def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, orig
     done = run("thread-copy", nowhere, other)
     assert done.err == f"Error: '{nowhere}' is not a thread - run 'eventq init {nowhere}' first\n"
     assert done.code == 1
-    refused(1, "was written by an older eventq", run("thread-copy", original, other))
+    refused(1, "was written by the original 'thread' tool", run("thread-copy", original, other))
     for names in ("main,nobody", "nobody", "7"):
         refused(1, "there is no context '", run("thread-copy", box, other, "--contexts", names))
     for words, says in (
@@ -926,7 +926,7 @@ def test_without_a_thread_nothing_is_done(
     fix = f"give --thread, set EVENTQ_THREAD, or run 'eventq {name} --help'"
     assert (done.code, done.err) == (2, f"Error: Missing option '--thread' - {fix}\n")
     if name in ("artifact cat", "artifact ls", "artifact export", "output ls", "cat"):
-        refused(1, "was written by an older eventq", run(*call, "--thread", original))
+        refused(1, "was written by the original 'thread' tool", run(*call, "--thread", original))
     assert sorted(os.listdir(tmp_path)) == before
 
 

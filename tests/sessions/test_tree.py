@@ -265,7 +265,13 @@ def test_places_are_those_of_a_simple_model(links: list[Link | None]) -> None:
     ]
 
 
-@given(st.lists(st.builds(Link, IDS, PARENTS), unique_by=lambda link: link.id), st.randoms())
+@given(
+    st.lists(
+        st.builds(Link, IDS, PARENTS, st.just(0), st.none(), st.none()),
+        unique_by=lambda link: link.id,
+    ),
+    st.randoms(),
+)
 def test_the_order_of_lines_does_not_matter_to_links(links: list[Link], random: Any) -> None:
     """The same entry hangs under the same one, in whatever order they come, but for cycles."""
     tail = build(links, last_is_leaf=True).places

@@ -9,6 +9,7 @@ import pytest
 import eventq
 from eventq.errors import FilterError
 from eventq.log.filters import sandbox
+from eventq.records.event import NewEvent
 from eventq.storage.engines import in_memory
 
 if TYPE_CHECKING:
@@ -114,6 +115,6 @@ def test_a_filter_that_takes_too_long_is_refused_inside(
 def test_a_filter_in_memory() -> None:
     """A database without a file has one connection, which a filter runs beside."""
     database = in_memory()
-    database.events.append([("self", "note", str(n), None, None) for n in range(5)])  # type: ignore[misc]
+    database.events.append([NewEvent("self", "note", str(n)) for n in range(5)])
     assert database.events.count(database.events.accept("content > '2'"), 0, 9) == 2
     database.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.errors import EventqError, InputError, NotAThreadError
 from eventq.records.checks import refs_in
-from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage
+from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage, NewEvent
 from eventq.storage.postgres.failures import unknown
 from eventq.storage.postgres.link import MINE, NOW
 from eventq.storage.postgres.names import short
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
-    from eventq.records.event import NewEvent
     from eventq.storage.postgres.database import Database
     from eventq.storage.postgres.link import Rows, Step, Values
 
@@ -364,7 +363,7 @@ class Events:
 
     def announce(self, source: str, content: str, subtype: str) -> None:
         """Store the event of another change in the same transaction, with the refs it names."""
-        new: Any = (source, "record", content, subtype, None)
+        new = NewEvent(source, "record", content, subtype)
         self.append((new,), {0: refs_in(content)})
 
     def _split(

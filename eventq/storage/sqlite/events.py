@@ -9,7 +9,7 @@ import apsw
 
 from eventq.errors import DamagedError, InputError
 from eventq.records.checks import refs_in
-from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage
+from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage, NewEvent
 from eventq.storage.sqlite.values import is_utf8, name_of
 from eventq.system import clock
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from typing import Any
 
-    from eventq.records.event import NewEvent
     from eventq.storage.sqlite.database import Database
 
     Refs = Mapping[int, Collection[bytes]]
@@ -185,7 +184,7 @@ class Events:
 
     def announce(self, source: str, content: str, subtype: str) -> None:
         """Store the event of another change in the same transaction, with the refs it names."""
-        new: Any = (source, "record", content, subtype, None)
+        new = NewEvent(source, "record", content, subtype)
         self.append((new,), {0: refs_in(content)})
 
     def _split(

@@ -6,7 +6,7 @@ import json
 from itertools import count
 
 from eventq.errors import UnknownTurnError
-from eventq.storage.rows import SessionRow, StoredLine, Tip
+from eventq.storage.rows import LineLink, SessionRow, StoredLine, Tip
 from eventq.storage.rules import link, no_more_ids
 from eventq.storage.sqlite.blobs import ADD_BYTES
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.storage.copied import LineCopy, SessionCopy
-    from eventq.storage.rows import LineLink, NewLine, PreparedBlob
+    from eventq.storage.rows import NewLine, PreparedBlob
     from eventq.storage.sqlite.database import Database
 
     Spot = tuple[int, int | None, int | None]  # depth, jump and jump's depth of a turn
@@ -227,7 +227,7 @@ class Sessions:
         """Yield how each line is linked, with its turn and that turn's parent, in order."""
         after = first - 1
         while rows := self._run(_LINKS, (session, after, _PAGE)):
-            yield from rows
+            yield from map(LineLink._make, rows)
             after = rows[-1][0]
 
     def has_any(self, session: int, before: int, ids: Iterable[str]) -> bool:
