@@ -87,7 +87,7 @@ class Erasures:
         it: call it again then.
         """
         check_natural(number, "event")
-        self._check("event", str(number), reason)
+        self._unfinished("event", str(number), reason)
         event = self._database.events.get(number)
         if event is None:
             raise LogicError(f"there is no event {number}", "list them with 'eventq peek'")
@@ -144,7 +144,7 @@ class Erasures:
 
             artifacts = Artifacts(self._database)
         name = f"{artifacts.scope}/{artifact_id}"
-        if self._check("artifact", name, reason) is None:
+        if self._unfinished("artifact", name, reason) is None:
             with self._database.write():
                 artifacts.remove(artifact_id)
                 self._engine.begin("artifact", name, reason)
@@ -193,7 +193,7 @@ class Erasures:
         """Erase the blobs that are found for a thing."""
         from eventq.erasure.targets import Targets
 
-        past = self._begun(kind, name, reason)
+        past = self._past(kind, name, reason)
 
         def look() -> Targets:
             targets = Targets(self._turns(), self._database)
@@ -258,14 +258,14 @@ class Erasures:
         except StoreError as error:
             self._journal.warn(f"prune: {error.what}; prune again")
 
-    def _check(self, kind: str, name: str, reason: str | None) -> Erasure | None:
+    def _unfinished(self, kind: str, name: str, reason: str | None) -> Erasure | None:
         """Check that something can be erased; return the erasure of it that was interrupted."""
-        past = self._begun(kind, name, reason)
+        past = self._past(kind, name, reason)
         if past is not None and past.finished:
             raise erased(past)
         return past
 
-    def _begun(self, kind: str, name: str, reason: str | None) -> Erasure | None:
+    def _past(self, kind: str, name: str, reason: str | None) -> Erasure | None:
         """Check that something can be erased now; return an earlier erasure of it."""
         self._database.check_writable()
         if self._database.in_write():
@@ -277,7 +277,7 @@ class Erasures:
 
     def _finish(self, kind: str, name: str) -> Erasure:
         self._database.scrub()
-        self._engine.finish([(kind, name)])
+        self._engine.finish(kind, name)
         found = self._engine.get(kind, name)
         assert found is not None
         return found

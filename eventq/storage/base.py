@@ -627,8 +627,8 @@ class Erasures(Protocol):
     def keep(self, blob: ErasedCopy) -> bool:
         """Store a blob that was erased elsewhere; return False if its hash is here already."""
 
-    def finish(self, names: list[tuple[str, str]]) -> None:
-        """Note that nothing is left of what was erased, by kind and name."""
+    def finish(self, kind: str, name: str) -> None:
+        """Note that nothing is left of what was erased."""
 
     def forget(self, kind: str, names: Iterable[str]) -> None:
         """Forget the erasures of some things of a kind."""

@@ -1,1 +1,1 @@
-"""The binary protocol: requests, replies, the server and the client."""
+"""The binary protocol: its frames, its requests, and the server that answers them."""

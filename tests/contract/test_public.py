@@ -238,23 +238,6 @@ def test_everything_public_is_documented() -> None:
             assert (value.__doc__ or "").strip(), name
 
 
-def test_parameter_lists_are_short() -> None:
-    """No function takes more than seven parameters; what needs more takes a record."""
-    long = {}
-    for module, path in modules().items():
-        with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                given = node.args
-                named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-                rest = [given.vararg, given.kwarg]
-                names = [one.arg for one in (*named, *rest) if one]
-                if len(names) - (names[:1] in (["self"], ["cls"])) > 7:
-                    long[f"{module}:{node.lineno}"] = names
-    assert not long
-
-
 def test_the_package_is_typed() -> None:
     """The marker that tells type checkers so is there."""
     assert os.path.exists(os.path.join(PACKAGE, "py.typed"))

@@ -232,11 +232,6 @@ class Served:
         self.address = address
         self._ready.set()
 
-    @property
-    def url(self) -> str:
-        """Return what a client connects to."""
-        return self.address if self.address.startswith("unix:") else f"eventq://{self.address}"
-
     def peer(self, **more: Any) -> Peer:
         """Return another client; it is closed at the end."""
         made = Peer(self.address, **more)

@@ -422,7 +422,7 @@ class Claims:
 
     def accept(self, text: str | None) -> str:
         """Return a filter as it is run; raise FilterError also for one that reads the clock."""
-        return self._db.judge.accept_of_claims(text)
+        return self._db.filters.accept_of_claims(text)
 
     def _known(self, consumer: str, nonce: str | None, now: int) -> list[tuple[bytes]]:
         """Return the token of the claim with a nonce, if there was one in the last 24 hours."""

@@ -592,7 +592,7 @@ class Consumers:
     def note_scanned(self, state: ConsumerState, upto: int) -> None:
         """Note that no event up to `upto` matches, unless time may change that."""
         text = state.filter or ""
-        if text and not self._db.judge.is_timed(text):
+        if text and not self._db.filters.is_timed(text):
             after = max(state.acked, state.frontier)  # of what is before, some may be unfinished
             self._repeat(_SET_SCANNED, state.consumer, after=after, upto=upto, text=text)
 

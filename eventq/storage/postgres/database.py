@@ -27,7 +27,7 @@ from eventq.storage.postgres import failures, queues, schema
 from eventq.storage.postgres.claims import Claims
 from eventq.storage.postgres.consumers import Consumers
 from eventq.storage.postgres.events import Events
-from eventq.storage.postgres.judge import Judge
+from eventq.storage.postgres.filters import Filters
 from eventq.storage.postgres.link import MINE, NOW, Link
 from eventq.system import clock
 
@@ -162,7 +162,7 @@ class Database(Commits):
         self._is_snapshot = False
         self._rings = False
         self.is_awake = False  # somebody waited for notices when it was looked at last
-        self.judge = Judge()
+        self.filters = Filters()
         try:
             found = self._found()
         except BaseException:
@@ -232,7 +232,7 @@ class Database(Commits):
             self.is_closed = True
             for link in (self.link, self.other, *self._ears):
                 link.close()
-            self.judge.close()
+            self.filters.close()
 
     def explain(self, error: psycopg.Error) -> EventqError:
         """Return eventq's error for one of PostgreSQL's, and report what it refused."""
@@ -683,7 +683,7 @@ class Database(Commits):
 
     def groups(self, events: Sequence[Event], by: str) -> list[str | None]:
         """Return what events are ordered by; None is no group."""
-        return self.judge.groups(events, by)
+        return self.filters.groups(events, by)
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each fault of the rows of the log."""

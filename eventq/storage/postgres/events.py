@@ -459,7 +459,7 @@ class Events:
 
         `after` is an expression for the id after which it begins.
         """
-        pushed = self._db.judge.pushed(text) if text else NOTHING
+        pushed = self._db.filters.pushed(text) if text else NOTHING
         if text and not pushed.is_whole:
             return None
         limit = min(limit, PAGE_ROWS)
@@ -477,11 +477,11 @@ class Events:
 
     def accept(self, text: str | None) -> str:
         """Return a filter as it is run, "" for all; raise FilterError when it is refused."""
-        return self._db.judge.accept(text)
+        return self._db.filters.accept(text)
 
     def matching(self, text: str, events: list[Event]) -> set[int]:
         """Return the ids of those events that an accepted filter matches."""
-        return {event.id for event in self._db.judge.matching(text, events)}
+        return {event.id for event in self._db.filters.matching(text, events)}
 
     def page(self, text: str, after: int, upto: int, limit: int) -> EventPage:
         """Return the next events with `after` < id <= `upto` that match an accepted filter.
@@ -502,15 +502,15 @@ class Events:
 
         What the server cannot judge is read in pages, and judged here.
         """
-        judge = self._db.judge
-        pushed = judge.pushed(text)
+        filters = self._db.filters
+        pushed = filters.pushed(text)
         exact = not text or pushed.is_whole
         found: list[Event] = []
         size, room = limit if exact else max(_FIRST_ROWS, min(2 * limit, PAGE_ROWS)), PAGE_BYTES
         while after < upto and len(found) < limit and room > 0:
             values = {**pushed.values, "after": after, "upto": upto}
             events, whole = self._read(pushed.sql, values, size, newest=newest)
-            matching = events if exact else judge.matching(text, events)
+            matching = events if exact else filters.matching(text, events)
             matching = matching[: limit - len(found)]
             found += matching
             room -= sum(len(event.content) for event in matching)
@@ -536,7 +536,7 @@ class Events:
 
     def first_match(self, text: str, after: int, upto: int) -> int | None:
         """Return the lowest id with `after` < id <= `upto` that a filter matches, or None."""
-        pushed = self._db.judge.pushed(text)
+        pushed = self._db.filters.pushed(text)
         if not text or pushed.is_whole:
             values = {**pushed.values, "after": after, "upto": upto}
             return self._db.one(_FIRST.format(pushed.sql), values)  # type: ignore[no-any-return]
@@ -552,7 +552,7 @@ class Events:
 
     def count(self, text: str, after: int, upto: int) -> int:
         """Count the events with `after` < id <= `upto` that a filter matches."""
-        pushed = self._db.judge.pushed(text)
+        pushed = self._db.filters.pushed(text)
         if not text or pushed.is_whole:
             values = {**pushed.values, "after": after, "upto": upto}
             return int(self._db.one(_COUNT.format(pushed.sql), values))

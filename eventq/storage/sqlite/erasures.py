@@ -165,11 +165,11 @@ class Erasures:
             self._run("UPDATE erasures SET finished = 1 WHERE erasure_id = ?", (number,))
             return True
 
-    def finish(self, names: list[tuple[str, str]]) -> None:
-        """Note that nothing is left of what was erased, by kind and name."""
+    def finish(self, kind: str, name: str) -> None:
+        """Note that nothing is left of what was erased."""
         with self._db.write():
             sql = "UPDATE erasures SET finished = 1 WHERE kind = ? AND name = ?"
-            self._db.many(sql, names)
+            self._run(sql, (kind, name))
 
     def forget(self, kind: str, names: Iterable[str]) -> None:
         """Forget the erasures of some things of a kind."""

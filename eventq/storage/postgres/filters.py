@@ -1,4 +1,4 @@
-"""Filters for events that are read from a server: SQLite judges them, as it does everywhere.
+"""Filters for events that are read from a server: SQLite tests them, as it does everywhere.
 
 So a filter means the same in every engine. The parts of it that PostgreSQL understands in the same
 way are pushed down, which spares the events that certainly do not match from being read.
@@ -25,7 +25,7 @@ _NO_CLOCK = "a filter of claims may not read the clock"
 _KEPT = 1_000  # filters whose pushed part is remembered
 
 
-class Judge:
+class Filters:
     """The sandbox of a database, used by one OS thread at a time."""
 
     def __init__(self) -> None:
