@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from eventq.records.info import ThreadInfo
     from eventq.records.turn import Collected, Imported
     from eventq.sessions.files import Sessions
-    from eventq.storage.rows import Outcome
+    from eventq.storage.queue_rows import Outcome
     from eventq.storage.shared import SharedLayout
 
 Path = str | os.PathLike[str]

@@ -12,7 +12,7 @@ from eventq.errors import (
 from eventq.log.claims import milliseconds
 from eventq.records.checks import check_name, check_natural, check_positive
 from eventq.records.consumer import Settings
-from eventq.storage.rows import QueueStatus
+from eventq.storage.queue_rows import QueueStatus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

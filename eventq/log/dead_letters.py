@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eventq.log.consumers import Subscriptions
     from eventq.log.journal import Journal
     from eventq.storage.base import Database
-    from eventq.storage.rows import DeadRow
+    from eventq.storage.queue_rows import DeadRow
 
 
 class DeadLetters:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from eventq.log.journal import Journal
-    from eventq.storage.rows import Outcome
+    from eventq.storage.queue_rows import Outcome
 
 
 def report(journal: Journal, outcomes: Iterable[Outcome]) -> None:

@@ -16,7 +16,7 @@ from eventq.errors import (
 from eventq.memory.turns import blob_or_turn
 from eventq.records.checks import REF
 from eventq.records.turn import Collected
-from eventq.storage.rows import PARTS
+from eventq.storage.turn_rows import PARTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.blobs import Name
     from eventq.storage.base import Memory
-    from eventq.storage.rows import BlobRow
+    from eventq.storage.turn_rows import BlobRow
 
 GRACE = 3600.0  # seconds that everything stays that was stored, put or left by a head
 

@@ -8,8 +8,8 @@ from eventq.memory.streams import first_bytes, pieces_from
 from eventq.memory.turns import Turns, View, check_u32, encoded, new_turn
 from eventq.records.checks import check_name, check_natural, check_positive
 from eventq.records.turn import ContextInfo, Move, NewTurn, OpenInfo, Turn
-from eventq.storage.rows import AppendTo, Ending, GoneError, Growth, StreamPiece
 from eventq.storage.rules import open_conflict, run_conflict
+from eventq.storage.turn_rows import AppendTo, Ending, GoneError, Growth, StreamPiece
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

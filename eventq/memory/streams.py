@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.storage.base import Streams
-    from eventq.storage.rows import StreamPiece
+    from eventq.storage.turn_rows import StreamPiece
 
 READ_AHEAD = 1 << 20  # stored bytes that one read of the storage returns at most
 _SECOND_READ = 1 << 14

@@ -12,8 +12,8 @@ from eventq.errors import (
 from eventq.memory.blobs import parse_ref
 from eventq.records.checks import check_name, check_natural, check_positive, check_whole
 from eventq.records.turn import NewTurn, Page, Turn
-from eventq.storage.rows import GONE, AppendTo, GoneError, PreparedTurn
 from eventq.storage.rules import U32, chain_conflict
+from eventq.storage.turn_rows import GONE, AppendTo, GoneError, PreparedTurn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.blobs import Blobs, Prepared
     from eventq.storage.base import Snapshot
-    from eventq.storage.rows import TurnRow
+    from eventq.storage.turn_rows import TurnRow
 
     CheckSource = Callable[[str], None]
 

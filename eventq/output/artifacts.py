@@ -26,8 +26,8 @@ from eventq.memory.streams import after_lines, pieces_from
 from eventq.records.artifact import ArtifactInfo
 from eventq.records.checks import check_positive
 from eventq.storage import engines
-from eventq.storage.rows import Ending, Growth, StreamPiece
 from eventq.storage.rules import erased
+from eventq.storage.turn_rows import Ending, Growth, StreamPiece
 from eventq.system import clock, disk, processes, zstd
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from eventq.storage.base import Artifacts as Streams
     from eventq.storage.base import Snapshot
-    from eventq.storage.rows import ArtifactRow
+    from eventq.storage.output_rows import ArtifactRow
 
     Buffer = bytes | bytearray | memoryview
     Names = list[str]

@@ -14,7 +14,7 @@ from eventq.errors import ErasedError
 from eventq.memory.blobs import LARGEST
 from eventq.output import artifacts, outputs
 from eventq.records.artifact import OutputInfo
-from eventq.storage.rows import FileRow
+from eventq.storage.output_rows import FileRow
 from eventq.system import disk
 
 TYPE_CHECKING = False

@@ -11,7 +11,7 @@ import os
 
 from eventq.log.claims import without_orphans
 from eventq.running.handlers import Job
-from eventq.storage.rows import Verdict, Worker
+from eventq.storage.queue_rows import Verdict, Worker
 from eventq.storage.rules import ending
 from eventq.system import clock
 from eventq.system.processes import LATE, STOPPED, Group, end_orphan, identity, is_lost, late, me
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eventq.records.consumer import ConsumerState
     from eventq.running.handlers import Handlers, Output
     from eventq.storage.base import Claims
-    from eventq.storage.rows import ClaimRow, Taken
+    from eventq.storage.queue_rows import ClaimRow, Taken
 
 DEAD, AGAIN = 65, 75
 _SOON = 0.01  # seconds between two looks at handlers of lost workers that were killed

@@ -20,7 +20,7 @@ from eventq.running.handlers import Handlers, Job
 from eventq.running.pool import Pool
 from eventq.storage.engines import open_database
 from eventq.storage.layout import Layout
-from eventq.storage.rows import Outcome
+from eventq.storage.queue_rows import Outcome
 from eventq.storage.rules import backoff, ending
 from eventq.system import clock, environment, processes
 from eventq.system.processes import LATE, LOOK_SECONDS, STOPPED, Group, late

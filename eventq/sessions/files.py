@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from eventq.records.turn import Turn
     from eventq.sessions.tree import Spawns
     from eventq.sessions.views import Views
-    from eventq.storage.rows import SessionRow
+    from eventq.storage.session_rows import SessionRow
 
     Warn = Callable[[str], object]
 

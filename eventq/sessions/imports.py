@@ -17,7 +17,8 @@ from eventq.records.checks import REF
 from eventq.sessions import lines, tree
 from eventq.sessions.links import CALLS, RESULT, Link
 from eventq.sessions.reading import reader_named
-from eventq.storage.rows import GoneError, NewLine
+from eventq.storage.session_rows import NewLine
+from eventq.storage.turn_rows import GoneError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from eventq.memory.contexts import Contexts
     from eventq.output.store import OutputStore
     from eventq.sessions.plain import Plain
-    from eventq.storage.rows import LineLink, PreparedBlob, SessionRow, StoredLine, Tip
+    from eventq.storage.session_rows import LineLink, SessionRow, StoredLine, Tip
+    from eventq.storage.turn_rows import PreparedBlob
 
     Fetch = Callable[[str], bytes | None]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eventq.sessions.links import Beside, Entry
     from eventq.sessions.tree import Spawns
     from eventq.storage.base import Sessions
-    from eventq.storage.rows import SessionRow
+    from eventq.storage.session_rows import SessionRow
 
     Index = tuple[list[str | None], Spawns]
 

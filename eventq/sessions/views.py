@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eventq.records.turn import Turn
     from eventq.sessions.links import Entry
     from eventq.sessions.plain import Plain
-    from eventq.storage.rows import SessionRow
+    from eventq.storage.session_rows import SessionRow
 
     Which = int | str
 

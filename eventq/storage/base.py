@@ -44,39 +44,37 @@ if TYPE_CHECKING:
         TipCopy,
         TurnCopy,
     )
-    from eventq.storage.rows import (
-        AppendTo,
-        ArtifactRow,
-        BlobRow,
+    from eventq.storage.output_rows import ArtifactRow, FileRow, ScopeRow
+    from eventq.storage.queue_rows import (
         ClaimRow,
         DeadRow,
-        Ending,
-        FileRow,
-        Growth,
-        Holder,
-        LineLink,
-        Link,
-        NewLine,
         Outcome,
-        Piece,
-        PreparedAttempt,
-        PreparedBlob,
-        PreparedRun,
-        PreparedStep,
-        PreparedTurn,
         QueueStatus,
-        RunChoice,
-        RunState,
-        ScopeRow,
-        SessionRow,
         Settled,
-        StoredLine,
-        StreamPiece,
         Taken,
-        Tip,
-        TurnRow,
         Verdict,
         Worker,
+    )
+    from eventq.storage.run_rows import (
+        PreparedAttempt,
+        PreparedRun,
+        PreparedStep,
+        RunChoice,
+        RunState,
+    )
+    from eventq.storage.session_rows import LineLink, NewLine, SessionRow, StoredLine, Tip
+    from eventq.storage.turn_rows import (
+        AppendTo,
+        BlobRow,
+        Ending,
+        Growth,
+        Holder,
+        Link,
+        Piece,
+        PreparedBlob,
+        PreparedTurn,
+        StreamPiece,
+        TurnRow,
     )
 
 Area = Literal["log", "turns", "open turns", "roots", "blobs", "runs", "outputs"]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eventq.records.event import NewEvent
-    from eventq.storage.rows import Outcome
+    from eventq.storage.queue_rows import Outcome
 
     Part = tuple[int, int, str, Sequence[NewEvent]]  # first id, count, time, events
 

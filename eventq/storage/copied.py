@@ -10,7 +10,7 @@ from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.storage.rows import FileRow
+    from eventq.storage.output_rows import FileRow
 
 
 class TurnCopy(Record):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from eventq.record import Record
 from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
-from eventq.storage.rows import Claimed, Outcome, Verdict
+from eventq.storage.queue_rows import Claimed, Outcome, Verdict
 from eventq.storage.rules import backoff, event_of_death
 from eventq.system.jsontext import writer
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from eventq.records.event import Event
     from eventq.storage.base import Events
-    from eventq.storage.rows import Worker
+    from eventq.storage.queue_rows import Worker
 
     class QueueEvents(Events, Protocol):
         """What a change of a queue needs of the log, beside its interface."""

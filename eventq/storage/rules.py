@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eventq.records.event import Event
     from eventq.records.info import Erasure
     from eventq.records.run import RunInfo
-    from eventq.storage.rows import TurnRow
+    from eventq.storage.turn_rows import TurnRow
 
 U32 = (1 << 32) - 1
 MOST_UNFINISHED = 10_000  # events of a consumer; with so many, a claim examines no new event

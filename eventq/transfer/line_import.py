@@ -8,7 +8,7 @@ from eventq.memory.contexts import check_context_name
 from eventq.memory.nodes import START_TYPE, StartNode, StateNode
 from eventq.records.checks import check_name
 from eventq.storage.copied import AttemptCopy, ContextLabel, PatchCopy, RunCopy
-from eventq.storage.rows import FileRow
+from eventq.storage.output_rows import FileRow
 from eventq.transfer import packfile
 from eventq.transfer.artifact_import import ARTIFACT
 from eventq.transfer.blob_import import ERASED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.memory.contexts import is_context_name
 from eventq.output.folders import is_path
-from eventq.storage.rows import FileRow, ScopeRow
+from eventq.storage.output_rows import FileRow, ScopeRow
 from eventq.transfer.job import LARGEST_ID, Ids, fits, is_time, scope_in
 
 TYPE_CHECKING = False

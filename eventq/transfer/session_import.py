@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from eventq.storage.rows import StoredLine
+    from eventq.storage.session_rows import StoredLine
     from eventq.transfer.head_import import HeadImport
     from eventq.transfer.job import Job
     from eventq.transfer.sources import Line

@@ -35,7 +35,7 @@ from eventq.storage.copied import (
     SessionCopy,
     TipCopy,
 )
-from eventq.storage.rows import ScopeRow
+from eventq.storage.output_rows import ScopeRow
 from eventq.system import disk
 from eventq.transfer import packfile
 from eventq.transfer.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord

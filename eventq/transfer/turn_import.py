@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.blobs import Blobs
     from eventq.memory.nodes import Node
-    from eventq.storage.rows import BlobRow
+    from eventq.storage.turn_rows import BlobRow
     from eventq.transfer.blob_import import BlobImport
     from eventq.transfer.job import Job
     from eventq.transfer.packfile import MetaRecord, TurnRecord

@@ -12,7 +12,7 @@ import pytest
 import eventq
 from eventq.log import outcomes
 from eventq.log.notifier import quote
-from eventq.storage.rows import Outcome, Verdict
+from eventq.storage.queue_rows import Outcome, Verdict
 from eventq.storage.rules import LEASE_ENDED, cause
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from eventq.errors import InputError
 from eventq.memory import nodes
 from eventq.records.source import Source
 from eventq.records.turn import NewTurn, Page, Turn
-from eventq.storage import rows
+from eventq.storage import queue_rows, run_rows, turn_rows
 from eventq.system import zstd
 from eventq.system.jsontext import Reader, writer
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 RECORDS = [module.name for module in iter_modules(records.__path__, "eventq.records.")]
 KINDS = [
     kind
-    for module in (*map(import_module, RECORDS), nodes, rows)
+    for module in (*map(import_module, RECORDS), nodes, turn_rows, run_rows, queue_rows)
     for kind in vars(module).values()
     if isinstance(kind, type) and hasattr(kind, "_field_defaults")
 ]

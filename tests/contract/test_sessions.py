@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from eventq.records.session import SessionImported
     from eventq.records.turn import Turn
-    from eventq.storage.rows import StoredLine
+    from eventq.storage.session_rows import StoredLine
 
 HEADER = {"type": "session", "version": 3, "id": "abc", "cwd": "/x"}
 HEX = "0123456789abcdef" * 4

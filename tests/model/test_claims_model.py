@@ -18,7 +18,7 @@ from eventq.log.notifier import Notifier
 from eventq.records.consumer import Settings
 from eventq.records.event import NewEvent
 from eventq.storage import rules
-from eventq.storage.rows import Verdict, Worker
+from eventq.storage.queue_rows import Verdict, Worker
 from tests.conftest import Clock
 from tests.engines import sqlite
 from tests.model.support import Beside, drive
@@ -26,7 +26,7 @@ from tests.model.support import Beside, drive
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq.storage.rows import Taken
+    from eventq.storage.queue_rows import Taken
     from eventq.storage.sqlite.database import Database
 
 MOST = 7  # unfinished events of a queue

@@ -19,7 +19,7 @@ from eventq.errors import DamagedError
 from eventq.log.consumers import Subscriptions
 from eventq.running import supervisor
 from eventq.running.dispatch import Dispatch
-from eventq.storage.rows import Verdict, Worker
+from eventq.storage.queue_rows import Verdict, Worker
 from eventq.system import clock, locks, processes
 from eventq.system.locks import ConsumerLock, FolderLock
 from tests.race.support import until

@@ -12,7 +12,7 @@ import pytest
 import eventq
 from eventq.records.event import NewEvent
 from eventq.storage.engines import bells
-from eventq.storage.rows import PreparedAttempt
+from eventq.storage.run_rows import PreparedAttempt
 from tests.claiming import push, settle, subscribe, take
 from tests.servers import delete
 from tests.storage.test_blobs import small
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq.storage.base import Database, Watcher
-    from eventq.storage.rows import Taken
+    from eventq.storage.queue_rows import Taken
     from eventq.storage.sqlite.watcher import Bells
 
 Step = tuple["Callable[[Database], object]", "Callable[[Database], object]"]

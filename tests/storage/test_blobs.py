@@ -10,7 +10,7 @@ from blake3 import blake3
 
 from eventq.errors import UnknownBlobError
 from eventq.memory.blobs import CUT_BYTES, PART_BYTES
-from eventq.storage.rows import GoneError, Piece, PreparedBlob
+from eventq.storage.turn_rows import GoneError, Piece, PreparedBlob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

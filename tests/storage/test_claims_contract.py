@@ -11,7 +11,7 @@ import eventq
 from eventq.errors import FilterError, LeaseLostError, UnknownConsumerError
 from eventq.records.event import NewEvent
 from eventq.storage import rules
-from eventq.storage.rows import Verdict
+from eventq.storage.queue_rows import Verdict
 from tests.claiming import (
     SPAN,
     attempts,

@@ -17,7 +17,7 @@ from eventq.errors import (
 )
 from eventq.records.consumer import ConsumerState, Settings
 from eventq.records.event import EventPage, LinePage, NewEvent
-from eventq.storage.rows import Verdict, Worker
+from eventq.storage.queue_rows import Verdict, Worker
 from tests.claiming import ids, push, settle, take
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eventq.errors import ConflictError, UnknownContextError, UnknownTurnError
-from eventq.storage.rows import AppendTo
+from eventq.storage.turn_rows import AppendTo
 from tests.storage.test_turns import new
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from eventq.errors import FencedError, UnknownConsumerError
 from eventq.records.event import NewEvent
-from eventq.storage.rows import Worker
+from eventq.storage.queue_rows import Worker
 
 if TYPE_CHECKING:
     import eventq

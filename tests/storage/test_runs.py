@@ -13,15 +13,16 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownRunError,
 )
-from eventq.storage.rows import AppendTo, PreparedAttempt, PreparedRun, PreparedStep, RunChoice
+from eventq.storage.run_rows import PreparedAttempt, PreparedRun, PreparedStep, RunChoice
+from eventq.storage.turn_rows import AppendTo
 from tests.storage.test_blobs import UNKNOWN, small
 from tests.storage.test_turns import new
 
 if TYPE_CHECKING:
     import eventq
     from eventq.storage.base import Runs
-    from eventq.storage.rows import PreparedTurn
     from eventq.storage.sqlite.database import Database
+    from eventq.storage.turn_rows import PreparedTurn
     from tests.conftest import Clock
 
 pytestmark = pytest.mark.engines("sqlite")  # the others hold events only

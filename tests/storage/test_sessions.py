@@ -8,7 +8,7 @@ import pytest
 
 from eventq.errors import UnknownTurnError
 from eventq.storage.copied import LineCopy, SessionCopy
-from eventq.storage.rows import NewLine, SessionRow
+from eventq.storage.session_rows import NewLine, SessionRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eventq.memory.streams import READ_AHEAD, after_lines, first_bytes, pieces_from
-from eventq.storage.rows import ArtifactRow, Ending, Growth, StreamPiece
+from eventq.storage.output_rows import ArtifactRow
+from eventq.storage.turn_rows import Ending, Growth, StreamPiece
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

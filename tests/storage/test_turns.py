@@ -13,13 +13,13 @@ from eventq.errors import (
     UnknownContextError,
     UnknownTurnError,
 )
-from eventq.storage.rows import AppendTo, GoneError, Link, PreparedTurn
+from eventq.storage.turn_rows import AppendTo, GoneError, Link, PreparedTurn
 from tests.storage.test_blobs import UNKNOWN, long, small
 
 if TYPE_CHECKING:
     from eventq.storage.base import Turns
-    from eventq.storage.rows import TurnRow
     from eventq.storage.sqlite.database import Database
+    from eventq.storage.turn_rows import TurnRow
 
 
 pytestmark = pytest.mark.engines("sqlite")  # the others hold events only

@@ -10,8 +10,8 @@ from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import short
 from eventq.storage.postgres.queues import LIVE, LOCK, NEXT_END, READ, locked, look
+from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
 from eventq.storage.queueing import NEVER, Ahead, Change, Queue
-from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
 from eventq.system.clock import stamp
 
 TYPE_CHECKING = False
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eventq.records.event import Event
     from eventq.storage.postgres.database import Database
     from eventq.storage.postgres.link import Link
-    from eventq.storage.rows import Verdict, Worker
+    from eventq.storage.queue_rows import Verdict, Worker
 
 # ruff: noqa: S608 (the parts are constants)
 

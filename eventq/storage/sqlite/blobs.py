@@ -9,15 +9,15 @@ from _functools import partial  # type: ignore[import-not-found]  # the package 
 
 from eventq.errors import UnknownBlobError
 from eventq.records.checks import REF
-from eventq.storage.rows import PARTS, BlobRow, GoneError, Holder, Piece
+from eventq.storage.turn_rows import PARTS, BlobRow, GoneError, Holder, Piece
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from eventq.storage.rows import PreparedBlob
     from eventq.storage.sqlite.database import Database
+    from eventq.storage.turn_rows import PreparedBlob
 
 _KNOWN = 4096  # row ids that are remembered
 _FIRST = -1 << 63  # before the first row id

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from eventq.errors import FilterError, UnknownConsumerError
 from eventq.storage import HELD, LEASED, STALLED, WAITING
+from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
 from eventq.storage.queueing import NEVER, Ahead, Change, as_list
-from eventq.storage.rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
 from eventq.storage.sqlite.queues import LIVE, NEXT_END, look
 
 TYPE_CHECKING = False
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eventq.records.event import Event
+    from eventq.storage.queue_rows import Verdict, Worker
     from eventq.storage.queueing import Queue
-    from eventq.storage.rows import Verdict, Worker
     from eventq.storage.sqlite.database import Database
 
 # ruff: noqa: S608 (the parts are constants)

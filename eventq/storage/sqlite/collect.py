@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from eventq.storage.rows import BlobRow
 from eventq.storage.rules import KEY_MS
+from eventq.storage.turn_rows import BlobRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

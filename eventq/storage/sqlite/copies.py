@@ -26,7 +26,7 @@ from eventq.storage.copied import (
     TipCopy,
     TurnCopy,
 )
-from eventq.storage.rows import FileRow, ScopeRow
+from eventq.storage.output_rows import FileRow, ScopeRow
 from eventq.storage.rules import link
 
 TYPE_CHECKING = False

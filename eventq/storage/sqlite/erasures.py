@@ -6,8 +6,8 @@ from eventq.errors import ConflictError
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
 from eventq.storage import LEASED
-from eventq.storage.rows import GONE
 from eventq.storage.sqlite.blobs import ADD, ADD_BYTES
+from eventq.storage.turn_rows import GONE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,22 +6,16 @@ import apsw
 
 from eventq.errors import UnknownRunError
 from eventq.records.run import RunChange, RunInfo
-from eventq.storage.rows import RunState
 from eventq.storage.rules import KEY_MS, RUNS_EMIT, event_of_run, status_conflict
+from eventq.storage.run_rows import RunState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from eventq.storage.rows import (
-        PreparedAttempt,
-        PreparedBlob,
-        PreparedRun,
-        PreparedStep,
-        RunChoice,
-        TurnRow,
-    )
+    from eventq.storage.run_rows import PreparedAttempt, PreparedRun, PreparedStep, RunChoice
     from eventq.storage.sqlite.database import Database
+    from eventq.storage.turn_rows import PreparedBlob, TurnRow
 
 # ruff: noqa: S608 (the parts are constants)
 

@@ -6,7 +6,7 @@ import json
 
 from eventq.errors import UnknownBlobError
 from eventq.records.checks import REF
-from eventq.storage.rows import FileRow, ScopeRow
+from eventq.storage.output_rows import FileRow, ScopeRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import json
 from itertools import count
 
 from eventq.errors import UnknownTurnError
-from eventq.storage.rows import LineLink, SessionRow, StoredLine, Tip
 from eventq.storage.rules import link, no_more_ids
+from eventq.storage.session_rows import LineLink, SessionRow, StoredLine, Tip
 from eventq.storage.sqlite.blobs import ADD_BYTES
 
 TYPE_CHECKING = False
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.storage.copied import LineCopy, SessionCopy
-    from eventq.storage.rows import NewLine, PreparedBlob
+    from eventq.storage.session_rows import NewLine
     from eventq.storage.sqlite.database import Database
+    from eventq.storage.turn_rows import PreparedBlob
 
     Spot = tuple[int, int | None, int | None]  # depth, jump and jump's depth of a turn
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from eventq.records.turn import OpenInfo
-from eventq.storage.rows import ArtifactRow, StreamPiece
+from eventq.storage.output_rows import ArtifactRow
 from eventq.storage.sqlite.scopes import count_on, pass_by
+from eventq.storage.turn_rows import StreamPiece
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
 
     import apsw
 
-    from eventq.storage.rows import Ending, Growth
     from eventq.storage.sqlite.database import Database
+    from eventq.storage.turn_rows import Ending, Growth
 
 JOINED_BYTES = 4096  # up to here deltas fill one row: a page is written for each anyway
 COUNTER = "artifact"

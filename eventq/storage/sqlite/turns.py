@@ -7,7 +7,6 @@ from _functools import partial  # type: ignore[import-not-found]  # the package 
 import apsw
 
 from eventq.errors import DiskError, UnknownContextError, UnknownTurnError
-from eventq.storage.rows import Ending, Link, TurnRow
 from eventq.storage.rules import (
     KEY_MS,
     event_of,
@@ -19,14 +18,15 @@ from eventq.storage.rules import (
     run_conflict,
 )
 from eventq.storage.sqlite.blobs import ADD, ADD_BYTES, ADD_REFS
+from eventq.storage.turn_rows import Ending, Link, TurnRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from eventq.storage.rows import AppendTo, PreparedBlob, PreparedTurn
     from eventq.storage.sqlite.database import Database
+    from eventq.storage.turn_rows import AppendTo, PreparedBlob, PreparedTurn
 
 _LATEST = (1 << 63) - 1  # as the number of a patch: all there are
 _MOST_TURNS = 1 << 32  # in a chain
