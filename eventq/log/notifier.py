@@ -22,6 +22,7 @@ from eventq.system.locks import queue
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.log.journal import Journal
+    from eventq.records.consumer import ConsumerState
     from eventq.records.event import Commit
     from eventq.storage.base import Database
     from eventq.storage.layout import Layout
@@ -47,6 +48,7 @@ class Notifier:
         self._chosen: str | None = None
         self._argv: list[str] = []
         self._argv_expires = 0.0
+        self._seen: tuple[object, list[ConsumerState]] = (None, [])
 
     def check_handlers(self) -> None:
         """Raise LogicError where no handler is ever run."""
@@ -61,7 +63,7 @@ class Notifier:
         argv = self._argv if fresh else self._find(chosen)
         if argv and not self._external(argv, commit.source):
             self.start()
-        elif self._db.consumers.any() and self._could_be_due(commit.first, commit.last):
+        elif self._could_be_due(commit.first, commit.last):
             self._defer() if argv else self.start()
 
     def _find(self, chosen: str) -> list[str]:
@@ -127,9 +129,14 @@ class Notifier:
         A consumer whose lock is held has a supervisor, which looks once more after the release. So
         does a worker.
         """
+        version = self._db.consumers.version()
+        if version != self._seen[0]:
+            self._seen = version, self._db.consumers.all()
+        if not (states := self._seen[1]):
+            return False
         leases = self._db.leases()
         deadline = thread_time() + LOOK_SECONDS
-        for state in self._db.consumers.all():
+        for state in states:
             after = max(first - 1, state.acked)
             new = state.stalled is None and self._matches(state.filter, after, last, deadline)
             consumer = state.consumer

@@ -173,8 +173,11 @@ class Consumers(Protocol):
     def all(self) -> list[ConsumerState]:
         """Return the state of every consumer, oldest subscription first."""
 
-    def any(self) -> bool:
-        """Return whether there is a subscription. Asked by every push."""
+    def version(self) -> object:
+        """Return a value that differs once a consumer may have changed; outside of `write`.
+
+        It is asked for by every push, which looks at consumers only if it does.
+        """
 
     def put(
         self,

@@ -47,6 +47,7 @@ class WorkPlay(Play):
             return supervisor
 
         patch.setattr(Database, "ring", ring)
+        patch.setattr(Database, "ring_for_events", ring)
         patch.setattr(thread_runner, "Supervisor", made)
         for owner, name in (
             (locks.Hold, "renew"),
@@ -282,6 +283,7 @@ def a_late_ear(patch: pytest.MonkeyPatch) -> None:
 def no_bell(patch: pytest.MonkeyPatch) -> None:
     """A push does not ring."""
     patch.setattr(Database, "ring", lambda _: None)
+    patch.setattr(Database, "ring_for_events", lambda _: None)
 
 
 def no_last_look(patch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def page(
 
 def test_subscriptions(consumers: Consumers, second: Database) -> None:
     """A name is taken once, oldest first, with a clean state; others see it."""
-    assert (consumers.any(), consumers.all(), consumers.get("w")) == (False, [], None)
+    assert (consumers.all(), consumers.get("w")) == ([], None)
     assert consumers.put("w", "run", None, 5, None)
     assert not consumers.put("w", "other", "id > 3", 1, 2.5)
     assert consumers.put("a", "run\n'it'", "id > 0", 2, 1.5)
@@ -75,7 +75,38 @@ def test_subscriptions(consumers: Consumers, second: Database) -> None:
     ]
     assert second.consumers.all() == expected
     assert second.consumers.get("a") == expected[1]
-    assert second.consumers.any()
+
+
+def test_the_version_differs_once_a_consumer_may_have_changed(
+    consumers: Consumers, second: Database
+) -> None:
+    """By this database or another one; a push looks at consumers only then."""
+    others = second.consumers
+    steps: list[Callable[[], object]] = [
+        lambda: consumers.put("w", "run", None, 5, None),
+        lambda: others.put("a", "run", "id > 3", 5, None),
+        lambda: consumers.pop("w", 3, 0),
+        lambda: others.pop("w", 4, 0),
+        lambda: consumers.note_run(state(consumers), stalled="why"),
+        lambda: others.note_run(state(others), attempts=0, stalled=""),
+        lambda: others.pause("a", paused=True),
+        lambda: consumers.delete("w"),
+        lambda: others.delete("a"),
+    ]
+    seen = [consumers.version()]
+    for step in steps:
+        step()
+        seen.append(consumers.version())
+        assert seen[-1] not in seen[:-1]
+
+
+@pytest.mark.engines("sqlite")
+def test_a_push_of_ones_own_leaves_the_version(database: Database) -> None:
+    """Or each push of a program would look at all consumers again."""
+    database.consumers.put("w", "run", None, 5, None)
+    before = database.consumers.version()
+    database.events.add(NewEvent("self", "note", "x"))
+    assert database.consumers.version() == before
 
 
 def test_what_is_deleted_keeps_its_progress(consumers: Consumers) -> None:
@@ -84,7 +115,7 @@ def test_what_is_deleted_keeps_its_progress(consumers: Consumers) -> None:
     consumers.pop("w", 7, 0)
     consumers.note_run(state(consumers), attempts=3)
     consumers.note_run(state(consumers), stalled="why")
-    assert (consumers.delete("w"), consumers.delete("w"), consumers.any()) == (True, False, False)
+    assert (consumers.delete("w"), consumers.delete("w"), consumers.all()) == (True, False, [])
     consumers.put("w", "run", "id > 0", 5, None)
     found = state(consumers)
     assert (found.acked, found.attempts, found.stalled, found.scanned) == (7, 0, None, 7)

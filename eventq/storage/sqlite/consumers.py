@@ -269,14 +269,14 @@ class Consumers:
         sql = form.format(*blobs, more=kinds)
         return [_shown(row) for row in self._run(sql, (consumer,))]
 
-    def any(self) -> bool:
-        """Return whether there is any subscription."""
+    def version(self) -> object:
+        """Return a value that differs once a consumer may have changed; outside of `write`."""
         db = self._db
         if db.pid != os.getpid():
             raise db.gone()
         with db.lock:
             try:
-                return bool(db.cursor.execute("SELECT 1 FROM subscriptions LIMIT 1").fetchall())
+                return db.changes, db.cursor.execute("PRAGMA data_version").fetchall()
             except apsw.Error as error:
                 raise db.explain(error) from error
 

@@ -142,7 +142,7 @@ class Events:
             alone = not db.depth
             at = clock.stamp(clock.now())
             try:
-                connection = db.prepare_write() if alone else db.ready()
+                connection = db.prepare_push() if alone else db.ready()
                 db.cursor.execute(_INSERT, (at, source, kind, subtype, content))
             except (apsw.Error, UnicodeEncodeError) as error:
                 raise db.explain(error) from error

@@ -309,7 +309,7 @@ class _Notify:
 
         self.folder_flags = flags.CREATE | flags.MOVED_TO | flags.ONLYDIR
         self.file_flags = flags.MODIFY | flags.ATTRIB
-        self.bell_flags = self.file_flags | flags.CLOSE_WRITE  # a ring may leave its time alone
+        self.bell_flags = self.file_flags | flags.CLOSE_NOWRITE  # a ring may leave its time alone
         self._make = INotify
         self._instance: INotify | None = None
         self._watches: dict[int, list[_Watch | _Folder]] = {}  # by the number of what they watch

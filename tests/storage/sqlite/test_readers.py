@@ -102,7 +102,7 @@ def test_a_fork_beside_a_write_is_refused(thread: Thread) -> None:
         thread.last,
         lambda: database.on_commit(lambda: None),
         lambda: database.write(relaxed=True).__enter__(),
-        database.consumers.any,
+        database.consumers.version,
     ]
     try:
         assert inside.wait(120)
