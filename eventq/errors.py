@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _NAMED = 10  # events that an error names; it counts the others
 
 # What to do about the address of a server, where a directory is wanted.
-BESIDE_IT = (
+SERVER_ADVICE = (
     "run this on the machine of the thread: 'eventq serve' is for clients of the binary protocol,"
     " and PostgreSQL shares a log among machines"
 )
@@ -161,7 +161,7 @@ def _ways_to_a_thread(path: str) -> tuple[str, str]:
         command = f"run 'eventq init \"{path}\"' first, or give 'eventq thread ls' its database"
         return call, command
     if ":/" in path or (host and port.isdigit()):  # an address that was taken for a path
-        return (f"give the directory of a thread; of a server, {BESIDE_IT}",) * 2
+        return (f"give the directory of a thread; for a server, {SERVER_ADVICE}",) * 2
     return call, f"run 'eventq init {quote(path)}' first"
 
 

@@ -6,7 +6,7 @@ Each raises UsageError for a word that it cannot convert.
 from __future__ import annotations
 
 from eventq.cli import show
-from eventq.errors import BESIDE_IT, InputError, UsageError
+from eventq.errors import SERVER_ADVICE, InputError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def place(word: str, name: str) -> str:
     if not word:
         raise UsageError(f"{name} is empty", "give the directory of a thread")
     if word.startswith(_SERVERS):
-        raise UsageError(f"'{word}' is a server, which commands do not use", BESIDE_IT)
+        raise UsageError(f"'{word}' is a server, which commands do not use", SERVER_ADVICE)
     return word
 
 

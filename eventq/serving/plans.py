@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ QUICK, READ, WRITE = "quick", "read", "write"
 LARGE = 1 << 20  # bytes of a request from which on its write shares no transaction with others
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """How to handle a request: QUICK, READ or WRITE, and the function that returns the reply.
 
     What is QUICK never takes long. A write is all or nothing by itself; it may share a transaction
@@ -30,8 +29,7 @@ class Plan:
     large: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(Record):
     """A long result that is not read yet: its size in bytes, and what reads it."""
 
     size: int

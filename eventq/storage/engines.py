@@ -31,51 +31,51 @@ def open_shared(address: Address, *, write: bool = True) -> base.Database:
 
 def init_shared(url: str) -> str:
     """Create a thread in a database that has the tables; return its URL without a password."""
-    check_driver()
-    from eventq.storage.address import parse
+    address = _address(url)
     from eventq.storage.postgres import schema
 
-    address = parse(url)
     schema.init_thread(address)
     return address.shown
 
 
 def init_schema(url: str) -> int:
     """Make the tables in a database, or bring them up to date; return the newest migration."""
-    check_driver()
-    from eventq.storage.address import parse
+    address = _address(url)
     from eventq.storage.postgres import schema
 
-    return schema.init(parse(url))
+    return schema.init(address)
 
 
 def shared_exists(url: str) -> bool:
     """Return whether there is a thread at a URL."""
-    check_driver()
-    from eventq.storage.address import parse
+    address = _address(url)
     from eventq.storage.postgres import schema
 
-    address = parse(url)
     return address.name in schema.names(address)
 
 
 def destroy_shared(url: str) -> None:
     """Delete a thread and everything in it. Raises NotAThreadError."""
-    check_driver()
-    from eventq.storage.address import parse
+    address = _address(url)
     from eventq.storage.postgres import schema
 
-    schema.destroy(parse(url))
+    schema.destroy(address)
 
 
 def shared_threads(url: str) -> list[str]:
     """Return the URLs of all threads in a database, without a password, by name."""
-    check_driver()
-    from eventq.storage.address import parse
+    address = _address(url)
     from eventq.storage.postgres import schema
 
-    address = parse(url)
     return [address.at(name) for name in schema.names(address)]
+
+
+def _address(url: str) -> Address:
+    """Return what a URL says; raise PlatformError without the driver, before it is imported."""
+    check_driver()
+    from eventq.storage.address import parse
+
+    return parse(url)
 
 
 def check_driver() -> None:

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from eventq.errors import BusyError, EventqError, LogicError, StoreError, UsageError
-from eventq.serving import workers
 from eventq.serving.budget import MemoryBudget
 from eventq.serving.workers import Service, Waits
 from eventq.thread import open_thread
@@ -50,9 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from eventq.serving import workers
     from eventq.serving.plans import Plan
     from eventq.wire.frames import Frame, Request
-
 
 DEFAULT = "127.0.0.1:9009"
 # Bytes that are taken from a peer that has not shown the token yet.

@@ -202,7 +202,7 @@ def test_an_address_is_not_advised_to_be_created(url: str) -> None:
     with pytest.raises(NotAThreadError) as caught:
         eventq.open(url)
     assert caught.value.fix == caught.value.advice
-    start = "give the directory of a thread; of a server, run this on the machine of the thread"
+    start = "give the directory of a thread; for a server, run this on the machine of the thread"
     assert caught.value.fix.startswith(start)
 
 

@@ -221,7 +221,7 @@ def test_a_thread_beside_the_options_is_told_its_option(inbox: str) -> None:
 
 def test_the_bare_address_of_a_server_is_no_directory_to_be_created() -> None:
     """The answer says where to run the command."""
-    fix = "give the directory of a thread; of a server, run this on the machine of the thread"
+    fix = "give the directory of a thread; for a server, run this on the machine of the thread"
     refused(1, fix, run("info --thread", "127.0.0.1:9"))
 
 

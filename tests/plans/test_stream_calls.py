@@ -105,7 +105,7 @@ def test_a_captured_chunk(calls: Calls, sink: OutputSink) -> None:
 
 def test_a_captured_chunk_goes_a_short_way(sink: OutputSink) -> None:
     """A waiting chunk takes 22 function calls in three files."""
-    for _ in range(30):  # a record is made quickly from the twentieth on
+    for _ in range(30):  # the first ones import, prepare and open
         sink.push(BLOCK)
     ways = [called(lambda: sink.push(BLOCK)) for _ in range(COMMIT_BYTES // CHUNK)]
     files = min(ways, key=len)  # the others store what has waited

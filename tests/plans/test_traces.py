@@ -40,7 +40,7 @@ def test_a_call_goes_through_few_functions(
                 NewStep("coder", {"x": 1}, f"text {next(numbers)}", edge_prompt="do it")
             ),
         }
-        for _ in range(30):  # a record is made quickly from the twentieth on
+        for _ in range(30):  # the first ones import, prepare and open
             work[name]()
         files = called(work[name])
     changes = sum(one != other for one, other in itertools.pairwise(files))

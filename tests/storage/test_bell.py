@@ -224,6 +224,24 @@ def test_the_bell_is_made_again(bare: Database, ears: Watcher, opened: eventq.Th
     assert stat.S_IMODE(os.stat(bell).st_mode) == 0o640
 
 
+def test_a_close_wakes_nobody(opened: eventq.Thread, bare: Database, ears: Watcher) -> None:
+    """A push keeps the bell open; closing it is no news, and leaves no descriptor."""
+    bell = os.path.join(opened.path, "run", "bell")
+    before = opened_at(bell)
+    push(opened.database)
+    assert opened_at(bell) == before + 1
+    quiet(ears)
+    opened.database.close()
+    assert not ears.wait(0)
+    assert opened_at(bell) == before
+
+
+def opened_at(path: str) -> int:
+    """Return how many descriptors of this process are of a file."""
+    found = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return sum(os.path.exists(one) and os.path.samefile(one, path) for one in found)
+
+
 def test_a_reader_makes_no_bell(opened: eventq.Thread) -> None:
     """Who opened a thread to read changes nothing, and still hears other programs' mirror."""
     bell = os.path.join(opened.path, "run", "bell")
