@@ -227,7 +227,10 @@ class Erasures:
 
         `delete` deletes those below an id, and returns their number and the id.
         """
+        is_inner = self._database.in_write()
         with self._database.write():
+            if not is_inner:  # otherwise, what is last has not been stored yet
+                self._mirror().settle()
             count, before = delete()
             if count:
                 self._engine.begin("prune", str(before), None)

@@ -303,6 +303,16 @@ class Mirror:
 
         finish(self._layout)
 
+    def settle(self) -> None:
+        """Write what a push that was killed has left out, before that is pruned: no gap remains."""
+        self._try(self._settle)
+
+    def _settle(self) -> None:
+        self._adopt_first()
+        with self._db.exclusive, self._lock:  # in this order, as `append` has them
+            self._sync(self._db.alive())
+            self._catch_up()
+
     def rebuild(self) -> int:
         """Rewrite the mirror as one file, remove the rotated ones; return the number of lines.
 

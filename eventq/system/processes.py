@@ -224,11 +224,11 @@ def _members_by_ps(number: int) -> Iterator[tuple[int, bool]]:
 def environ_of(pid: int) -> bytes:
     """Return the environment that a process was started with, NUL around each variable.
 
-    Returns nothing if it is gone, or somebody else's.
+    Returns nothing if it is gone, somebody else's, or in the middle of an exec.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return b"\0" + file.read() + b"\0"
+            return b"\0%b\0" % text if (text := file.read()) else b""
     except OSError:
         pass
     if os.path.isdir("/proc/self"):

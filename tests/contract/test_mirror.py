@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -288,6 +289,30 @@ def test_rebuild_after_a_prune(thread: eventq.Thread) -> None:
     assert os.path.getsize(mirror(thread.path)) == 0
     push(thread)
     assert numbers(thread.path) == [7]
+
+
+def test_a_prune_that_fails_after_a_push_that_was_killed_leaves_no_gap(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the push had yet to write is written before it is deleted."""
+    push(thread, 4)
+    with open(mirror(thread.path), "rb+") as file:  # as the kill has left it
+        file.truncate(len(b"".join(file.readlines()[:2])))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full_disk)
+        with pytest.raises(eventq.DiskError, match="prune again"):
+            thread.prune(keep_last=0)
+    push(thread)
+    assert numbers(thread.path) == [1, 2, 3, 4, 5]
+    assert [what for what in thread.check() if not what.endswith("prune again")] == []
+    thread.prune(keep_last=1)
+    assert numbers(thread.path) == [5]
+    assert thread.check() == []
+
+
+def full_disk(*_: object) -> None:
+    """Fail as a file that cannot be replaced."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_rebuild_while_others_push(thread: eventq.Thread, run_python: RunPython) -> None:

@@ -145,6 +145,18 @@ def test_a_group_in_which_nobody_is_seen_is_not_gone(monkeypatch: pytest.MonkeyP
     assert not group.is_gone()
 
 
+def test_a_process_whose_environment_is_not_there_yet_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a moment of each exec a process has none, as one that was started without any."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True, env={}) as bare:
+        assert processes.environ_of(bare.pid) == b""
+        assert not processes.group_has(bare.pid, "a=1")
+        seen = [b"", b"", b"\0a=1\0"]
+        monkeypatch.setattr(processes, "environ_of", lambda _: seen.pop(0))
+        assert processes.group_has(bare.pid, "a=1")
+
+
 @pytest.mark.parametrize("kind", ["each", "pops"])
 def test_a_command_has_the_grace_period_though_its_shell_has_ended(
     kind: str, box: Box, workers: list[Worker]
