@@ -211,7 +211,7 @@ class Subscriptions:
         accept = db.claims.accept if settings.kind == "each" else db.events.accept
         accept(new.filter)
         # Imported here, as it takes 1 ms and no other command needs it.
-        from eventq.log.filters.grammar import advice
+        from eventq.log.filters.advice import advice
 
         if wrong := advice(new.filter):
             warn(wrong)

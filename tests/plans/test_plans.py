@@ -53,6 +53,7 @@ class Traced:
         if sql.split(maxsplit=1)[0] in (
             "BEGIN",
             "COMMIT",
+            "EXPLAIN",  # of a filter as it was written: nothing runs
             "PRAGMA",
             "SAVEPOINT",
             "RELEASE",
@@ -159,6 +160,8 @@ def test_nothing_scans_the_events(traced: Traced, name: str) -> None:
     """Whatever a call runs reaches events by a range of ids, never scans them all, never sorts."""
     thread = traced.thread
     found = traced.of(calls(thread)[name])
+    # Filters are tried on one event that is no row of the table.
+    found = [(sql, step) for sql, step in found if ") AS events\nWHERE" not in sql]
     assert [(sql, step) for sql, step in found if bad(step)] == []
 
 
@@ -179,7 +182,7 @@ def test_a_dispatch_looks_at_new_events_only(traced: Traced) -> None:
     ranges = [
         bindings[:2]
         for sql, bindings in traced.statements
-        if "type = 'never'" in sql and len(bindings) > 1
+        if "type = 'never'" in sql and bindings and len(bindings) > 1
     ]
     assert ranges == [(thread.last_id() - 1, thread.last_id())]
 

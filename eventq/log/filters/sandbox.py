@@ -12,10 +12,10 @@ is refused. The budget is processor time, not steps, so that a busy or sleeping 
 count.
 
 SQLite checks the clock only between its steps, and on 64 MiB a single function takes a second. So
-the statement stops before an event with a large value. That event is tested on its own with the
-careful form of the filter, which checks the clock after each function. A push that tests the
-filters of other programs (`could_match`) stops there too, and after a tenth of a second. Checking
-the clock in each function of every event lost: small events cost twice as much.
+the statement stops before an event with a large value. That event is tested on its own, and the
+clock checked at each of the jumps in the filter. A push that tests the filters of other programs
+(`could_match`) stops there too, and after a tenth of a second. Checking the clock in each function
+of every event lost: small events cost twice as much.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from time import thread_time
 import apsw
 
 from eventq.errors import FilterError
-from eventq.log.filters.grammar import COLUMNS, FUNCTIONS, MOST_MADE, Fragment, check_text
+from eventq.log.filters.grammar import COLUMNS, FUNCTIONS, Unreadable, Words, accept, is_timed
+from eventq.log.filters.guards import Guarded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,76 +41,58 @@ EVENT_SECONDS = 3.0
 STEPS = 500  # of SQLite between checks of the clock: some 30 events, and 5 % of the time
 CLOCKED_STEPS = 60  # the same for filters with a jump before each column
 MAX_VALUE = 400 << 20  # bytes: the JSON of a 64 MiB event of control characters, with some margin
-MAX_MADE = MOST_MADE  # characters that replace() and hex() may return
-LARGE = 1 << 16  # bytes of a column's value from which on the careful form is used
-GROWN = 1 << 20  # characters of a function's result from which on each step checks the clock
+MAX_MADE = 130 << 20  # characters that replace() and hex() may return: two for each byte of one
+LARGE = 1 << 16  # bytes of a column's value from which on an event is tested on its own
+GROWN = 1 << 20  # characters of a function's result after which the clock is checked
 MAX_TRIM = 64  # different characters that trim() may remove
 MAX_PATTERN = 500  # bytes of a LIKE pattern that is a literal, and so was checked before
 MAX_LOOSE_PATTERN = 64  # bytes of one that is computed
+MAX_WORK = 1 << 30  # bytes of a pattern that is computed times those of the value: a second or two
 MAX_CACHED = 1_000
 
 # CAST: other tools may have stored a BLOB; on text it has no effect.
+_TEXTS = [f"CAST({name} AS TEXT)" for name in COLUMNS[1:]]
+ROW = f"id, {', '.join(_TEXTS)}"
+LINE = ", ".join(f"'{name}', {text}" for name, text in zip(COLUMNS[1:], _TEXTS, strict=True))
+LINE = f"json_object('id', id, {LINE})"
 # NOT INDEXED: an old thread has indexes on source and type, and the planner would sort to use them.
-_ROWS = """SELECT id, CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),
-CAST(subtype AS TEXT), CAST(content AS TEXT) FROM events NOT INDEXED
-WHERE id > ? AND id <= ? AND (
-{}
-) ORDER BY id LIMIT ?"""
-_ROWS_DOWN = """SELECT id, CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),
-CAST(subtype AS TEXT), CAST(content AS TEXT) FROM events NOT INDEXED
-WHERE id > ? AND id <= ? AND (
-{}
-) ORDER BY id DESC LIMIT ?"""
-_LINES = """SELECT id, json_object('id', id, 'created_at', CAST(created_at AS TEXT),
-'source', CAST(source AS TEXT), 'type', CAST(type AS TEXT),
-'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT)) FROM events NOT INDEXED
-WHERE id > ? AND id <= ? AND (
-{}
-) ORDER BY id LIMIT ?"""
-_LINES_DOWN = """SELECT id, json_object('id', id, 'created_at', CAST(created_at AS TEXT),
-'source', CAST(source AS TEXT), 'type', CAST(type AS TEXT),
-'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT)) FROM events NOT INDEXED
-WHERE id > ? AND id <= ? AND (
-{}
-) ORDER BY id DESC LIMIT ?"""
-_IDS = """SELECT id FROM events NOT INDEXED
-WHERE id > ? AND id <= ? AND (
-{}
-) ORDER BY id LIMIT ?"""
+RANGE = "FROM events NOT INDEXED WHERE id > ? AND id <= ?"
+ORDER = {False: "ORDER BY id", True: "ORDER BY id DESC"}
+
+
+def _statement(what: str, *, newest: bool = False) -> str:
+    return f"SELECT {what} {RANGE} AND (\n{{}}\n) {ORDER[newest]} LIMIT ?"
+
+
+_IDS = _statement("id")
 _PAGES = {
-    (False, False): _ROWS,
-    (True, False): _ROWS_DOWN,
-    (False, True): _LINES,
-    (True, True): _LINES_DOWN,
+    (newest, lines): _statement(f"id, {LINE}" if lines else ROW, newest=newest)
+    for newest in ORDER
+    for lines in (False, True)
 }
-_NEXT = "SELECT id FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id LIMIT 1"
-_NEXT_DOWN = "SELECT id FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id DESC LIMIT 1"
+_NEXT = {newest: f"SELECT id {RANGE} {order} LIMIT 1" for newest, order in ORDER.items()}
 
 # One invented event: this compiles everything, reads no table, and finds errors that SQLite reports
 # only at run time (a JSON path).
 _PROBE = """SELECT 1 FROM (SELECT 1 AS id, '2026-01-01T00:00:00.000Z' AS created_at,
-'self' AS source, 'record' AS type, 'note' AS subtype, '{ }' AS content)
+'self' AS source, 'record' AS type, 'note' AS subtype, '{ }' AS content) AS events
 WHERE (
 {}
 )"""
+_TRIAL = f"EXPLAIN {_PROBE}"  # compiles a filter as it was written, and runs nothing
 
 # One event whose values are bound. Each is cast to the type of its column: without that, comparing
 # it with another type would not give the same result as on the table.
 _EVENT = """SELECT 1 FROM (SELECT CAST(? AS INTEGER) AS id,
 CAST(? AS TEXT) AS created_at, CAST(? AS TEXT) AS source,
-CAST(? AS TEXT) AS type, CAST(? AS TEXT) AS subtype, CAST(? AS TEXT) AS content)
+CAST(? AS TEXT) AS type, CAST(? AS TEXT) AS subtype, CAST(? AS TEXT) AS content) AS events
 WHERE (
 {}
 )"""
 _WITHOUT_TABLE = (_PROBE, _EVENT)
 
-_OWN = {"eventq_heavy", "eventq_large"}
-_CALLABLE = (
-    FUNCTIONS
-    | _OWN
-    | {"->", "->>", "json_object", "current_date", "current_time", "current_timestamp"}
-)
-
+_OWN = {"eventq_large", "json_object", "->", "->>"}
+_CALLABLE = FUNCTIONS | _OWN | {"current_date", "current_time", "current_timestamp"}
 
 # A statement that needs no column but the id reads the column "" of no database.
 _READABLE = {(column, "main") for column in COLUMNS} | {("", None), ("", "main")}
@@ -121,11 +104,11 @@ class FilterSandbox:
     def __init__(self, connect: Callable[[], apsw.Connection]) -> None:
         self._connect = connect
         self._db: apsw.Connection | None = None
-        self._fragments: dict[str, Fragment] = {}
+        self._filters: dict[str, Filter] = {}
         self._registered: set[str] = set()
         self._deadline = float("inf")
         self._late = False
-        self._careful = False
+        self._hurried = False
         self._steps = 0
 
     def check(self, where: str | None) -> str:
@@ -133,31 +116,22 @@ class FilterSandbox:
 
         No event is read.
         """
-        fragment = self._fragment(where or "")
-        if fragment.text:
+        found = self._filter(where or "")
+        if found.text:
             try:
-                self._probe(fragment)
+                self._fetch(found, _PROBE, (), _Rows(1), WINDOW_SECONDS)
             except _TooLongError:
-                _too_much(fragment)
-        return fragment.text
-
-    def _probe(self, fragment: Fragment) -> None:
-        try:
-            self._fetch(fragment, _PROBE, (), _Rows(1), WINDOW_SECONDS, careful=False)
-        except _GrewError:
-            self._fetch(fragment, _PROBE, (), _Rows(1), WINDOW_SECONDS, careful=True)
+                _too_much(found)
+        return found.text
 
     def matches(self, where: str, event: Row) -> bool:
         """Return whether an accepted filter matches one event, given as six values."""
-        fragment, rows = self._fragment(where), _Rows(1)
-        careful = any(len(value) > LARGE for value in event[1:] if value)
+        found, rows = self._filter(where), _Rows(1)
+        size = max(len(value) for value in event[1:] if value is not None)
         try:
-            try:
-                self._fetch(fragment, _EVENT, event, rows, EVENT_SECONDS, careful=careful)
-            except _GrewError:
-                self._fetch(fragment, _EVENT, event, rows, EVENT_SECONDS, careful=True)
+            self._fetch(found, _EVENT, event, rows, EVENT_SECONDS, large=size * (size > LARGE))
         except _TooLongError:
-            _too_much(fragment, f" on event {event[0]}")
+            _too_much(found, f" on event {event[0]}")
         return bool(rows.found)
 
     def could_match(self, where: str, after: int, upto: int, seconds: float) -> bool:
@@ -166,19 +140,21 @@ class FilterSandbox:
         Returns True if the answer takes more than `seconds` of processor time. Raises FilterError
         for a broken filter.
         """
-        fragment, ids = self._fragment(where), _Range(after, upto, newest=False)
+        found, ids = self._filter(where), _Range(after, upto, newest=False)
         deadline = thread_time() + seconds
-        while fragment.text and ids.remain():
-            rows = _Rows(1)
-            try:
-                left = deadline - thread_time()
-                self._fetch(fragment, _IDS, (*ids.window(), 1), rows, left, careful=False)
-            except (_TooLongError, _GrewError, _LargeError):
-                return True
-            if rows.found:
-                return True
-            ids.advance()
-        return not fragment.text
+        self._hurried = True
+        try:
+            while found.text and ids.remain():
+                rows, left = _Rows(1), deadline - thread_time()
+                self._fetch(found, _IDS, (*ids.window(), 1), rows, left)
+                if rows.found:
+                    return True
+                ids.advance()
+        except (_TooLongError, _LargeError):
+            return True
+        finally:
+            self._hurried = False
+        return not found.text
 
     def page(
         self,
@@ -199,7 +175,7 @@ class FilterSandbox:
         content), or with `lines` (id, the event's JSON).
         """
         return self._scan(
-            self._fragment(where),
+            self._filter(where),
             _PAGES[newest, lines],
             _Range(after, upto, newest=newest),
             limit,
@@ -208,16 +184,15 @@ class FilterSandbox:
 
     def first(self, where: str, after: int, upto: int) -> int | None:
         """Return the lowest id of a matching event with `after` < id <= `upto`, or None."""
-        rows, _ = self._scan(self._fragment(where), _IDS, _Range(after, upto, newest=False), 1, 1)
+        rows, _ = self._scan(self._filter(where), _IDS, _Range(after, upto, newest=False), 1, 1)
         return int(rows[0][0]) if rows else None
 
     def count(self, where: str, after: int, upto: int) -> int:
         """Return the number of matching events with `after` < id <= `upto`."""
-        fragment, count = self._fragment(where), 0
+        found, count = self._filter(where), 0
         while after < upto:
-            rows, after = self._scan(
-                fragment, _IDS, _Range(after, upto, newest=False), WINDOW, WINDOW
-            )
+            ids = _Range(after, upto, newest=False)
+            rows, after = self._scan(found, _IDS, ids, WINDOW, WINDOW)
             count += len(rows)
         return count
 
@@ -231,17 +206,27 @@ class FilterSandbox:
 
     def timed(self, where: str) -> bool:
         """Return whether a filter may depend on the current time."""
-        return self._fragment(where).timed
+        return self._filter(where).timed
 
-    def _fragment(self, where: str) -> Fragment:
+    def _filter(self, where: str) -> Filter:
         """Return the accepted filter, from a cache if possible."""
-        check_text(where)
-        found = self._fragments.get(where)
+        if isinstance(where, Unreadable) or not isinstance(where, str):
+            raise FilterError("the filter is not text", "", 0, "give one SQL condition as text")
+        found = self._filters.get(where)
         if found is None:
-            if len(self._fragments) >= MAX_CACHED:
-                self._fragments.clear()
-            found = self._fragments[where] = Fragment(where)
+            if len(self._filters) >= MAX_CACHED:
+                self._filters.clear()
+            found = self._filters[where] = Filter(where, self._try)
         return found
+
+    def _try(self, text: str) -> None:
+        """Let SQLite compile a filter as it was written; raise FilterError with its place."""
+        try:
+            self._open().execute(_TRIAL.replace("{}", text)).close()
+        except (apsw.SQLError, apsw.AuthError, apsw.TooBigError) as error:
+            before = len(_TRIAL.partition("{}")[0])
+            place = text.encode()[: max(getattr(error, "error_offset", -1) - before, 0)]
+            raise _refusal(error, text, len(place.decode(errors="ignore"))) from error
 
     def _open(self) -> apsw.Connection:
         if self._db is None:
@@ -250,8 +235,7 @@ class FilterSandbox:
             db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
             db.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE)
             db.authorizer = _authorize
-            db.create_scalar_function("eventq_large", _stop_before, 1)
-            db.create_scalar_function("eventq_heavy", _refuse_heavy, 0)
+            db.create_scalar_function("eventq_large", _stop_before)
         return self._db
 
     def _is_late(self) -> bool:
@@ -259,70 +243,52 @@ class FilterSandbox:
         return self._late
 
     def _scan(
-        self, fragment: Fragment, sql: str, ids: _Range, limit: int, room: int
+        self, wanted: Filter, sql: str, ids: _Range, limit: int, room: int
     ) -> tuple[list[Row], int]:
         """Collect rows window by window; no transaction stays open in between."""
         rows = _Rows(room)
-        careful = False
+        large = 0
         while ids.remain() and len(rows.found) < limit:
             before = len(rows.found)
             try:
                 seconds = WINDOW_SECONDS if ids.width > 1 else EVENT_SECONDS
                 values = (*ids.window(), limit - before)
-                self._fetch(fragment, sql, values, rows, seconds, careful=careful)
+                self._fetch(wanted, sql, values, rows, seconds, large=large)
             except _TooLongError:
                 if ids.width == 1:
-                    _too_much(fragment, f" on event {ids.window()[1]}")
+                    _too_much(wanted, f" on event {ids.window()[1]}")
                 rows.cut(before)
                 ids.shrink()
                 continue
-            except _GrewError:
-                rows.cut(before)
-                careful = True
-                continue
             except _LargeError as error:
                 ids.single_out(error.number)  # the rows before it are kept
-                careful = True
+                large = error.size
                 continue
             if rows.room <= 0 or len(rows.found) >= limit:
                 return rows.found, ids.edge(int(rows.found[-1][0]))
-            careful = False
+            large = 0
             ids.advance()
-            if len(rows.found) == before:
-                self._skip(ids)
+            if len(rows.found) == before and ids.remain():
+                # A pruned range is not scanned window by window.
+                cursor = self._open().execute(_NEXT[ids.newest], (ids.after, ids.upto))
+                row = cursor.fetchone()
+                ids.jump(row[0] if row else None)
         return rows.found, ids.rest()
 
-    def _skip(self, ids: _Range) -> None:
-        """Skip ids without events, so that a pruned range is not scanned window by window."""
-        if ids.remain():
-            row = (
-                self._open()
-                .execute(_NEXT_DOWN if ids.newest else _NEXT, (ids.after, ids.upto))
-                .fetchone()
-            )
-            ids.jump(row[0] if row else None)
-
     def _fetch(
-        self,
-        fragment: Fragment,
-        sql: str,
-        values: Row,
-        rows: _Rows,
-        seconds: float,
-        *,
-        careful: bool,
+        self, wanted: Filter, sql: str, values: Row, rows: _Rows, seconds: float, *, large: int = 0
     ) -> None:
-        """Run one statement to its end, or until `rows` is full."""
+        """Run one statement to its end, or until `rows` is full.
+
+        It stops before an event with a large value, unless it is for this one, of `large` bytes.
+        """
         db = self._open()
-        self._prepare(db, fragment, careful=careful)
-        head, _, tail = sql.partition("{}")
-        if not careful and sql not in _WITHOUT_TABLE:
-            head += _gate(fragment)
+        made = wanted.made()
+        self._prepare(db, made, large)
+        gate = "" if large or sql in _WITHOUT_TABLE else _gate(made)
         self._deadline = thread_time() + seconds
         try:
-            rows.take(
-                db.execute(f"{head}{fragment.careful if careful else fragment.sql}{tail}", values)
-            )
+            rows.take(db.execute(sql.replace("{}", gate + made.sql), values))
         except apsw.InterruptError:
             if self._late:
                 raise _TooLongError from None
@@ -334,22 +300,23 @@ class FilterSandbox:
             apsw.MismatchError,
             _RefusedError,
         ) as error:
-            _translate(error, fragment, len(head.encode()), careful=careful)
+            if str(error).startswith("no such table"):
+                raise
+            if large and "pattern too complex" in str(error):
+                raise _TooLongError from error
+            raise _refusal(error, wanted.text, _quoted(wanted.text, str(error))) from error
         finally:
             self._deadline, self._late = float("inf"), False
 
-    def _prepare(self, db: apsw.Connection, fragment: Fragment, *, careful: bool) -> None:
+    def _prepare(self, db: apsw.Connection, made: Guarded, large: int) -> None:
         """Set how often the clock is checked and the longest pattern; register Python functions."""
-        steps = 1 if careful else CLOCKED_STEPS if fragment.clocked else STEPS
+        steps = 1 if large else CLOCKED_STEPS if made.clocked else STEPS
         if steps != self._steps:
             db.set_progress_handler(self._is_late, steps)
             self._steps = steps
-        self._careful = careful
-        db.limit(
-            apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH,
-            MAX_LOOSE_PATTERN if fragment.loose else MAX_PATTERN,
-        )
-        for name in fragment.calls & _SCALARS.keys() - self._registered:
+        longest = min(MAX_LOOSE_PATTERN, MAX_WORK // max(large, 1)) if made.loose else MAX_PATTERN
+        db.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, longest)
+        for name in made.calls & _SCALARS.keys() - self._registered:
             function, count = _SCALARS[name]
             db.create_scalar_function(name, self._watched(function), count, deterministic=True)
             self._registered.add(name)
@@ -359,46 +326,61 @@ class FilterSandbox:
             if None in values:
                 return "" if function is _hex else None
             made = function(*values)
-            if made.__class__ is str and len(made) > GROWN and not self._careful:
-                raise _GrewError
+            if made.__class__ is str and len(made) > GROWN and (self._hurried or self._is_late()):
+                raise _TooLongError
             return made
 
         return call
 
 
-def _gate(fragment: Fragment) -> str:
+class Filter:
+    """A filter that is a condition: its `text`, "" for all events, and whether it is `timed`."""
+
+    __slots__ = ("_made", "_words", "text", "timed")
+
+    def __init__(self, text: str, attempt: Callable[[str], None]) -> None:
+        """Accept a filter, or raise FilterError; `attempt` is how SQLite compiles it by itself."""
+        self.text = text if text.strip(" \t\n\f\r") else ""
+        self._words = words = Words(self.text or "1")
+        accept(words)
+        attempt(words.text)
+        self.timed = is_timed(words)
+        self._made: Guarded | None = None
+
+    def made(self) -> Guarded:
+        """Return the form that is run."""
+        if self._made is None:
+            self._made = Guarded(self._words)
+        return self._made
+
+
+def _gate(made: Guarded) -> str:
     """Return a condition that stops the statement before an event with a large value.
 
     SQLite tests conditions joined by AND in their order, except for subqueries, which come last.
     """
-    if not fragment.columns:
+    if not made.columns:
         return ""
-    large = " OR ".join(f"octet_length({name})>{LARGE}" for name in fragment.columns)
-    return f"CASE WHEN {large} THEN eventq_large(id) ELSE 1 END) AND (\n"
+    sizes = [f"octet_length({name})" for name in made.columns]
+    large = " OR ".join(f"{size}>{LARGE}" for size in sizes)
+    return f"CASE WHEN {large} THEN eventq_large(id,{','.join(sizes)}) ELSE 1 END) AND (\n"
 
 
-def _stop_before(*numbers: Any) -> Any:
-    raise _LargeError(numbers[0])
-
-
-def _refuse_heavy(*_: Any) -> Any:
-    raise _TooLongError
+def _stop_before(*values: Any) -> Any:
+    raise _LargeError(values[0], max(size or 0 for size in values[1:]))
 
 
 class _TooLongError(Exception):
     """A statement used up its time."""
 
 
-class _GrewError(Exception):
-    """A function returned a large value in a statement that seldom checks the clock."""
-
-
 class _LargeError(Exception):
     """A statement reached an event with a large value."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, size: int) -> None:
         super().__init__(number)
         self.number = number
+        self.size = max(size, 1)
 
 
 class _RefusedError(Exception):
@@ -491,27 +473,19 @@ def _size(row: Row) -> int:
     return len(row[-1]) if isinstance(row[-1], (str, bytes)) else 1
 
 
-def _too_much(fragment: Fragment, where: str = "") -> NoReturn:
-    what = f"the filter takes too long{where}"
-    raise FilterError(
-        what, fragment.text, 0, "use fewer and simpler functions, or shorter patterns"
-    )
+def _too_much(wanted: Filter, where: str = "") -> NoReturn:
+    fix = "use fewer and simpler functions, or shorter patterns"
+    raise FilterError(f"the filter takes too long{where}", wanted.text, 0, fix)
 
 
-def _translate(error: Exception, fragment: Fragment, before: int, *, careful: bool) -> NoReturn:
-    """Raise an error of SQLite as a `FilterError`, unless it is about a missing table."""
-    message = str(error)
-    if message.startswith("no such table"):
-        raise error
-    offset = getattr(error, "error_offset", -1)
-    at = _quoted(fragment.text, message)
-    if offset >= before:
-        at = fragment.place(offset - before, careful=careful)
+def _refusal(error: Exception, text: str, at: int) -> FilterError:
+    """Return the error for what SQLite says of a filter."""
+    what = str(error).split("\n")[0]
     if isinstance(error, apsw.TooBigError):
-        message = "it makes values that are too large"
-    if at >= len(fragment.text):
-        message = "it ends too early"
-    raise FilterError(f"the filter does not work: {message}", fragment.text, at) from error
+        what = "it makes values that are too large"
+    if at >= len(text):
+        what = "it ends too early"
+    return FilterError(f"the filter does not work: {what}", text, at)
 
 
 def _quoted(text: str, message: str) -> int:
