@@ -35,18 +35,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-@pytest.fixture
-def context(thread: Thread) -> Context:
-    """Return an empty context, at home and by way of a server."""
-    return thread.contexts.create("main")
-
-
-@pytest.fixture
-def home(thread: Thread) -> Context:
-    """Return an empty context of this process."""
-    return thread.contexts.create("main")
-
-
 def counts(stored: Stored) -> dict[str, int]:
     """Return the number of rows of each table but SQLite's own."""
     return {name: len(rows) for name, rows in stored().items() if not name.startswith("sqlite_")}
@@ -232,13 +220,13 @@ def test_forks_that_are_refused(thread: Thread, context: Context, stored: Stored
     assert stored() == before
 
 
-def test_lineage_survives_the_parent(thread: Thread, home: Context, clock: Clock) -> None:
+def test_lineage_survives_the_parent(thread: Thread, context: Context, clock: Clock) -> None:
     """A fork names its origin and its turn; deleting and collecting the origin do not break it."""
-    grow(home, 5)
-    fork = home.fork(at=3)
+    grow(context, 5)
+    fork = context.fork(at=3)
     fork.append(b"mine")
     second = fork.fork()
-    home.delete()
+    context.delete()
     assert (fork.info().fork_of, fork.info().base_turn_id) == (None, 3)
     clock.move(3 * DAY)
     assert thread.gc(apply=True).turns == 2
@@ -348,18 +336,18 @@ def test_delete(thread: Thread, context: Context, stored: Stored) -> None:
     assert thread.contexts.create("main").id == 2
 
 
-def test_a_rolled_back_delete(thread: Thread, home: Context, stored: Stored) -> None:
+def test_a_rolled_back_delete(thread: Thread, context: Context, stored: Stored) -> None:
     """Create, fork, move and delete inside a `write` that fails have not happened."""
-    grow(home, 2)
+    grow(context, 2)
     before = stored()
     with pytest.raises(ZeroDivisionError), thread.write():
         thread.contexts.create("new")
-        home.fork(at=1)
-        home.move(1)
-        home.delete()
+        context.fork(at=1)
+        context.move(1)
+        context.delete()
         raise ZeroDivisionError
     assert stored() == before
-    assert ids(home.last()) == [1, 2]
+    assert ids(context.last()) == [1, 2]
 
 
 # --- many processes -------------------------------------------------------------------------------
@@ -414,13 +402,13 @@ while wins < 25:
 """
 
 
-def test_one_of_many_swaps_wins(thread: Thread, home: Context) -> None:
+def test_one_of_many_swaps_wins(thread: Thread, context: Context) -> None:
     """Of four processes that move a head from one place one wins; the others learn of its turn."""
     rounds = 60
     with thread.write():
-        grow(home, 5)
+        grow(context, 5)
         for _ in range(rounds):
-            home.fork(at=1)
+            context.fork(at=1)
     each = together(SWAP, thread.path, 4, rounds)
     lines = [line for lines in each for line in lines]
     assert [len(lines) for lines in each] == [rounds] * 4
@@ -428,7 +416,7 @@ def test_one_of_many_swaps_wins(thread: Thread, home: Context) -> None:
     assert sum(word == "won" for _, word, _ in lines) == len(winners) == rounds
     assert all(winners[n] == actual for n, _, actual in lines)
     assert all(int(turn) == thread.contexts.head(2 + int(n)) for n, turn in winners.items())
-    moves = list(home.history())
+    moves = list(context.history())
     assert (follow(moves), len(moves)) == (True, 5 + 4 * 25 + 1)
 
 
@@ -448,7 +436,7 @@ for n in range(rounds):
 """
 
 
-def test_many_processes_append(thread: Thread, home: Context) -> None:
+def test_many_processes_append(thread: Thread, context: Context) -> None:
     """Four processes lose no turn, each in its own context and all in one, tried again or not."""
     rounds, count = 30, 4
     for _ in range(count + 1):
@@ -488,11 +476,11 @@ with eventq.open(sys.argv[1]) as thread:
 
 
 def test_nothing_acknowledged_is_lost(
-    thread: Thread, home: Context, monkeypatch: pytest.MonkeyPatch
+    thread: Thread, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each of twelve kills every acknowledged turn, byte and event is there."""
     monkeypatch.delenv("EVENTQ_SYNCHRONOUS")
-    opened = home.open_turn()
+    opened = context.open_turn()
     promised: dict[int, str] = {}
     size = 0
     kills = zip(numbers(7, 12, 1, 40), numbers(8, 12, 20, 20_000), strict=True)
@@ -506,7 +494,7 @@ def test_nothing_acknowledged_is_lost(
                 size = int(text)
             else:
                 promised[int(word)] = text.strip()
-        kept = {turn.turn_id: (turn.payload or b"").decode() for turn in home.replay()}
+        kept = {turn.turn_id: (turn.payload or b"").decode() for turn in context.replay()}
         assert {turn_id: kept[turn_id].rstrip("x").strip() for turn_id in promised} == promised
         assert len(kept) - len(promised) <= number + 1  # at most one each was under way
         assert list(kept) == list(range(1, len(kept) + 1))
@@ -589,9 +577,9 @@ def test_megabytes_at_once(context: Context) -> None:
     assert said(context.last()) == [expected]
 
 
-def test_tiny_bits_coalesce(thread: Thread, home: Context, stored: Stored) -> None:
+def test_tiny_bits_coalesce(thread: Thread, context: Context, stored: Stored) -> None:
     """5,000 bits of a few bytes lie in rows of 4 KiB, not in 5,000, and come back in order."""
-    opened = home.open_turn()
+    opened = context.open_turn()
     bits = [f"{number};" for number in range(5000)]
     with thread.write():
         for bit in bits:
@@ -602,7 +590,7 @@ def test_tiny_bits_coalesce(thread: Thread, home: Context, stored: Stored) -> No
     assert counts(stored)["open_pieces"] == len(pieces) <= -(-len(expected) // 4090)
     assert all(4090 <= len(piece) <= 4096 for piece in pieces[:-1])
     opened.seal()
-    assert said(home.last()) == [expected]
+    assert said(context.last()) == [expected]
 
 
 def test_bits_that_are_refused(context: Context, stored: Stored) -> None:
@@ -624,9 +612,9 @@ def test_bits_that_are_refused(context: Context, stored: Stored) -> None:
     assert stored() == before
 
 
-def test_a_rolled_back_bit(thread: Thread, home: Context, stored: Stored) -> None:
+def test_a_rolled_back_bit(thread: Thread, context: Context, stored: Stored) -> None:
     """A bit, a seal and a discard inside a `write` that fails have not happened."""
-    opened = home.open_turn()
+    opened = context.open_turn()
     opened.append_delta(b"kept")
     before = stored()
     for end in (opened.seal, opened.discard):
@@ -716,21 +704,23 @@ with eventq.open(sys.argv[1]) as thread:
 
 
 @pytest.mark.parametrize("count", [0, 5, 40])
-def test_another_process_seals(thread: Thread, home: Context, run_python: Any, count: int) -> None:
+def test_another_process_seals(
+    thread: Thread, context: Context, run_python: Any, count: int
+) -> None:
     """After a kill -9 of the writer another process seals what was acknowledged, in order."""
-    opened = home.open_turn()
+    opened = context.open_turn()
     process = start(WRITER, thread.path, str(opened.id))
     out = read_lines(process, 1 + count) + kill(process)
     acked = [int(line) for line in out.decode().split("\n")[1:-1]]
-    assert [info.open_id for info in home.open_turns()] == [opened.id]
+    assert [info.open_id for info in context.open_turns()] == [opened.id]
     size = int(run_python(SEALER, thread.path, str(opened.id)))
-    (payload,) = said(home.last())
+    (payload,) = said(context.last())
     assert max([0, *acked]) <= size == len(payload or b"")
     expected, n = b"", 0
     while len(expected) < size:
         expected += f"{n};".encode() + b"x" * (n % 9 * 100)
         n += 1
-    assert (payload, home.open_turns()) == (expected, [])
+    assert (payload, context.open_turns()) == (expected, [])
     assert len(acked) <= n <= len(acked) + 1
 
 
@@ -772,11 +762,11 @@ def test_open_turns_are_sealed_at_the_head(context: Context) -> None:
     ids=["a bit", "a seal"],
 )
 def test_what_others_do_while_it_is_sealed(
-    thread: Thread, home: Context, monkeypatch: pytest.MonkeyPatch, meanwhile: Any, text: str,
+    thread: Thread, context: Context, monkeypatch: pytest.MonkeyPatch, meanwhile: Any, text: str,
     rest: list[bytes],
 ) -> None:  # fmt: skip
     """A seal that finds other bytes than it has read is refused: no byte is lost."""
-    opened = home.open_turn()
+    opened = context.open_turn()
     opened.append_delta(b"one")
     prepare = thread.contexts.turns.prepare
 
@@ -790,7 +780,7 @@ def test_what_others_do_while_it_is_sealed(
         patch.setattr(thread.contexts.turns, "prepare", slow)
         with pytest.raises(ConflictError, match=text):
             opened.seal(key="k")
-    if home.open_turns():
-        assert (home.head_id(), opened.info().size) == (0, 7)
+    if context.open_turns():
+        assert (context.head_id(), opened.info().size) == (0, 7)
         opened.seal(key="k")
-    assert said(home.last()) == rest
+    assert said(context.last()) == rest

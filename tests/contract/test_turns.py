@@ -36,18 +36,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-@pytest.fixture
-def context(thread: Thread) -> Context:
-    """Return an empty context, at home and by way of a server."""
-    return thread.contexts.create("main")
-
-
-@pytest.fixture
-def home(thread: Thread) -> Context:
-    """Return an empty context of this process."""
-    return thread.contexts.create("main")
-
-
 def place_of(turn: Turn) -> tuple[int, int, int]:
     """Return id, parent and depth of a turn."""
     return turn.turn_id, turn.parent_turn_id, turn.depth
@@ -214,18 +202,18 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("words", "error", "text"), REFUSED)
 @pytest.mark.parametrize("door", ["bytes", "file", "inside"])
 def test_a_refused_append_changes_nothing(
-    thread: Thread, home: Context, stored: Stored, words: dict[str, Any], error: type[Exception],
+    thread: Thread, context: Context, stored: Stored, words: dict[str, Any], error: type[Exception],
     text: str, door: str,
 ) -> None:  # fmt: skip
     """Whatever is wrong with an append, no row changes."""
-    grow(home, 2)
+    grow(context, 2)
     before = stored()
     with pytest.raises(error) as caught:
         if door == "inside":
             with thread.write():
-                append(home, b"new", **words)
+                append(context, b"new", **words)
         else:
-            append(home, b"new" if door == "bytes" else io.BytesIO(b"new"), **words)
+            append(context, b"new" if door == "bytes" else io.BytesIO(b"new"), **words)
     assert text in str(caught.value)
     assert type(caught.value) is error
     assert stored() == before
@@ -313,19 +301,19 @@ def test_an_unknown_context(thread: Thread, context: Context, stored: Stored) ->
 ONE = NewTurn(b"one", type_id="t", flags=3)
 
 
-def test_the_same_key_is_the_same_turn(thread: Thread, home: Context, stored: Stored) -> None:
+def test_the_same_key_is_the_same_turn(thread: Thread, context: Context, stored: Stored) -> None:
     """The same key and bytes are the first turn again; nothing is stored, and no head moves."""
-    first = home.append(ONE, key="k")
-    grow(home, 2)
+    first = context.append(ONE, key="k")
+    grow(context, 2)
     before = stored()
-    assert home.append(ONE, key="k") == first
-    assert home.append(ONE._replace(payload="one"), key="k", expected_head=999) == first
+    assert context.append(ONE, key="k") == first
+    assert context.append(ONE._replace(payload="one"), key="k", expected_head=999) == first
     file = ONE._replace(payload=io.BytesIO(b"one"))
-    assert home.append(file, key="k", parent=2, source="self") == first
+    assert context.append(file, key="k", parent=2, source="self") == first
     with thread.write():
-        assert home.append(ONE, key="k") == first
+        assert context.append(ONE, key="k") == first
     assert stored() == before
-    assert (home.append(ONE).turn_id, home.append(ONE, key="K").turn_id) == (4, 5)
+    assert (context.append(ONE).turn_id, context.append(ONE, key="K").turn_id) == (4, 5)
 
 
 @pytest.mark.parametrize(
@@ -373,18 +361,18 @@ def test_a_key_is_honoured_for_24_hours(context: Context, clock: Clock) -> None:
     assert context.append(b"two", key="k").turn_id == 2
 
 
-def test_expired_keys_are_forgotten(home: Context, clock: Clock, stored: Stored) -> None:
+def test_expired_keys_are_forgotten(context: Context, clock: Clock, stored: Stored) -> None:
     """Each append forgets two expired keys, and none that lives."""
     for number in range(100):
-        home.append(b"x", key=f"old {number}")
+        context.append(b"x", key=f"old {number}")
     clock.move(DAY + 1)
     for number in range(30):
-        home.append(b"x", key=f"new {number}")
+        context.append(b"x", key=f"new {number}")
     assert len(stored()["turn_keys"]) == 100 - 60 + 30
     for number in range(30, 60):
-        home.append(b"x", key=f"new {number}")
+        context.append(b"x", key=f"new {number}")
     assert len(stored()["turn_keys"]) == 60
-    assert [home.append(b"x", key=f"new {n}").turn_id for n in (0, 59)] == [101, 160]
+    assert [context.append(b"x", key=f"new {n}").turn_id for n in (0, 59)] == [101, 160]
 
 
 def test_a_key_gives_the_turn_as_it_was(context: Context) -> None:
@@ -398,14 +386,14 @@ def test_a_key_gives_the_turn_as_it_was(context: Context) -> None:
         context.append(b"patched", key="k")
 
 
-def test_a_key_is_free_when_its_append_failed(thread: Thread, home: Context) -> None:
+def test_a_key_is_free_when_its_append_failed(thread: Thread, context: Context) -> None:
     """An append that is rolled back or refused leaves its key unused."""
     with pytest.raises(ZeroDivisionError), thread.write():
-        home.append(b"gone", key="k")
+        context.append(b"gone", key="k")
         raise ZeroDivisionError
     with pytest.raises(ConflictError):
-        home.append(b"refused", key="k", expected_head=9)
-    assert home.append(b"kept", key="k").turn_id == 1
+        context.append(b"refused", key="k", expected_head=9)
+    assert context.append(b"kept", key="k").turn_id == 1
 
 
 # --- events, and `write` --------------------------------------------------------------------------
@@ -432,50 +420,52 @@ def test_an_event_tells_of_a_turn(thread: Thread, context: Context) -> None:
 
 
 def test_appends_inside_write_commit_together(
-    thread: Thread, home: Context, stored: Stored
+    thread: Thread, context: Context, stored: Stored
 ) -> None:
     """Turns, moves, forks, patches and events of one `write` are seen together or not at all."""
-    grow(home, 1)
+    grow(context, 1)
     before = stored()
 
     def change() -> None:
         thread.push("self", "note", "x")
-        assert home.append(b"two", key="k", source="self").turn_id == 2  # ids go on without a gap
-        home.fork(at=1, name="fork").append(b"three")
-        home.patch(1, b"patched")
-        home.tombstone(2)
-        home.move(1, expected_head=2)
+        assert (
+            context.append(b"two", key="k", source="self").turn_id == 2
+        )  # ids go on without a gap
+        context.fork(at=1, name="fork").append(b"three")
+        context.patch(1, b"patched")
+        context.tombstone(2)
+        context.move(1, expected_head=2)
         assert stored() == before  # another connection sees none of it
 
     with pytest.raises(ZeroDivisionError), thread.write():
         change()
         raise ZeroDivisionError
     assert stored() == before
-    assert home.head_id() == 1
+    assert context.head_id() == 1
     with pytest.raises(UnknownTurnError):
         thread.contexts.turn(2)
     with thread.write():
         change()
-    assert (home.head_id(), thread.contexts.head("fork"), thread.last_id()) == (1, 3, 2)
+    assert (context.head_id(), thread.contexts.head("fork"), thread.last_id()) == (1, 3, 2)
     assert said(thread.contexts.get("fork").last()) == [b"patched", b"three"]
 
 
-def test_nested_writes(thread: Thread, home: Context) -> None:
+def test_nested_writes(thread: Thread, context: Context) -> None:
     """An inner `write` that fails undoes what is its own; an outer one undoes the inner too."""
     with thread.write():
-        home.append(b"outer")
+        context.append(b"outer")
         with pytest.raises(ZeroDivisionError), thread.write():
-            home.append(b"inner", key="k", source="self")
+            context.append(b"inner", key="k", source="self")
             raise ZeroDivisionError
-        assert home.head_id() == 1
+        assert context.head_id() == 1
         with thread.write():
-            home.append(b"second", key="k")
-    assert (said(home.last()), thread.last_id()) == ([b"outer", b"second"], 0)
+            context.append(b"second", key="k")
+    assert (said(context.last()), thread.last_id()) == ([b"outer", b"second"], 0)
     with pytest.raises(ZeroDivisionError), thread.write():
         with thread.write():
-            home.append(b"undone")
+            context.append(b"undone")
         raise ZeroDivisionError
-    assert said(home.last()) == [b"outer", b"second"]
+    assert said(context.last()) == [b"outer", b"second"]
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -514,7 +504,7 @@ class Tree:
 
 @pytest.fixture
 def tree(thread: Thread) -> Tree:
-    """Return branches with known chains, at home and by way of a server."""
+    """Return branches with known chains."""
     return Tree(thread)
 
 
@@ -709,14 +699,14 @@ def test_large_payloads(context: Context) -> None:
     assert said(context.range(10, 3)) == texts[10:13]
 
 
-def test_a_replay_is_held_in_bounded_memory(thread: Thread, home: Context) -> None:
+def test_a_replay_is_held_in_bounded_memory(thread: Thread, context: Context) -> None:
     """A replay of 48 MiB holds few of them at once."""
     with thread.write():
         for _ in range(96):
-            home.append(os.urandom(512 << 10))
+            context.append(os.urandom(512 << 10))
     tracemalloc.start()
     try:
-        count = sum(turn.size for turn in home.replay())
+        count = sum(turn.size for turn in context.replay())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
