@@ -8,16 +8,15 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from blake3 import blake3
 
 import eventq
 from eventq.records.event import NewEvent
 from eventq.storage.engines import bells
-from eventq.storage.run_rows import PreparedAttempt
+from eventq.storage.run_rows import PreparedAttempt, PreparedRun, PreparedStep
+from eventq.storage.turn_rows import AppendTo, Piece, PreparedBlob, PreparedTurn
 from tests.claiming import push, settle, subscribe, take
 from tests.servers import delete
-from tests.storage.test_blobs import small
-from tests.storage.test_runs import begin
-from tests.storage.test_runs import take as take_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,9 +105,26 @@ def together(db: Database) -> None:
         push(db)
 
 
+def small(data: bytes) -> PreparedBlob:
+    """Return a blob of one piece."""
+    digest = blake3(data).digest()
+    return PreparedBlob(digest, len(data), (Piece(digest, len(data), 0, data),), (), ())
+
+
+def new(data: bytes) -> PreparedTurn:
+    """Return a turn of some bytes."""
+    return PreparedTurn(small(data), "t", 1, 0, 0, None)
+
+
 def begun(db: Database) -> None:
     """Start a run."""
-    db.memory.runs.start(begin("one"))
+    db.memory.runs.start(PreparedRun("one", "", None, (), new(b"start"), None, AppendTo()))
+
+
+def take_step(db: Database) -> None:
+    """Take a step of the run."""
+    runs = db.memory.runs
+    runs.step(1, PreparedStep(new(b"a step"), AppendTo(), runs.state(1), (), (), "step"))
 
 
 def try_step(db: Database) -> None:
@@ -129,8 +145,8 @@ RINGS: dict[str, Step] = {
     "a group goes on": (groups, lambda db: settle(db, taken[0], "done", [1])),
     "a replay": (acked, lambda db: db.consumers.pop("w", 0, 0, replay=True)),
     "an ack that ends a stall": (stop, lambda db: db.consumers.pop("w", 1, 0)),
-    "a run": (nothing, lambda db: db.memory.runs.start(begin("one"))),
-    "a step of a run": (begun, lambda db: take_step(db.memory.runs, 1, b"a step")),
+    "a run": (nothing, begun),
+    "a step of a run": (begun, take_step),
     "an attempt of a run": (begun, try_step),
     "the status of a run": (begun, lambda db: db.memory.runs.set_status(1, "suspended", "suspend")),
     "a fork of a run": (begun, lambda db: db.memory.runs.fork(1, 1, None)),
@@ -263,8 +279,8 @@ def test_a_reader_hears_the_first_bell(opened: eventq.Thread, bare: Database, fo
         os.mkdir(os.path.join(opened.path, "run"))
     with eventq.open(opened.path, read_only=True) as reader, reader.database.watch() as ears:
         quiet(ears)
-        for number in range(3):
-            bare.memory.runs.start(begin(str(number)))
+        for _ in range(3):
+            begun(bare)
             assert ears.wait(0)
             quiet(ears)
 
