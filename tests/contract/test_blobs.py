@@ -239,6 +239,32 @@ def test_a_blob_is_bounded(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(thread.blobs) == 1
 
 
+@pytest.mark.parametrize("data", [NOISE[:10], NOISE, TEXT[:10], TEXT, bytes(PART_BYTES + 1)])
+def test_what_an_engine_is_given(thread: Thread, data: bytes) -> None:
+    """Bytes arrive in pieces of at most 1 MiB, compressed where that is shorter."""
+    blobs = thread.database.memory.blobs
+    digest = bytes.fromhex(thread.blobs.put(data).hash)
+    names = blobs.parts(digest) or [digest]
+    rows, pieces = blobs.find(names), blobs.read(names)
+    assert sum(rows[name].size for name in names) == len(data)
+    for name in set(names):
+        kept = len(pieces[name].stored)
+        assert rows[name].size <= (PART_BYTES if data is NOISE else CUT_BYTES)
+        assert (kept, pieces[name].codec) == (rows[name].stored, int(kept < rows[name].size))
+
+
+def test_what_is_alike_shares_its_parts(thread: Thread) -> None:
+    """A text that grew, or was edited in the middle, adds only its new parts."""
+    versions = [TEXT[:400_000], TEXT[:420_000], TEXT[:200_000] + b"edit" + TEXT[200_000:400_000]]
+    kept = []
+    for data in versions:
+        blob = thread.blobs.put(data)
+        rows, _ = thread.database.memory.blobs.scan(None, 1 << 30)
+        kept.append(sum(len(stored or b"") for _, stored in rows))
+        assert thread.blobs.get(blob.ref) == data
+    assert max(kept[1] - kept[0], kept[2] - kept[1]) < kept[0] / 3
+
+
 # --- names ----------------------------------------------------------------------------------------
 
 BAD: list[Any] = [

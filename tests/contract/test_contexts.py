@@ -17,6 +17,7 @@ from eventq.errors import (
     UnknownContextError,
     UnknownTurnError,
 )
+from eventq.memory.streams import first_bytes
 from eventq.records.turn import ContextInfo, Move, OpenInfo
 from tests.contract.memory import AT, DAY, LARGEST_ID, MIB, MISSING, grow, hash_of, said
 from tests.contract.support import ids
@@ -591,6 +592,14 @@ def test_tiny_bits_coalesce(thread: Thread, context: Context, stored: Stored) ->
     assert all(4090 <= len(piece) <= 4096 for piece in pieces[:-1])
     opened.seal()
     assert said(context.last()) == [expected]
+
+
+@pytest.mark.parametrize("size", range(9))
+def test_the_first_bytes(size: int) -> None:
+    """A stream is read as far as it was, whatever has come since."""
+    found = list(first_bytes([b"abc", b"de", b"f", b"gh"], size))
+    assert b"".join(found) == b"abcdefgh"[:size]
+    assert len(found) <= 4
 
 
 def test_bits_that_are_refused(context: Context, stored: Stored) -> None:

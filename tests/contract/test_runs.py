@@ -149,8 +149,9 @@ def test_a_run_takes_steps_only(run: Run, stored: Stored) -> None:
     before = stored()
     with pytest.raises(ConflictError, match="context 1 is that of a run, whose turns are steps"):
         run.context.append(b"a note")
-    with pytest.raises(ConflictError, match="is that of a run"):
-        run.context.move(0)
+    for call in (lambda: run.context.move(0), run.context.open_turn):
+        with pytest.raises(ConflictError, match="is that of a run"):
+            call()
     assert stored()["turns"] == before["turns"]
     assert run.info().depth == 0
 

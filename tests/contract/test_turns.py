@@ -268,6 +268,7 @@ def test_a_refused_append_of_megabytes(
 def test_an_unknown_context(thread: Thread, context: Context, stored: Stored) -> None:
     """A context that is deleted meanwhile refuses everything; its turns are still there."""
     grow(context, 2)
+    thread.contexts.create("another")
     thread.contexts.delete("main")
     before = stored()
     calls: list[Callable[[], object]] = [

@@ -13,7 +13,14 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq.errors import ConflictError, DamagedBlobError, DamagedError, LogicError, StoreError
+from eventq.errors import (
+    ConflictError,
+    DamagedBlobError,
+    DamagedError,
+    LogicError,
+    StoreError,
+    UnknownBlobError,
+)
 from eventq.output.artifacts import CHUNK, COMMIT_BYTES, TRANSITIONS
 from eventq.storage.sqlite import migrate
 from tests.contract.support import ask, collect, packed
@@ -446,6 +453,18 @@ def test_an_output_without_its_blob(full: str, broken: Callable[..., None]) -> N
         assert any("agent_outputs" in fault for fault in thread.check())
         with pytest.raises(DamagedError):
             thread.gc(apply=True, grace=0)
+
+
+def test_an_output_is_a_blob_that_is_stored(opened: eventq.Thread) -> None:
+    """Of bytes that are not there no version is made, and no other name."""
+    outputs = opened.database.memory.outputs
+    for add in (
+        lambda: outputs.add("0-a", b"\7" * 32),
+        lambda: outputs.add_alias(b"\1" * 32, b"\7" * 32),
+    ):
+        with pytest.raises(UnknownBlobError, match="missing blob blob:blake3:0707"):
+            add()
+    assert (outputs.count(), outputs.aliases(b"", 9)) == (0, [])
 
 
 def test_an_output_with_damaged_bytes(opened: eventq.Thread, raw: apsw.Connection) -> None:
