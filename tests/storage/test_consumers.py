@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eventq.errors import (
-    AckError,
     AlreadyAckedError,
     ConsumerInUseError,
     FilterError,
-    UnknownConsumerError,
 )
 from eventq.records.consumer import ConsumerState, Settings
-from eventq.records.event import EventPage, LinePage, NewEvent
+from eventq.records.event import EventPage, NewEvent
 from eventq.storage.queue_rows import Verdict, Worker
 from tests.claiming import ids, push, settle, take
 
@@ -63,20 +60,6 @@ def page(
     return [event.id for event in found.events]
 
 
-def test_subscriptions(consumers: Consumers, second: Database) -> None:
-    """A name is taken once, oldest first, with a clean state; others see it."""
-    assert (consumers.all(), consumers.get("w")) == ([], None)
-    assert consumers.put("w", "run", None, 5, None)
-    assert not consumers.put("w", "other", "id > 3", 1, 2.5)
-    assert consumers.put("a", "run\n'it'", "id > 0", 2, 1.5)
-    expected = [
-        ConsumerState("w", "run", None, 0, None, 5, None, 0, None, 0),
-        ConsumerState("a", "run\n'it'", "id > 0", 0, None, 2, 1.5, 0, None, 0),
-    ]
-    assert second.consumers.all() == expected
-    assert second.consumers.get("a") == expected[1]
-
-
 def test_the_version_differs_once_a_consumer_may_have_changed(
     consumers: Consumers, second: Database
 ) -> None:
@@ -121,39 +104,6 @@ def test_what_is_deleted_keeps_its_progress(consumers: Consumers) -> None:
     assert (found.acked, found.attempts, found.stalled, found.scanned) == (7, 0, None, 7)
 
 
-def test_a_pop_acks_and_reads_on(consumers: Consumers) -> None:
-    """A pop notes the ack and returns what matches after it, as events or as lines."""
-    consumers.put("w", "run", "type = 'rare'", 5, None)
-    assert page(consumers, 0, 2) == [5, 10]
-    assert page(consumers, 10) == [15, 20]
-    assert state(consumers).acked == 10
-    lines = consumers.pop("w", 12, 1, lines=True).page
-    assert isinstance(lines, LinePage)
-    assert [json.loads(line)["id"] for line in lines.lines] == [lines.last_id] == [15]
-    more = consumers.read_on("w", 15, 9)
-    assert [event.id for event in more[0] if not isinstance(event, str)] == [20]
-    assert state(consumers).acked == 12
-
-
-@pytest.mark.parametrize("how", ["pop", "ack"])
-def test_acks(consumers: Consumers, how: str) -> None:
-    """An ack moves on or back; one of what is to come is refused; only one that goes back wakes."""
-    act: Callable[[str, int], Any] = {
-        "pop": lambda name, upto: consumers.pop(name, upto, 1, replay=True),
-        "ack": lambda name, upto: consumers.pop(name, upto, 0, replay=True),
-    }[how]
-    consumers.put("w", "run", None, 5, None)
-    assert [act("w", upto).woke for upto in (5, 5, 20, 3)] == [False, False, False, True]
-    before = state(consumers)
-    assert (before.acked, before.updated_at is None) == (3, False)
-    with pytest.raises(AckError) as caught:
-        act("w", 21)
-    assert caught.value.last_id == 20
-    assert state(consumers) == before
-    with pytest.raises(UnknownConsumerError):
-        act("nobody", 99)
-
-
 @pytest.mark.parametrize("replay", [False, True])
 @pytest.mark.parametrize("where", [None, "", "type = 'rare'"])
 @pytest.mark.parametrize("limit", [0, 1])
@@ -179,39 +129,6 @@ def test_a_first_replay_of_all_ends_claims(consumers: Consumers, database: Datab
     assert state(consumers).updated_at is not None
     verdict = Verdict("w", token, (1,), revived=False, what="done")
     assert database.claims.settle([verdict]).lost == {(token, 1)}
-
-
-def test_nobody_goes_back_by_mistake(consumers: Consumers) -> None:
-    """Without a replay, an ack of what was acked changes nothing, and a pop of it is refused."""
-    consumers.put("w", "run", None, 5, None)
-    consumers.pop("w", 8, 0)
-    before = state(consumers)
-    for acked in (0, 7):
-        assert consumers.pop("w", acked, 0) == (None, False)
-        with pytest.raises(
-            AlreadyAckedError, match=f"has acked 8 already - .*--replay to read again from {acked}"
-        ) as caught:
-            consumers.pop("w", acked, 1)
-        assert caught.value.acked == 8
-    assert state(consumers) == before
-
-
-def test_a_pop_without_an_id(consumers: Consumers) -> None:
-    """It reads on from the progress and acks nothing, not even the first time."""
-    consumers.put("w", "run", "type = 'rare'", 5, None)
-    before = state(consumers)
-    for _ in range(2):
-        found = consumers.pop("w", None, 2)
-        assert isinstance(found.page, EventPage)
-        assert ([event.id for event in found.page.events], found.woke) == ([5, 10], False)
-    assert state(consumers) == before
-    consumers.pop("w", 10, 0)
-    found = consumers.pop("w", None, 2)
-    assert isinstance(found.page, EventPage)
-    assert [event.id for event in found.page.events] == [15, 20]
-    assert consumers.pop("w", None, 0) == (None, False)
-    with pytest.raises(UnknownConsumerError):
-        consumers.pop("nobody", None, 1)
 
 
 @pytest.mark.parametrize("limit", [0, 5])
@@ -278,34 +195,12 @@ def test_while_a_claim_is_out(consumers: Consumers, database: Database, clock: C
         assert consumers.advance("w", before + (end == "settle"), 1, 0)
 
 
-def test_a_replay_ends_claims(consumers: Consumers, database: Database) -> None:
-    """A replay goes through while a claim is out, and the claim is lost, also before the next one."""
-    consumers.put("w", "run", None, 5, None)
-    consumers.pop("w", 6, 0)
-    token = claim(database)
-    assert page(consumers, 2, 1, replay=True) == [3]
-    assert page(consumers, 3, 1) == [4]
-    verdict = Verdict("w", token, (7,), revived=False, what="done")
-    assert database.claims.settle([verdict]).lost == {(token, 7)}
-
-
 def test_claims_of_another_consumer_do_not_matter(consumers: Consumers, database: Database) -> None:
     """A claim stands in the way of its own consumer only."""
     consumers.put("w", "run", None, 5, None)
     consumers.put("v", "run", None, 5, None)
     claim(database)
     assert page(consumers, 3, 1, consumer="v") == [4]
-
-
-def test_an_ack_that_is_repeated_changes_nothing(consumers: Consumers, database: Database) -> None:
-    """The same ack keeps its time; one of what was pruned since is fine."""
-    consumers.put("w", "run", None, 5, None)
-    consumers.pop("w", 20, 0)
-    before = state(consumers)
-    database.events.prune(21)
-    consumers.pop("w", 20, 0)
-    assert page(consumers, 20) == []
-    assert state(consumers) == before
 
 
 def test_a_filter_that_fails_leaves_the_ack(consumers: Consumers) -> None:
@@ -315,13 +210,6 @@ def test_a_filter_that_fails_leaves_the_ack(consumers: Consumers) -> None:
     with pytest.raises(FilterError):
         consumers.pop("w", 5, 1)
     assert state(consumers).acked == 3
-
-
-def test_a_new_consumer_may_start_later(consumers: Consumers, database: Database) -> None:
-    """All events so far count as acked."""
-    consumers.put("w", "run", None, 5, None, from_now=True)
-    database.events.append([NewEvent("self", "note", "21")])
-    assert page(consumers, state(consumers).acked) == [21]
 
 
 def test_attempts_and_stalls_hold_for_one_ack(consumers: Consumers) -> None:
@@ -393,18 +281,6 @@ def test_consumers_are_apart(consumers: Consumers) -> None:
     consumers.note_run(gone, attempts=2)
     consumers.note_run(gone, attempts=0, stalled="")
     assert [one.consumer for one in consumers.all()] == ["v"]
-
-
-def test_what_is_undone_was_not(consumers: Consumers, database: Database) -> None:
-    """Subscriptions and acks of a transaction that fails have not been."""
-    consumers.put("w", "run", None, 5, None)
-    before = state(consumers)
-    with pytest.raises(ZeroDivisionError), database.write():
-        consumers.pop("w", 9, 0)
-        consumers.put("v", "run", None, 5, None)
-        assert (state(consumers).acked, consumers.get("v") is None) == (9, False)
-        raise ZeroDivisionError
-    assert consumers.all() == [before]
 
 
 def test_a_thread_resumes_what_has_stalled(opened: eventq.Thread, consumers: Consumers) -> None:

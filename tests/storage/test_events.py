@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.errors import FilterError, InputError, ReadOnlyError
+from eventq.errors import InputError, ReadOnlyError
 from eventq.records.event import Appended, Bounds, Commit, NewEvent
 
 if TYPE_CHECKING:
@@ -137,14 +137,6 @@ def test_pages_lead_through_all(events: Events) -> None:
         assert len(found) == len(set(found)) == count == events.count(accepted, 0, BIG)
         assert found == sorted(found)
     assert b"".join(events.blocks(10, 2_990)).count(b"\n") == 2_980
-
-
-def test_a_filter_that_is_refused(events: Events) -> None:
-    """A filter is looked at before it is run; none at all means all."""
-    assert (events.accept(None), events.accept("")) == ("", "")
-    for wrong in ("nonsense = 1", "type =", "1=1) OR (1=1", "id IN (SELECT 1)"):
-        with pytest.raises(FilterError):
-            events.accept(wrong)
 
 
 def test_what_could_match(events: Events) -> None:
