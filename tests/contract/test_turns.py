@@ -107,14 +107,6 @@ def test_payloads(
     assert said(context.last()) == [stored] == [thread.blobs.get(turn.ref)]
 
 
-def test_ids_and_depths(thread: Thread, context: Context) -> None:
-    """Ids count on over all contexts; a root has depth 0, each other turn its parent's + 1."""
-    other = thread.contexts.create()
-    found = [place_of(c.append(b"same")) for c in (context, other, context, context, other)]
-    assert found == [(1, 0, 0), (2, 0, 0), (3, 1, 1), (4, 3, 2), (5, 2, 1)]
-    assert len(thread.blobs) == 1  # equal bytes are stored once
-
-
 # --- parent and expected head ---------------------------------------------------------------------
 
 
@@ -518,26 +510,6 @@ def test_last_is_chronological(tree: Tree) -> None:
             assert page.next_cursor == (chain[-limit] if limit < len(chain) else None)
 
 
-def test_pages_upwards_concatenate(tree: Tree) -> None:
-    """Whatever the size of the pages, `last` and `before` meet each turn of the chain once."""
-    for context, chain in tree:
-        for size in range(1, len(chain) + 3):
-            page = context.last(size)
-            found, pages = ids(page), 1
-            while page.next_cursor is not None:
-                page = context.before(page.next_cursor, size)
-                found, pages = ids(page) + found, pages + 1
-            assert (found, pages) == (chain, max(1, -(-len(chain) // size)))
-
-
-def test_before_each_turn(tree: Tree) -> None:
-    """Before a turn of the chain come those above it; the root has none."""
-    for context, chain in tree:
-        for at, turn_id in enumerate(chain):
-            assert ids(context.before(turn_id, 4)) == chain[max(0, at - 4) : at]
-            assert ids(context.before(turn_id, LARGEST_ID)) == chain[:at]
-
-
 def test_a_cursor_of_another_branch(tree: Tree) -> None:
     """A cursor that is not on the chain is refused, with the head; one that is nowhere too."""
     for context, chain in tree:
@@ -555,34 +527,6 @@ def test_a_cursor_of_another_branch(tree: Tree) -> None:
                     call(unknown)
 
 
-def test_windows_by_depth(tree: Tree) -> None:
-    """`range` is a slice of the chain, whatever its start and length; its cursor the next depth."""
-    for context, chain in tree:
-        for start in range(len(chain) + 3):
-            for limit in (1, 2, 3, 7, 64, LARGEST_ID):
-                page = context.range(start, limit)
-                assert ids(page) == chain[start : start + limit]
-                assert page.next_cursor == (start + limit if start + limit < len(chain) else None)
-        assert ids(context.range(LARGEST_ID, LARGEST_ID)) == []
-        assert context.range(1 << 40).next_cursor is None
-
-
-def test_replay_and_at(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`replay` is the chain from a depth on and knows its length; `at` is the chain to a turn."""
-    for page_turns in (1, 3, 256):
-        monkeypatch.setattr(turns_module, "PAGE_TURNS", page_turns)
-        for context, chain in tree:
-            for start in (0, 1, 5, len(chain), 99, LARGEST_ID):
-                replay = context.replay(start_depth=start)
-                for _ in range(2):  # it can be read again
-                    assert (ids(replay), len(replay)) == (chain[start:], len(chain[start:]))
-    for context, chain in tree:
-        for at, turn_id in enumerate(chain):
-            view = context.at(turn_id)
-            assert (view.head_id(), ids(view.last(1000))) == (turn_id, chain[: at + 1])
-            assert ids(view.replay()) == chain[: at + 1]
-
-
 def test_a_view_stands_still(tree: Tree, thread: Thread) -> None:
     """What `at` and `replay` returned does not move with the head; the context itself does."""
     context, chain = tree.chains["trunk"]
@@ -591,29 +535,6 @@ def test_a_view_stands_still(tree: Tree, thread: Thread) -> None:
     context.move(chain[2])
     assert ids(view.replay()) == ids(replay) == ids(thread.contexts.at(chain[-1]).last()) == chain
     assert ids(context.last()) == chain[:3]
-
-
-def test_ancestors(tree: Tree) -> None:
-    """`ancestor` is the chain's turn at a depth, 0 beyond its end; `has` knows what is on it."""
-    for context, chain in tree:
-        assert [context.ancestor(depth) for depth in range(len(chain) + 2)] == [*chain, 0, 0]
-        assert context.ancestor(LARGEST_ID) == 0
-        assert {turn for turn in tree.all if context.has(turn)} == set(chain)
-
-
-def test_common_ancestors_and_diffs(tree: Tree) -> None:
-    """`diff` is the last turn that two chains share, and what each has after it, both ways."""
-    for one, mine in tree:
-        for other, theirs in tree:
-            shared = [a for a, b in zip(mine, theirs, strict=False) if a == b]
-            ancestor = shared[-1] if shared else 0
-            assert one.common_ancestor(other) == ancestor
-            diff, count = one.diff(other), len(shared)
-            assert (diff.ancestor, ids(diff.mine)) == (ancestor, mine[count:])
-            assert (ids(diff.theirs), len(diff.theirs)) == (theirs[count:], len(theirs) - count)
-            assert len(diff.mine) == len(mine) - count
-    (trunk, chain), (leaf, last) = tree.chains["trunk"], tree.chains["leaf"]
-    assert trunk.at(chain[9]).common_ancestor(leaf.at(last[8])) == chain[5]
 
 
 def test_children(tree: Tree, thread: Thread) -> None:
@@ -748,19 +669,6 @@ def test_patches_as_of_each_seq(thread: Thread, context: Context) -> None:
             assert (turn.tombstone, turn.hash, turn.size) == (payload is None, name, size)
     newest = (context.last(), context.last(as_of=LARGEST_ID), context.before(3, as_of=None))
     assert [page.turns[1].payload for page in newest] == [b""] * 3
-
-
-def test_patches_show_on_every_branch(context: Context) -> None:
-    """A patch is of the turn: forks that share it, made before or after, show it; others do not."""
-    grow(context, 3)
-    early = context.fork()
-    context.patch(2, b"patched")
-    late = context.fork()
-    assert [said(c.last()) for c in (context, early, late)] == [[b"1: 0", b"patched", b"1: 2"]] * 3
-    early.append(b"on the fork")
-    assert early.tombstone(2) == 2
-    assert said(context.last()) == [b"1: 0", None, b"1: 2"]
-    assert said(context.last(as_of=1)) == [b"1: 0", b"patched", b"1: 2"]
 
 
 def test_only_turns_of_the_chain_are_patched(
