@@ -192,17 +192,6 @@ def test_a_fork_is_one_row(context: Context, stored: Stored) -> None:
     assert (ids(empty.last()), empty.info().fork_of, empty.info().base_turn_id) == ([], 1, 0)
 
 
-def test_a_fork_goes_its_own_way(thread: Thread, context: Context) -> None:
-    """A fork's first append goes after the fork point; the original stays as it is."""
-    grow(context, 5)
-    fork = thread.contexts.fork("main", at=3, name="fork")
-    turn = fork.append(b"mine")
-    assert (turn.parent_turn_id, turn.depth, fork.info().base_turn_id) == (3, 3, 3)
-    assert (ids(fork.last()), ids(context.last())) == ([1, 2, 3, 6], [1, 2, 3, 4, 5])
-    second = fork.fork()
-    assert (second.info().fork_of, second.info().base_turn_id) == (2, 6)
-
-
 def test_forks_that_are_refused(thread: Thread, context: Context, stored: Stored) -> None:
     """A fork is made at a turn of the chain; another branch's and an unknown one are refused."""
     grow(context, 3)
@@ -284,18 +273,6 @@ def test_a_long_history(thread: Thread) -> None:
     assert follow(moves)
 
 
-def test_a_lost_head_is_found(thread: Thread, context: Context) -> None:
-    """After a move or a delete the history leads back to the old head."""
-    grow(context, 4)
-    context.move(1)
-    grow(context, 2)
-    lost = max(move.old_turn_id for move in context.history() if move.op == "move")
-    assert ids(thread.contexts.create("found", base=lost).last()) == [1, 2, 3, 4]
-    context.delete()
-    last = list(thread.contexts.history(1))[-1].old_turn_id
-    assert ids(thread.contexts.create(base=last).last()) == [1, 5, 6]
-
-
 def test_compare_and_set(thread: Thread, context: Context, stored: Stored) -> None:
     """A head is moved only from where it is expected, to any turn; the refusal names the actual."""
     contexts = thread.contexts
@@ -335,20 +312,6 @@ def test_delete(thread: Thread, context: Context, stored: Stored) -> None:
             thread.contexts.delete(which)
     assert ids(thread.contexts.at(3).last()) == [1, 2, 3]
     assert thread.contexts.create("main").id == 2
-
-
-def test_a_rolled_back_delete(thread: Thread, context: Context, stored: Stored) -> None:
-    """Create, fork, move and delete inside a `write` that fails have not happened."""
-    grow(context, 2)
-    before = stored()
-    with pytest.raises(ZeroDivisionError), thread.write():
-        thread.contexts.create("new")
-        context.fork(at=1)
-        context.move(1)
-        context.delete()
-        raise ZeroDivisionError
-    assert stored() == before
-    assert ids(context.last()) == [1, 2]
 
 
 # --- many processes -------------------------------------------------------------------------------
