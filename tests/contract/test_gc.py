@@ -59,61 +59,6 @@ def files(path: str) -> dict[str, str]:
 # --- turns ----------------------------------------------------------------------------------------
 
 
-def test_what_a_head_reaches_stays(thread: Thread, clock: Clock, stored: Stored) -> None:
-    """Every turn and payload from any head up to its root stays, whatever their age."""
-    context, other = thread.contexts.create("a"), thread.contexts.create()
-    payloads = [b"turn %d" % n for n in range(300)]
-    for payload in payloads:
-        context.append(payload)
-    other.append(TEXT)
-    clock.move(1000 * DAY)
-    found = collect(thread, 0)
-    assert (found.turns, found.blobs) == (0, 0)
-    assert said(context.replay()) == payloads
-    assert turn_ids(stored) == list(range(1, 302))
-
-
-def test_the_tip_of_a_deleted_fork_goes(thread: Thread, clock: Clock, stored: Stored) -> None:
-    """A deleted fork's own turns and payloads go; what it shared with another stays."""
-    main = thread.contexts.create("main")
-    shared = [b"shared 0", b"shared 1", b"shared 2"]
-    for payload in shared:
-        main.append(payload)
-    fork = main.fork(at=2)
-    for payload in (b"mine", b"shared 0", TEXT):
-        fork.append(payload)
-    below = fork.fork(name="below")
-    below.append(b"below")
-    fork.delete()
-    clock.move(2 * DAY)
-    assert collect(thread).turns == 0  # the fork of the fork still needs them
-    below.delete()
-    clock.move(HOUR + 1)
-    found = collect(thread)
-    assert (found.turns, found.blobs, found.hashes) == (4, 3, hashes(b"mine", TEXT, b"below"))
-    assert (turn_ids(stored), said(main.replay())) == ([1, 2, 3], shared)
-    for turn_id in (4, 5, 6, 7):
-        with pytest.raises(UnknownTurnError):
-            thread.contexts.turn(turn_id)
-    assert thread.blobs.get(hash_of(b"shared 0")) == b"shared 0"
-
-
-def test_the_parent_of_a_fork_may_go(thread: Thread, clock: Clock) -> None:
-    """A fork lives on when its origin is deleted; its base may go when it has moved away."""
-    main = thread.contexts.create()
-    first = main.append(b"first")
-    fork = main.fork()
-    main.delete()
-    clock.move(2 * DAY)
-    assert collect(thread, 0).turns == 0
-    assert (fork.info().fork_of, fork.info().base_turn_id) == (None, first.turn_id)
-    other = thread.contexts.create().append(b"other")
-    fork.move(other.turn_id)
-    clock.move(2 * DAY)
-    assert collect(thread, 0).hashes == hashes(b"first")
-    assert (fork.info().base_turn_id, fork.info().head_turn_id) == (0, other.turn_id)
-
-
 def test_a_move_stays_for_the_grace_period(thread: Thread, clock: Clock, stored: Stored) -> None:
     """What a head has left, and where it has been between, stays for the grace period."""
     context = thread.contexts.create()
@@ -147,40 +92,6 @@ def test_a_move_stays_when_the_clock_goes_back(
     assert (collect(thread).turns, turn_ids(stored)) == (1, [1])
 
 
-def test_a_deleted_context_is_a_move(thread: Thread, clock: Clock) -> None:
-    """Deleting a context deletes no turn: its head is in the log for the grace period."""
-    context = thread.contexts.create()
-    context.append(b"one")
-    context.append(b"two")
-    clock.move(2 * DAY)
-    context.delete()
-    clock.move(HOUR)
-    assert collect(thread).turns == 0
-    (*_, last) = thread.contexts.history(context.id)
-    found = thread.contexts.create(base=last.old_turn_id)
-    assert said(found.replay()) == [b"one", b"two"]
-    found.delete()
-    clock.move(HOUR + 1)
-    assert collect(thread).turns == 2
-    with pytest.raises(UnknownTurnError):
-        thread.contexts.create(base=2)
-
-
-def test_a_key_stays_for_24_hours(thread: Thread, clock: Clock, stored: Stored) -> None:
-    """A turn with a key is there to be repeated for 24 hours, whatever the grace; then both go."""
-    context = thread.contexts.create()
-    context.append(b"once", key="k")
-    context.append(b"twice")
-    context.move(0)
-    clock.move(DAY)
-    found = collect(thread, 0)
-    assert (found.turns, found.hashes) == (1, hashes(b"twice"))
-    assert context.append(b"once", key="k").turn_id == 1
-    clock.move(0.001)
-    assert (collect(thread, 0).turns, stored()["turn_keys"]) == (1, [])
-    assert context.append(b"once", key="k").turn_id == 3
-
-
 def test_a_collection_drops_expired_keys(thread: Thread, clock: Clock, stored: Stored) -> None:
     """A collection leaves no key that nobody can use any more, also of turns that stay."""
     context, gone = thread.contexts.create(), thread.contexts.create()
@@ -192,50 +103,6 @@ def test_a_collection_drops_expired_keys(thread: Thread, clock: Clock, stored: S
     assert (collect(thread, 0).turns, len(stored()["turn_keys"])) == (0, 6)
     clock.move(0.001)
     assert (collect(thread, 0).turns, stored()["turn_keys"]) == (1, [])
-
-
-def test_patches_keep_both_payloads(thread: Thread, clock: Clock) -> None:
-    """What a patch shows and what it hides, older patches too, stay as long as their turn."""
-    context = thread.contexts.create()
-    context.append(b"old")
-    ref = thread.blobs.put(b"named by a patch").ref
-    context.patch(1, NewTurn(b"new 1", refs=[ref]))
-    context.patch(1, TEXT)
-    context.tombstone(1)
-    clock.move(9 * DAY)
-    assert collect(thread, 0).blobs == 0
-    found = [thread.contexts.turn(1, as_of=seq).payload for seq in range(4)]
-    assert (found, thread.blobs.has(ref)) == ([b"old", b"new 1", TEXT, None], True)
-    context.move(0)
-    clock.move(9 * DAY)
-    done = collect(thread, 0)
-    assert (done.turns, done.blobs) == (1, 4)
-    assert thread.contexts.create().append(b"x").turn_id == 2
-
-
-def test_a_root_keeps_what_it_names(thread: Thread, clock: Clock, stored: Stored) -> None:
-    """The blob of a root, and what that names, stay as long as the turn; the root goes with it."""
-    leaf = thread.blobs.put(TEXT)
-    tree, other = thread.blobs.put(b"tree", refs=[leaf.ref]), thread.blobs.put(b"other")
-    main, side = thread.contexts.create("main"), thread.contexts.create("side")
-    main.append(b"one")
-    main.append(b"two")
-    side.append(b"three")
-    for turn_id, root in ((1, tree.ref), (3, other.ref), (2, bytes(32))):
-        thread.contexts.attach(turn_id, root)
-    clock.move(2 * DAY)
-    assert collect(thread, 0).blobs == 0
-    side.delete()
-    clock.move(1)
-    assert collect(thread, 0).hashes == hashes(b"three", b"other")
-    assert [row[0] for row in stored()["turn_roots"]] == [1, 2]
-    thread.contexts.attach(1, bytes(32))
-    found = collect(thread, 0)
-    assert (found.turns, found.hashes) == (0, hashes(b"tree", TEXT))
-    main.delete()
-    clock.move(1)
-    collect(thread, 0)
-    assert stored()["turn_roots"] == []
 
 
 # --- what given roots keep ------------------------------------------------------------------------
@@ -337,20 +204,6 @@ def test_a_collection_keeps_what_is_reachable(thread: Thread, clock: Clock) -> N
 # --- blobs ----------------------------------------------------------------------------------------
 
 
-def test_a_pin_keeps(thread: Thread, clock: Clock) -> None:
-    """A pinned blob stays with all that it names until its last owner lets go."""
-    leaf = thread.blobs.put(b"leaf")
-    blob = thread.blobs.put(TEXT, refs=[leaf.ref])
-    for owner in ("a", "b"):
-        thread.blobs.pin(blob.ref, owner)
-    clock.move(DAY)
-    assert collect(thread, 0).blobs == 0
-    thread.blobs.unpin(blob.ref, "a")
-    assert collect(thread, 0).blobs == 0
-    thread.blobs.unpin(blob.ref, "b")
-    assert collect(thread, 0).hashes == hashes(b"leaf", TEXT)
-
-
 def test_refs_are_followed_to_the_end(thread: Thread, clock: Clock) -> None:
     """Refs are followed through any number of blobs; all go together with the turn."""
     ref = thread.blobs.put(b"leaf").ref
@@ -364,68 +217,6 @@ def test_refs_are_followed_to_the_end(thread: Thread, clock: Clock) -> None:
     context.move(0)
     clock.move(DAY)
     assert collect(thread, 0).blobs == 53
-
-
-def test_blobs_that_name_each_other(thread: Thread, clock: Clock) -> None:
-    """Refs that go round in a circle stop no collection, and keep nothing by themselves."""
-    one = thread.blobs.put(b"one")
-    two = thread.blobs.put(b"two", refs=[one.ref])
-    thread.blobs.put(b"one", refs=[two.ref])
-    thread.blobs.put(b"self", refs=[thread.blobs.put(b"self").ref])
-    thread.blobs.pin(two.ref, "me")
-    clock.move(DAY)
-    assert collect(thread, 0).hashes == hashes(b"self")
-    thread.blobs.unpin(two.ref, "me")
-    assert collect(thread, 0).hashes == hashes(b"one", b"two")
-
-
-def test_an_event_keeps_what_it_names(thread: Thread, clock: Clock) -> None:
-    """A blob that an event's text mentions stays until the event is pruned."""
-    blob, other = thread.blobs.put(b"hello"), thread.blobs.put(b"other")
-    thread.push("self", "note", f"plain text that mentions {blob.ref}")
-    thread.push("self", "note", f"BLOB:{other.hash}")
-    clock.move(DAY)
-    assert collect(thread, 0).hashes == hashes(b"other")
-    thread.push("self", "note", other.ref)  # an event may come before its blob, or after its end
-    thread.blobs.put(b"other")
-    clock.move(DAY)
-    assert collect(thread, 0).blobs == 0
-    thread.prune(keep_last=0)
-    assert collect(thread, 0).hashes == hashes(b"hello", b"other")
-
-
-def test_parts_stay_with_what_they_are_parts_of(
-    thread: Thread, clock: Clock, stored: Stored
-) -> None:
-    """A part stays while any blob has it, or when it was put by itself, and goes with the last."""
-    one = thread.blobs.put(NOISE)
-    two = thread.blobs.put(NOISE[: 2 * MIB] + b"x" * MIB)
-    thread.blobs.pin(one.ref, "me")
-    clock.move(DAY)
-    found = collect(thread, 0)
-    assert (found.hashes, found.size, found.stored) == ((two.hash,), 3 * MIB, two.stored - 2 * MIB)
-    assert b"".join(thread.blobs.stream(one.ref)) == NOISE
-    thread.blobs.put(NOISE[:MIB])
-    thread.blobs.unpin(one.ref, "me")
-    assert collect(thread).hashes == (one.hash,)
-    assert [blob.hash for blob in thread.blobs] == [hash_of(NOISE[:MIB])]
-    assert (len(stored()["blobs"]), thread.blobs.get(hash_of(NOISE[:MIB]))) == (1, NOISE[:MIB])
-
-
-def test_a_put_is_safe_for_the_grace_period(thread: Thread, clock: Clock) -> None:
-    """What is not linked yet survives for the grace period; putting equal bytes renews it."""
-    for data in (b"hello", TEXT, NOISE):
-        thread.blobs.put(data)
-    clock.move(HOUR)
-    assert collect(thread).blobs == 0
-    thread.blobs.put(TEXT)
-    thread.blobs.put(io.BytesIO(b"hello"))
-    clock.move(1)
-    assert collect(thread).hashes == hashes(NOISE)
-    clock.move(HOUR - 1)
-    assert collect(thread).blobs == 0
-    clock.move(1)
-    assert collect(thread).hashes == hashes(b"hello", TEXT)
 
 
 def test_a_grace_of_nothing(thread: Thread, clock: Clock) -> None:
