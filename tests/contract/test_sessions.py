@@ -423,17 +423,6 @@ def test_entries_that_hold_refs_already(thread: eventq.Thread) -> None:
     assert export(thread, "s") == data
 
 
-def test_a_session_that_is_exported_and_imported_elsewhere(
-    thread: eventq.Thread, other: eventq.Thread
-) -> None:
-    """What one thread exports, also one that only reads, another imports, to the same turns."""
-    data = lines(HEADER, says("x", image(1)), {"partialJson": [1], "content": "y" * 600_000})
-    load(thread, data, "s")
-    with eventq.open(thread.path, read_only=True) as reader:
-        load(other, export(reader, "s"), "s")
-    assert payloads(other, "s") == payloads(thread, "s")
-
-
 # --- numbers, as they were written ----------------------------------------------------------------
 
 ODD_NUMBERS = [
@@ -441,33 +430,6 @@ ODD_NUMBERS = [
     "1e-400", "0e0", "0.10", "100000000000000000000", "123456789012345678901234567890", "9" * 5000, "-" + "7" * 5000,
     "0." + "3" * 5000, "1" * 400 + ".5", "1e" + "9" * 400, "1.7976931348623157e308", "4.9E-324", "9007199254740993.0",
 ]  # fmt: skip
-SESSIONS = {
-    "pi": [
-        '{"type":"session","version":3,"id":"p1","timestamp":"2026-10-01T08:00:00.000Z","cwd":"/home/u/x"}',
-        '{"type":"model_change","id":"0a1b2c3d","parentId":null,"timestamp":"2026-10-01T08:00:00.001Z","provider":"a"}',
-        ('{"type":"message","id":"1a1b2c3d","parentId":"0a1b2c3d","message":{"role":"user","content":[{"type":"text",'
-        '"text":"what is it?"},IMAGE],"timestamp":1790841600123}}'),
-        ('{"type":"message","id":"2a1b2c3d","parentId":"1a1b2c3d","message":{"role":"assistant","content":[{"type":'
-        '"text","text":"a cat: 0.10"}],"api":"x","usage":{"input":3,"output":1e3,"cost":{"input":0.000015,"output":'
-        '0.0000005,"cacheRead":0,"cacheWrite":1e-7,"total":0.00001550000000001}},"stopReason":"stop"}}'),
-        ('{"type":"message","id":"3a1b2c3d","parentId":"2a1b2c3d","message":{"role":"toolResult","content":[IMAGE],'
-        '"details":{"ratio":1.0,"elapsed":2.50,"at":-0}}}'),
-    ],
-    "claude": [
-        '{"type":"summary","summary":"a cat","leafUuid":"u2"}',
-        ('{"parentUuid":null,"isSidechain":false,"type":"user","uuid":"u1","message":{"role":"user","content":[{"type":'
-        '"image","source":{"type":"base64","media_type":"image/png","data":"DATA"}}]},"toolUseResult":{"file":'
-        '{"ratio":0.00001}}}'),
-        ('{"parentUuid":"u1","type":"assistant","uuid":"u2","costUSD":0.000024,"durationMs":1234.0,"message":{"id":"m",'
-        '"usage":{"input_tokens":4,"cost":1e-06}}}'),
-    ],
-    "codex": [
-        '{"timestamp":"2026-10-01T08:00:00.000Z","ordinal":0,"type":"session_meta","payload":{"id":"c1"}}',
-        ('{"timestamp":"2026-10-01T08:00:01.000Z","type":"response_item","payload":{"type":"message","content":[{"type":'
-        '"input_image","image_url":"data:image/png;base64,DATA"}],"temperature":1.0}}'),
-        '{"timestamp":"2026-10-01T08:00:02.000Z","type":"event_msg","payload":{"used_percent":0.00,"resets":1E3}}',
-    ],
-}  # fmt: skip
 
 
 def entry_with(number: str, block: dict[str, Any]) -> bytes:
@@ -492,76 +454,6 @@ def test_a_number_keeps_its_text(thread: eventq.Thread, number: str) -> None:
         assert export(thread, "abc") == data
         collect(thread)
     assert load(thread, data).added == 0
-
-
-@pytest.mark.parametrize("tool", SESSIONS)
-def test_sessions_as_their_tools_write_them(thread: eventq.Thread, tool: str) -> None:
-    """Lines with costs, spelled as each tool does, are entries; their images are one blob."""
-    block = image(1, 3_000)
-    whole = "".join(f"{line}\n" for line in SESSIONS[tool])
-    data = whole.replace("IMAGE", spell(block).decode()).replace("DATA", block["data"]).encode()
-    found = load(thread, data, "s")
-    assert (found.added, found.blobs, found.raw, found.notes) == (len(SESSIONS[tool]), 1, 0, ())
-    assert set(kinds(thread, "s")) == {PLAIN, CUT}
-    assert max(map(len, payloads(thread, "s"))) < 1_000
-    assert export(thread, "s") == data
-
-
-DIGITS = st.text("0123456789", min_size=1, max_size=25)
-EXPONENTS = st.builds(str.__add__, st.sampled_from(["e", "E", "e+", "E-"]), DIGITS)
-NUMBER_TEXTS = st.builds(
-    lambda sign, whole, fraction, exponent: sign + (whole.lstrip("0") or "0") + fraction + exponent,
-    st.sampled_from(["", "-"]), DIGITS, st.just("") | DIGITS.map(lambda digits: "." + digits), st.just("") | EXPONENTS,
-) | st.sampled_from(ODD_NUMBERS)  # fmt: skip
-PLAIN_TEXTS = (
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
-    | st.sampled_from(["1E5", "x" * 99, '"-0"'])
-).map(lambda text: json.dumps(text, ensure_ascii=False))
-WORDS = st.one_of(
-    NUMBER_TEXTS,
-    NUMBER_TEXTS,
-    PLAIN_TEXTS,
-    st.sampled_from(["null", "true", "false", "[]", "{}"]),
-    st.builds(
-        lambda number, data: f'{{"content":[{{"type":"image","n":{number},"data":"{data}"}}]}}',
-        NUMBER_TEXTS,
-        ENCODED,
-    ),
-)
-NAMES = st.sampled_from(
-    ["a", "b", "content", "lineCount", "partialJson", "jsonlEvents", "image_url", "é"]
-)
-JSON_TEXTS = st.recursive(
-    WORDS,
-    lambda inner: (
-        st.lists(inner, max_size=3).map(lambda found: f"[{','.join(found)}]")
-        | st.dictionaries(NAMES, inner, max_size=4).map(
-            lambda found: "{" + ",".join(f'"{key}":{value}' for key, value in found.items()) + "}"
-        )
-    ),
-    max_leaves=10,
-).map(lambda text: (text if text.startswith("{") else f'{{"v":{text}}}').encode() + b"\n")
-
-
-@settings(once, max_examples=60)
-@given(st.lists(JSON_TEXTS, min_size=1, max_size=5))
-@example(
-    [
-        b'{"content":"%s","lineCount":1E0}\n' % (b"y" * 99),
-        b'{"partialJson":[1e400,"\xc3\xa9"],"b":-0}\n',
-    ]
-)
-def test_no_number_keeps_a_line_raw(small: None, thread: eventq.Thread, told: list[bytes]) -> None:
-    """Entries with any numbers anywhere are entries, and restored exactly."""
-    if "s" in {one.name for one in thread.contexts}:
-        thread.contexts.delete("s")
-        collect(thread)
-    found = load(thread, b"".join(told), "s")
-    assert (found.added, found.raw, found.notes) == (len(told), 0, ())
-    assert set(kinds(thread, "s")) <= {PLAIN, CUT}
-    for _ in range(2):
-        assert export(thread, "s") == b"".join(told)
-        collect(thread)
 
 
 def test_what_an_older_eventq_made_of_lines(thread: eventq.Thread) -> None:
@@ -736,18 +628,6 @@ def test_a_whole_last_line_is_not_taken_for_a_torn_one(thread: eventq.Thread) ->
     load(thread, b'{"a":1}\n{"b":1}', "s")
     assert load(thread, b'{"a":1}\n{"c":1}\n', "s").generation == 2
     assert b"".join(thread.sessions.lines("s", generation=1)) == b'{"a":1}\n{"b":1}'
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_file_that_is_shorter(thread: eventq.Thread, count: int) -> None:
-    """A file that was cut is the next generation, of the same turns."""
-    entries = [HEADER, says("one"), says("two")]
-    load(thread, lines(*entries), "s")
-    before = turns(thread, "s")
-    found = load(thread, lines(*entries[:count]), "s")
-    assert (found.entries, found.generation) == (count, 2)
-    assert turns(thread, "s") == before[: count - 1]
-    assert b"".join(thread.sessions.lines("s", generation=1)) == lines(*entries)
 
 
 # --- names ----------------------------------------------------------------------------------------
