@@ -404,28 +404,6 @@ def program(code: str, *words: str) -> subprocess.Popen[str]:
     )
 
 
-CRASH = """
-import os, sys, eventq
-thread = eventq.open(sys.argv[1])
-context = thread.contexts.get(1)
-turn = context.append(b"newest")
-context.move(0)
-found = thread.gc(apply=True, grace=0)
-print(turn.turn_id, found.turns, flush=True)
-os.kill(os.getpid(), 9)
-"""
-
-
-def test_turn_ids_are_not_used_again_after_a_crash(thread: Thread) -> None:
-    """A process that is killed right after a collection takes the newest ids with it."""
-    context = thread.contexts.create()
-    for number in range(1, 4):
-        with program(CRASH, thread.path) as process:
-            said, complaint = process.communicate(timeout=120)
-        assert (process.returncode, said.split(), complaint) == (-9, [str(number), "1"], "")
-    assert context.append(b"x").turn_id == 4
-
-
 # --- beside others --------------------------------------------------------------------------------
 
 COLLECT = """
