@@ -21,7 +21,7 @@ from eventq.memory.streams import first_bytes
 from eventq.records.turn import ContextInfo, Move, OpenInfo
 from tests.contract.memory import AT, DAY, LARGEST_ID, MIB, MISSING, grow, hash_of, said
 from tests.contract.support import ids
-from tests.crash.support import kill, numbers, read_lines, start
+from tests.crash.support import kill, read_lines, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,21 +155,6 @@ def test_list(thread: Thread) -> None:
     assert list(thread.contexts.list(after=1203)) == []
     assert next(iter(thread.contexts.list(6))) == thread.contexts.get(7).info()
     assert repr(thread.contexts.get(7)) == "<eventq.Context 7>"
-
-
-@pytest.mark.parametrize("value", [-1, True, "1", 1.5, 1 << 63, 1 << 70])
-def test_numbers_of_lists_are_checked(thread: Thread, context: Context, value: Any) -> None:
-    """Where a list begins, whose history it is and how many children are numbers."""
-    grow(context, 2)
-    calls: list[Call] = [
-        lambda: list(thread.contexts.list(value)),
-        lambda: thread.contexts.children(1, value),
-    ]
-    if not isinstance(value, str):  # a name
-        calls.append(lambda: list(thread.contexts.history(value)))
-    for call in calls:
-        with pytest.raises(UsageError, match="must be a whole number"):
-            call()
 
 
 # --- fork -----------------------------------------------------------------------------------------
@@ -420,59 +405,6 @@ def test_many_processes_append(thread: Thread, context: Context) -> None:
         moves = list(thread.contexts.history(which))[1:]
         assert [move.new_turn_id for move in moves] == ids(found)
     assert max(turn for _, turn in lines) == 3 * count * rounds
-
-
-KILLED = """
-import eventq
-with eventq.open(sys.argv[1]) as thread:
-    contexts = thread.contexts
-    main, opened = contexts.get("main"), contexts.open_turn(1)
-    say("go")
-    fall(int(sys.argv[2]))
-    for n in range(100000):
-        what = f"{sys.argv[3]} {n}"
-        source = "self" if n % 2 == 0 else None
-        turn = main.append(f"{what} " + "x" * (n % 7 * 300), key=what, source=source)
-        say(f"{turn.turn_id} {what} ")
-        if n % 5 == 0:
-            say(f"size {opened.append_delta(f'{what};')}")
-"""
-
-
-def test_nothing_acknowledged_is_lost(
-    thread: Thread, context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After each of twelve kills every acknowledged turn, byte and event is there."""
-    monkeypatch.delenv("EVENTQ_SYNCHRONOUS")
-    opened = context.open_turn()
-    promised: dict[int, str] = {}
-    size = 0
-    kills = zip(numbers(7, 12, 1, 40), numbers(8, 12, 20, 20_000), strict=True)
-    for number, (count, call) in enumerate(kills):
-        by_call = number % 2
-        process = start(KILLED, thread.path, str(int(call) if by_call else 0), str(number))
-        out = read_lines(process, None if by_call else 1 + int(count)) + kill(process)
-        for line in out.decode().split("\n")[1:-1]:
-            word, text = line.split(" ", 1)
-            if word == "size":
-                size = int(text)
-            else:
-                promised[int(word)] = text.strip()
-        kept = {turn.turn_id: (turn.payload or b"").decode() for turn in context.replay()}
-        assert {turn_id: kept[turn_id].rstrip("x").strip() for turn_id in promised} == promised
-        assert len(kept) - len(promised) <= number + 1  # at most one each was under way
-        assert list(kept) == list(range(1, len(kept) + 1))
-        data = b"".join(opened.read())
-        assert size <= len(data) == opened.info().size
-        assert data[-1:] in (b"", b";")
-    assert promised
-    asked = [text for text in kept.values() if int(text.split()[1]) % 2 == 0]
-    events = [
-        event.content.split('"turn_id":')[1].split(",")[0] for event in thread.peek(limit=None)
-    ]
-    assert [kept[int(turn_id)] for turn_id in events] == asked
-    opened.discard()
-    thread.push("self", "note", "the next push, which makes the mirror whole")
 
 
 # --- open turns -----------------------------------------------------------------------------------
