@@ -110,23 +110,6 @@ def test_payloads(
 # --- parent and expected head ---------------------------------------------------------------------
 
 
-def test_an_explicit_parent(thread: Thread, context: Context) -> None:
-    """A turn goes after the given parent, on whatever branch, and the head moves; 0 is the head."""
-    grow(context, 3)
-    other = thread.contexts.create()
-    grow(other, 2)
-    assert place_of(context.append(b"a", parent=1)) == (6, 1, 1)
-    assert ids(context.last()) == [1, 6]
-    assert place_of(context.append(b"b", parent=5)) == (7, 5, 2)
-    assert (ids(context.last()), ids(other.last())) == ([4, 5, 7], [4, 5])
-    assert [context.append(b"c", parent=parent).parent_turn_id for parent in (0, 8)] == [7, 8]
-    moves = [(move.old_turn_id, move.new_turn_id) for move in context.history()]
-    assert moves[-4:] == [(3, 6), (6, 7), (7, 8), (8, 9)]
-    empty = thread.contexts.create()
-    assert empty.append(b"e", parent=2).depth == 2
-    assert ids(empty.last()) == [1, 2, 10]
-
-
 def test_an_expected_head(thread: Thread, context: Context, stored: Stored) -> None:
     """Only who knows the head may append; the refusal names the actual one. 0 expects none."""
     empty = thread.contexts.create()
@@ -443,24 +426,6 @@ def test_appends_inside_write_commit_together(
     assert said(thread.contexts.get("fork").last()) == [b"patched", b"three"]
 
 
-def test_nested_writes(thread: Thread, context: Context) -> None:
-    """An inner `write` that fails undoes what is its own; an outer one undoes the inner too."""
-    with thread.write():
-        context.append(b"outer")
-        with pytest.raises(ZeroDivisionError), thread.write():
-            context.append(b"inner", key="k", source="self")
-            raise ZeroDivisionError
-        assert context.head_id() == 1
-        with thread.write():
-            context.append(b"second", key="k")
-    assert (said(context.last()), thread.last_id()) == ([b"outer", b"second"], 0)
-    with pytest.raises(ZeroDivisionError), thread.write():
-        with thread.write():
-            context.append(b"undone")
-        raise ZeroDivisionError
-    assert said(context.last()) == [b"outer", b"second"]
-
-
 # --- reading --------------------------------------------------------------------------------------
 
 
@@ -546,10 +511,16 @@ def test_children(tree: Tree, thread: Thread) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1 << 63, None, *NO_NUMBERS])
-def test_limits_that_are_refused(context: Context, value: Any) -> None:
+def test_limits_that_are_refused(thread: Thread, context: Context, value: Any) -> None:
     """A limit is 1 or more."""
     grow(context, 2)
-    for call in (context.last, lambda n: context.before(2, n), lambda n: context.range(0, n)):
+    calls: list[Callable[[Any], object]] = [
+        context.last,
+        lambda n: context.before(2, n),
+        lambda n: context.range(0, n),
+        lambda n: thread.contexts.children(1, n),
+    ]
+    for call in calls:
         with pytest.raises(UsageError, match="limit must be a whole number from 1 to"):
             call(value)
 
@@ -581,6 +552,7 @@ def test_numbers_that_are_refused(thread: Thread, context: Context, value: Any) 
         lambda n: contexts.patch(n, b"x"),
         contexts.tombstone,
         lambda n: contexts.create(base=n),
+        lambda n: list(contexts.list(n)),
     ]
     for call in calls:
         with pytest.raises(UsageError, match="must be a whole number from 0 to"):
