@@ -685,24 +685,6 @@ def test_things_are_put_in_the_order_they_stand_in(shelf: Shelf) -> None:
     assert [*stored[FULL]] == ["/b/partialJson", "/c/partialJson"]
 
 
-def test_each_box_is_copied_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each array and object on the way to a change is copied once, and no other."""
-    copied: list[int] = []
-    make = entries._Draft._copy
-
-    def count(draft: Any, box: Any) -> Any:
-        copied.append(id(box))
-        return make(draft, box)
-
-    monkeypatch.setattr(entries._Draft, "_copy", count)
-    entry = {"a": [{"image_url": URL, "partialJson": 1} for _ in range(50)], "b": [{}]}
-    stored = externalize(entry, shelf.put, full=True)
-    assert len(copied) == len(set(copied)) == 52
-    copied.clear()
-    assert entry == shelf.load(stored)
-    assert len(copied) == len(set(copied)) == 52
-
-
 # --- depth ----------------------------------------------------------------------------------------
 
 
