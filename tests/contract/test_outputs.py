@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.errors import (
-    ConflictError,
     InputError,
     ReadOnlyError,
     UnknownBlobError,
@@ -567,16 +566,3 @@ def test_a_reader_reads_and_does_not_write(
                 call()
         assert reader.check() == []
     assert thread.outputs.list() == [info]
-
-
-def test_a_file_that_was_changed_is_not_written_over(thread: eventq.Thread, tmp_path: Path) -> None:
-    """An export leaves the same file alone, and refuses to write over another."""
-    thread.outputs.put("S", "hi")
-    folder = str(tmp_path)
-    assert (
-        thread.outputs.export_folder(folder) == thread.outputs.export_folder(folder) == ["0-S.md"]
-    )
-    (tmp_path / "0-S.md").write_text("my own edits")
-    with pytest.raises(ConflictError, match="exists with other content"):
-        thread.outputs.export_folder(folder)
-    assert (tmp_path / "0-S.md").read_text() == "my own edits"
