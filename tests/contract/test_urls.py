@@ -572,18 +572,6 @@ def test_no_such_line(
         assert kind != "artifact" or said.endswith(f" it has {length(count)}")
 
 
-@pytest.mark.parametrize(
-    ("data", "offset", "count"), [(b"", 2, 0), (b"a\n", 2, 1), (b"a\n", 3, 1), (b"a\nb\n", 3, 2)]
-)
-@pytest.mark.parametrize("kind", ["agent", "blob"])
-def test_no_such_line_is_the_same_for_all(
-    thread: eventq.Thread, kind: str, data: bytes, offset: int, count: int
-) -> None:
-    """Row 104: outputs and blobs have the lines that an artifact of the same bytes has."""
-    what = wrong(thread, place(thread, kind, data), LogicError, offset=offset)
-    assert what == f"there is no line {offset}: it has {length(count)}"
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lines", [
     {"offset": 0}, {"offset": -1}, {"limit": 0}, {"limit": -5}, {"offset": True}, {"offset": "1"},
