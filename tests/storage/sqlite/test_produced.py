@@ -513,19 +513,6 @@ def test_lines_are_found_without_what_comes_before(
         b"".join(opened.artifacts.open(0).lines_from(1))
 
 
-@pytest.mark.parametrize("change", [
-    "artifacts SET hash = 'text'", "artifacts SET size = 'text'", "artifacts SET hash = 5",
-    "artifact_chunks SET bytes = 'text'", "artifact_chunks SET newlines = x'00'",
-    "counters SET next = 'text'",
-])  # fmt: skip
-def test_values_of_a_wrong_type(thread: eventq.Thread, raw: apsw.Connection, change: str) -> None:
-    """The tables take no values of a wrong type, whoever writes them."""
-    thread.artifacts.put(b"x")
-    raw.pragma("ignore_check_constraints", True)
-    with pytest.raises(apsw.ConstraintError, match="cannot store"):
-        raw.execute(f"UPDATE {change}")
-
-
 def test_at_most_twenty_of_a_kind(path: str) -> None:
     """Of a kind of fault at most twenty are said."""
     with eventq.open(path) as thread, thread.write():
