@@ -10,7 +10,7 @@ import pytest
 
 import eventq
 from eventq.errors import DamagedError, StoreError
-from tests.contract.memory import DAY, MIB, hash_of
+from tests.contract.memory import DAY, hash_of
 from tests.contract.support import HOUR, collect, dump
 from tests.contract.test_gc import NOISE, litter
 from tests.engines import sqlite
@@ -30,21 +30,12 @@ def of(data: bytes) -> str:
 FAULTS = {
     "bytes of what lives": f"UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = {of(b'kept')}",
     "bytes of what is dead": f"UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = {of(b'put')}",
-    "bytes of a part": f"UPDATE blob_bytes SET bytes = x'00' WHERE blob_id = {of(NOISE[:MIB])}",
-    "no bytes": f"DELETE FROM blob_bytes WHERE blob_id = {of(b'kept')}",
     "a list without a part": "DELETE FROM blob_parts WHERE position = 0",
     "a ref to nothing": "INSERT INTO blob_refs SELECT blob_id, 9999 FROM blobs LIMIT 1",
-    "a part that is gone": "UPDATE blob_parts SET part_id = 9999 WHERE position = 0",
-    "a pin of nothing": "INSERT INTO pins VALUES ('me', 9999, 0)",
     "a head that is nothing": "UPDATE contexts SET head_id = 9999",
-    "a payload that is nothing": f"DELETE FROM blobs WHERE hash = x'{hash_of(b'kept')}'",
-    "a patch of nothing": "INSERT INTO turn_patches VALUES (1, 9999, NULL, 0, 0)",
-    "a root of nothing": "INSERT INTO turn_roots VALUES (9999, zeroblob(32))",
     "a key of nothing": "INSERT INTO turn_keys VALUES (1, 1, 'k', 9999, x'00', 1e15)",
     "a head that was not logged": "UPDATE contexts SET version = 7",
-    "a log that was lost": "DELETE FROM context_log WHERE context_id = 1",
     "a filter that is refused": "INSERT INTO subscriptions VALUES ('w', 'true', 'no such column')",
-    "an event without a source": "UPDATE events SET source = ''",
     "an open turn": "INSERT INTO open_turns VALUES (1, 1, 'x', 1, 0, 99, 0, 0)",
 }
 
