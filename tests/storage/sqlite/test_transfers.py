@@ -259,18 +259,6 @@ def test_a_source_of_the_original_tool(other: eventq.Thread, original: str) -> N
         assert added(writer.copy_to(other)) == (0, 0, 0, 0)
 
 
-def test_a_fork_takes_a_row(source: eventq.Thread) -> None:
-    """A fork sees the artifacts and outputs of its parent, at the price of a row."""
-    main = source.contexts.create("main")
-    main.append("artifact://0 agent://0-A")
-    source.artifacts.put(NOISE * 10)
-    source.outputs.put("A", NOISE)
-    pages = sqlite(source.database).one("PRAGMA page_count")
-    main.fork()
-    assert sqlite(source.database).one("PRAGMA page_count") - pages in (0, 1)
-    assert source.read("artifact://0").data == NOISE * 10
-
-
 def test_a_move_leaves_no_path_behind(tmp_path: Path) -> None:
     """No path of the directory is in the database, so that renaming it is the whole move."""
     with eventq.open(eventq.init(tmp_path / "the old place")) as thread:
