@@ -13,7 +13,6 @@ from eventq.storage.copied import (
     AttemptCopy,
     ContextCopy,
     PatchCopy,
-    PinCopy,
     TurnCopy,
 )
 
@@ -55,17 +54,6 @@ def test_more_than_a_page(copies: Copies, database: Database) -> None:
         assert [one.turn for one in chosen.turns()] == [*range(1, count + 1)]
         assert [one.context for one in chosen.records(ContextCopy)] == [*range(1, count + 1)]
         assert [one.at for one in chosen.records(PatchCopy)] == [*range(count)]
-
-
-def test_a_selection_is_of_its_moment(opened: eventq.Thread, copies: Copies) -> None:
-    """What is committed after the moment is not chosen, though it is read later."""
-    main = opened.contexts.create("main")
-    main.append(b"early")
-    with opened.database.memory.read() as moment:
-        chosen = moment.copies.select(None)
-        main.append(b"late")
-        opened.blobs.pin(digest(b"a"), "late")
-        assert (len(list(chosen.turns())), list(chosen.records(PinCopy))) == (1, [])
 
 
 @pytest.mark.parametrize(
