@@ -129,18 +129,6 @@ def test_the_cuts_of_before(kind: str, count: int, places: int) -> None:
     assert (len(sizes), zlib.crc32(",".join(map(str, sizes)).encode())) == (count, places)
 
 
-def test_nothing_has_no_chunk() -> None:
-    """Nothing, fed or whole or both, gives no chunk."""
-    assert list(cut(b"")) == list(cut(memoryview(b""))) == []
-    assert fed([]) == fed([b""]) == fed([b"", memoryview(b""), b""]) == []
-
-
-def test_short_is_one_chunk() -> None:
-    """What is no longer than MIN_BYTES is one chunk."""
-    for size in (1, 2, MIN_BYTES - 1, MIN_BYTES):
-        assert [len(chunk) for chunk in cut(KINDS["text"][:size])] == [size]
-
-
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(st.integers(0, 1_000_000), st.binary(min_size=1, max_size=300), st.integers(0, 300))
 def test_an_edit_changes_few_chunks(place: int, new: bytes, gone: int) -> None:
@@ -160,14 +148,6 @@ def test_what_grows_keeps_its_chunks() -> None:
     for size in range(100_000, 300_000, 5_003):
         before = list(cut(MEGABYTE[:size]))
         assert list(cut(MEGABYTE[: size + 5_003]))[: len(before) - 1] == before[:-1]
-
-
-def test_growing_costs_little() -> None:
-    """Forty versions of a growing output take less than a fifth of what they take one by one."""
-    versions = [MEGABYTE[: 100_000 + 5_000 * turn] for turn in range(40)]
-    unique = {bytes(chunk) for version in versions for chunk in cut(version)}
-    shared, alone = (sum(len(zlib.compress(data)) for data in some) for some in (unique, versions))
-    assert shared * 5 < alone
 
 
 def test_cut_copies_nothing() -> None:
