@@ -113,17 +113,6 @@ def test_as_the_json_module_writes(value: Any) -> None:
     assert dump(value) == spelled(value)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
-@given(st.dictionaries(TEXT, LEAVES | HUGE, min_size=2), st.randoms())
-@example({"b": TEN, "a": 1}, None)
-def test_order_of_keys_is_nothing(value: dict[str, Any], random: Any) -> None:
-    """Equal objects are the same bytes in whatever order their keys were put in."""
-    keys = list(value)[::-1]
-    if random:
-        random.shuffle(keys)
-    assert dump([{key: value[key] for key in keys}]) == dump([value])
-
-
 def test_tuples_are_arrays() -> None:
     """A tuple and a list of the same values are the same bytes."""
     assert dump({"a": (1, (2, TEN))}) == dump({"a": [1, [2, TEN]]})
