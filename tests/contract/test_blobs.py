@@ -11,7 +11,6 @@ import random
 import struct
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -449,40 +448,6 @@ def test_processes_that_put_the_same(thread: Thread, stored: Stored) -> None:
     assert [sorted(each) for each in zip(*answers, strict=True)] == [["False"] * 3 + ["True"]] * 65
     assert len(thread.blobs) == 65
     assert len({row[1] for row in stored()["blobs"]}) == len(stored()["blobs"])
-
-
-def test_threads_that_put_the_same(thread: Thread) -> None:
-    """Threads that share a thread, or have their own, store equal bytes once."""
-    long = [TEXT[:60_000], TEXT[:300_000], NOISE[:200_000], NOISE[:1_100_000]]
-    payloads = [b"few %d" % n for n in range(30)] + long
-    gate = threading.Barrier(6)
-    news: list[bool] = []
-    errors: list[BaseException] = []
-
-    def put_all(blobs: Any) -> None:
-        gate.wait()
-        for data in payloads:
-            blob = blobs.put(data)
-            news.append(blob.new)
-            assert blobs.get(blob.hash) == data
-
-    def work(number: int) -> None:
-        try:
-            if number % 2:
-                put_all(thread.blobs)
-            else:
-                with eventq.open(thread.path) as mine:
-                    put_all(mine.blobs)
-        except BaseException as error:
-            errors.append(error)
-
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert errors == []
-    assert (news.count(True), len(thread.blobs)) == (len(payloads), len(payloads))
 
 
 # --- what there is --------------------------------------------------------------------------------
