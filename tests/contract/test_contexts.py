@@ -332,43 +332,6 @@ def together(code: str, path: str, count: int, rounds: int) -> list[list[list[st
     return lines
 
 
-SWAP = """
-for n in range(rounds):
-    mine = 2 + me
-    try:
-        contexts.compare_and_set(2 + n, mine, expected_head=1)
-        say(f"{n} won {mine}")
-    except ConflictError as error:
-        say(f"{n} lost {error.actual}")
-wins = 0
-while wins < 25:
-    head = contexts.head(1)
-    try:
-        contexts.compare_and_set(1, 2 + me, expected_head=head)
-        wins += 1
-    except ConflictError as error:
-        assert error.actual != head
-"""
-
-
-def test_one_of_many_swaps_wins(thread: Thread, context: Context) -> None:
-    """Of four processes that move a head from one place one wins; the others learn of its turn."""
-    rounds = 60
-    with thread.write():
-        grow(context, 5)
-        for _ in range(rounds):
-            context.fork(at=1)
-    each = together(SWAP, thread.path, 4, rounds)
-    lines = [line for lines in each for line in lines]
-    assert [len(lines) for lines in each] == [rounds] * 4
-    winners = {n: turn for n, word, turn in lines if word == "won"}
-    assert sum(word == "won" for _, word, _ in lines) == len(winners) == rounds
-    assert all(winners[n] == actual for n, _, actual in lines)
-    assert all(int(turn) == thread.contexts.head(2 + int(n)) for n, turn in winners.items())
-    moves = list(context.history())
-    assert (follow(moves), len(moves)) == (True, 5 + 4 * 25 + 1)
-
-
 APPEND = """
 for n in range(rounds):
     say(f"own {contexts.get(2 + me).append(f'{me} own {n}').turn_id}")
