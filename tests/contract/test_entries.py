@@ -106,15 +106,6 @@ def test_images_of_1024_characters_are_put(shelf: Shelf, length: int) -> None:
     assert entry == shelf.load(stored)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_padding_comes_back(shelf: Shelf, size: int) -> None:
-    """Bytes of every length modulo three come back as the base64 they were."""
-    entry = {"content": [image(base64.b64encode(b"x" * (900 + size)).decode())]}
-    stored = externalize(entry, shelf.put)
-    assert [*shelf.values()] == [b"x" * (900 + size)]
-    assert entry == shelf.load(stored)
-
-
 @pytest.mark.parametrize(
     "data",
     [
