@@ -448,7 +448,7 @@ def test_a_collector_beside_a_writer(thread: Thread, grace: float) -> None:
         told, complaint = process.communicate("stop\n", timeout=120)
     assert (process.returncode, complaint) == (0, "")
     rounds, deleted = map(int, told.split())
-    assert (rounds > 3, deleted > 0) == (True, grace == 0)
+    assert (rounds > 0, deleted > 0) == (True, grace == 0)
     with eventq.open(thread.path) as fresh:
         assert said(fresh.contexts.get("main").replay()) == expected
 
