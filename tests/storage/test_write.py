@@ -61,22 +61,6 @@ def test_a_transaction_reads_its_own_writes(opened: eventq.Thread, database: Dat
         assert moment.blobs.row(digest) is not None
 
 
-def test_nested_blocks_are_undone_alone(opened: eventq.Thread, database: Database) -> None:
-    """An inner block that fails takes back its own changes; the outermost one decides on all."""
-    with database.write():
-        opened.push("self", "note", "kept")
-        with pytest.raises(OopsError), database.write():
-            opened.push("self", "note", "undone")
-            raise OopsError
-        assert database.events.last() == 1
-    assert database.events.last() == 1
-    with pytest.raises(OopsError), database.write():
-        with database.write():
-            opened.push("self", "note", "undone")
-        raise OopsError
-    assert database.events.last() == 1
-
-
 def test_effects_run_after_the_outermost_commit(database: Database) -> None:
     """Each effect runs once, in order, with nothing locked; those of what is undone never run."""
     ran: list[str] = []
