@@ -264,23 +264,6 @@ def test_many_faults_are_not_all_said(path: str, broken: apsw.Connection) -> Non
     ]
 
 
-def test_several_faults_are_all_said(path: str, broken: apsw.Connection) -> None:
-    """One fault does not hide another."""
-    for name in (
-        "a pin of nothing",
-        "a jump to the wrong depth",
-        "a lost history",
-        "a key of no turn",
-    ):
-        plant(broken, FAULTS[name][0])
-    assert found(path) == [
-        "turn 8 says that turn 1 has depth 1",
-        "context 2 has version 2, and its newest move is 0",
-        "key 'k' of context 1 names turn 99, which is not stored",
-        GONE.format("pins", "blobs"),
-    ]
-
-
 def test_a_lost_table_is_said(path: str, broken: apsw.Connection) -> None:
     """What is too broken to be looked at is said as well, and the blobs are still looked at."""
     broken.execute("DROP TABLE turn_keys")
