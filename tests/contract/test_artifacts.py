@@ -650,16 +650,6 @@ def test_another_file_in_the_way(thread: eventq.Thread, folder: str) -> None:
     assert files(folder) == {"0.tool.log": b"yours", "1.tool.partial.log": b"some"}
 
 
-def test_a_folder_that_cannot_be_written(
-    thread: eventq.Thread, tmp_path: Path, folder: str
-) -> None:
-    """A folder that is none is an OSError; and nothing is made."""
-    thread.artifacts.put(THREE)
-    with pytest.raises(OSError, match="No such file"):
-        thread.artifacts.export_folder(str(tmp_path / "nowhere"))
-    assert not (tmp_path / "nowhere").exists()
-
-
 def test_a_folder_in(thread: eventq.Thread, folder: str) -> None:
     """Row 88: files are imported under their numbers, partial ones as failed."""
     save(
