@@ -90,15 +90,6 @@ def test_a_filter_sees_what_its_transaction_did(opened: eventq.Thread, database:
     assert events.count("type = 'note'", 0, 12) == 6
 
 
-def test_a_filter_of_a_moment_sees_no_later_event(opened: eventq.Thread) -> None:
-    """What is committed meanwhile does not match in the block."""
-    opened.push("self", "note", "1")
-    with opened.database.read() as moment:
-        opened.push("self", "note", "2")
-        assert moment.events.count("type = 'note'", 0, 9) == 1
-        assert opened.database.events.count("type = 'note'", 0, 9) == 2
-
-
 def test_a_filter_that_takes_too_long_is_refused_inside(
     opened: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
