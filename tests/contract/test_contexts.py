@@ -19,6 +19,7 @@ from eventq.errors import (
 )
 from eventq.memory.streams import first_bytes
 from eventq.records.turn import ContextInfo, Move, OpenInfo
+from eventq.storage.turn_rows import Growth, StreamPiece
 from tests.contract.memory import AT, DAY, LARGEST_ID, MIB, MISSING, grow, hash_of, said
 from tests.contract.support import ids
 from tests.crash.support import kill, read_lines, start
@@ -477,6 +478,16 @@ def test_bits_that_are_refused(context: Context, stored: Stored) -> None:
         with pytest.raises(InputError):
             context.open_turn(**{name: value})
     assert stored() == before
+
+
+def test_a_bit_for_another_size(context: Context) -> None:
+    """An engine appends nothing to an open turn that is not as long as was expected."""
+    opened = context.open_turn()
+    opened.append_delta(b"12345")
+    growth = Growth(1, 0, (StreamPiece(None, 0, b"6"),))
+    append = context.turns.database.open_turns.append
+    assert [append(opened.id, growth, was=size) for size in (4, 0, 5)] == [None, None, 6]
+    assert b"".join(opened.read()) == b"123456"
 
 
 def test_a_rolled_back_bit(thread: Thread, context: Context, stored: Stored) -> None:
