@@ -60,6 +60,20 @@ def page(
     return [event.id for event in found.events]
 
 
+def test_subscriptions(consumers: Consumers, second: Database) -> None:
+    """A name is taken once, oldest first, with a clean state; others see it."""
+    assert (consumers.all(), consumers.get("w")) == ([], None)
+    assert consumers.put("w", "run", None, 5, None)
+    assert not consumers.put("w", "other", "id > 3", 1, 2.5)
+    assert consumers.put("a", "run\n'it'", "id > 0", 2, 1.5)
+    expected = [
+        ConsumerState("w", "run", None, 0, None, 5, None, 0, None, 0),
+        ConsumerState("a", "run\n'it'", "id > 0", 0, None, 2, 1.5, 0, None, 0),
+    ]
+    assert second.consumers.all() == expected
+    assert second.consumers.get("a") == expected[1]
+
+
 def test_the_version_differs_once_a_consumer_may_have_changed(
     consumers: Consumers, second: Database
 ) -> None:
