@@ -1008,10 +1008,12 @@ def test_the_status_counts_a_day(database: Database, clock: Clock) -> None:
     push(database, 4)
     claim = take(database, 4, span=72 * 3600 * 1000)
     settle(database, claim, "done", [1, 2])
+    settle(database, claim, "retry", [4])
+    assert attempts(take(database, span=72 * 3600 * 1000)) == {4: 2}
     clock.move(23 * 3600)
     settle(database, claim, "dead", [3])
     status = database.claims.status("w")
-    assert (status.done, status.failed, status.buried) == (2, 0, 1)
+    assert (status.done, status.failed, status.buried) == (2, 1, 1)
     clock.move(2 * 3600)
     status = database.claims.status("w")
     assert (status.done, status.failed, status.buried) == (0, 0, 1)
