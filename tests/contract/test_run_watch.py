@@ -233,6 +233,15 @@ def test_a_change_between_the_call_and_the_first_look_is_not_lost(thread: Thread
     found.close()
 
 
+def test_changes_end_where_they_were_counted(thread: Thread, run: Run) -> None:
+    """What comes after the number of the last change is left to the next look."""
+    engine = thread.database.memory.runs
+    last = engine.last_change()
+    later = thread.runs.start("w", "p")
+    for upto, expected in ((last, [run.id]), (engine.last_change(), [run.id, later.id])):
+        assert [one.run_id for _, one in engine.changes(0, upto, 9, None)] == expected
+
+
 def test_pages_are_bounded(thread: Thread, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page is as it is read: what changes between two pages comes later, in its newest state."""
     monkeypatch.setattr(domain, "_PAGE", 2)
