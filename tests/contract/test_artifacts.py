@@ -149,13 +149,6 @@ def test_an_unknown_number(thread: eventq.Thread, wrong: Any) -> None:
         thread.artifacts.export_folder("/nowhere", [wrong])
 
 
-def test_a_number_as_a_number(thread: eventq.Thread) -> None:
-    """A number may be given as text and as a whole number."""
-    info = thread.artifacts.put(b"x")
-    assert thread.artifacts.get(0) == thread.artifacts.get("0") == info
-    assert thread.artifacts.open(0).read() == b"x"
-
-
 @pytest.mark.parametrize(("count", "listed"), [
     (0, "none"), (1, "0"), (3, "0, 1, 2"), (100, ", ".join(map(str, range(100)))),
     (101, ", ".join(map(str, range(100))) + ", and 1 more"),
