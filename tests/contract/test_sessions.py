@@ -681,9 +681,6 @@ def test_a_context_of_the_name(thread: eventq.Thread) -> None:
         load(thread, lines(HEADER))
     assert state(thread) == before
     assert export(thread, "abc") == lines(HEADER)
-    thread.contexts.create("mine").append("other")
-    with pytest.raises(ConflictError, match="turns that are not lines of this session"):
-        load(thread, lines(HEADER), "mine")
 
 
 @pytest.mark.parametrize("where", ["_prepared", "place", "show"])
