@@ -207,12 +207,11 @@ class BlobRecord(_Blob):
         """Return the stored bytes as a file."""
         return BytesIO(self.stored)
 
-    def pack(self) -> bytes:
-        """Return the bytes in `blobs.pack`; raise InputError for what a reader would refuse."""
-        return b"".join(self.parts())
-
     def parts(self) -> tuple[bytes, bytes, bytes]:
-        """Return head, stored bytes and checksum; raise InputError as `pack` does."""
+        """Return head, stored bytes and checksum, which `blobs.pack` holds one after another.
+
+        Raises InputError for what a reader would refuse.
+        """
         _need_hash(self, self.hash)
         if self.codec not in (PLAIN, ZSTD) or (
             self.codec == PLAIN and self.raw_len != len(self.stored)
@@ -226,16 +225,6 @@ class BlobRecord(_Blob):
             self, _BLOB, _MAGIC, _VERSION, self.codec, self.raw_len, len(self.stored), self.hash
         )
         return head, self.stored, _CRC.pack(zlib.crc32(self.stored, zlib.crc32(head)))
-
-    @classmethod
-    def parse(cls, data: bytes) -> BlobRecord:
-        """Return the record that exactly these bytes are; raise DamagedError for others."""
-        if len(data) < _LEAST_BLOB or not data.startswith(_MARK):
-            raise _damaged("blob")
-        _, _, codec, raw_len, stored_len, hash = _BLOB.unpack_from(data)  # noqa: A001
-        if len(data) != _LEAST_BLOB + stored_len or not _holds(data):
-            raise _damaged("blob")
-        return cls(hash, codec, raw_len, bytes(data[_BLOB.size : -_CRC.size]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,13 +251,6 @@ class TurnRecord:
     def entry(self, offset: int) -> bytes:
         """Return the bytes in `turns.idx` of this record when it begins at `offset`."""
         return _TURN_ENTRY.pack(self.turn_id, offset)
-
-    @classmethod
-    def parse(cls, data: bytes) -> TurnRecord:
-        """Return the record that exactly these bytes are; raise DamagedError for others."""
-        if len(data) != _TURN.size + _CRC.size or not _holds(data):
-            raise _damaged("turn")
-        return cls(*_TURN.unpack_from(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +286,6 @@ class MetaRecord:
             + _packed(self, _META_TAIL, *numbers)
         )
 
-    @classmethod
-    def parse(cls, data: bytes) -> MetaRecord:
-        """Return the record that exactly these bytes are; raise DamagedError for others."""
-        found = _meta_at(data, 0)
-        if not isinstance(found, tuple) or found[1] != len(data):
-            raise _damaged("description of a turn")
-        return found[0]
-
 
 @dataclass(frozen=True, slots=True)
 class HeadRecord:
@@ -327,33 +301,6 @@ class HeadRecord:
         """Return the 36 bytes in `heads.tbl`; raise InputError for a number that does not fit."""
         ids = (self.context_id, self.head_turn_id, self.head_depth)
         return _sealed(_packed(self, _HEAD, *ids, self.flags, self.created_at_ms))
-
-    @classmethod
-    def parse(cls, data: bytes) -> HeadRecord:
-        """Return the record that exactly these bytes are; raise DamagedError for others."""
-        if len(data) != _HEAD.size + _CRC.size or not _holds(data):
-            raise _damaged("head")
-        return cls(*_HEAD.unpack_from(data))
-
-
-@dataclass(frozen=True, slots=True)
-class BlobEntry:
-    """An entry of `blobs.idx`, true or not."""
-
-    hash: bytes
-    pack_offset: int
-    raw_len: int
-    stored_len: int
-    codec: int
-    reserved: int
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEntry:
-    """An entry of `turns.idx`, true or not."""
-
-    turn_id: int
-    offset: int
 
 
 def _packed(record: object, layout: struct.Struct, *values: object) -> bytes:
@@ -395,12 +342,6 @@ def _holds(data: bytes | memoryview) -> bool:
     """Return whether the last four bytes are the checksum of those before them."""
     view = memoryview(data)
     return view[-_CRC.size :] == _CRC.pack(zlib.crc32(view[: -_CRC.size]))
-
-
-def _damaged(kind: str) -> DamagedError:
-    return DamagedError(
-        f"these bytes are not the record of a {kind}", "get the pack from its source again"
-    )
 
 
 def _lost(number: int, word: str, offset: int, how: str) -> str:
@@ -490,11 +431,6 @@ class FoundBlob(_Blob):
         """Return the stored bytes as a file."""
         return _Extent(self._source, self._offset, self.stored_len)
 
-    def record(self) -> BlobRecord:
-        """Return the record with its bytes in memory."""
-        stored = self._source.read(self._offset, self.stored_len)
-        return BlobRecord(self.hash, self.codec, self.raw_len, stored)
-
 
 class _Extent:
     """A part of a file, as a file to be read once."""
@@ -512,16 +448,12 @@ class _Extent:
         return data
 
 
-def read_blobs(path: Path, note: Note) -> Iterator[tuple[int, BlobRecord]]:
+def find_blobs(path: Path, note: Note) -> Iterator[tuple[int, FoundBlob]]:
     """Yield offset and record of every sound blob of a `blobs.pack`; `note` what was left out.
 
     A record is sound when its checksum holds; `raw` checks whether its bytes are those of its hash.
+    Memory is bounded: each record is to be used before the next.
     """
-    return ((offset, found.record()) for offset, found in find_blobs(path, note))
-
-
-def find_blobs(path: Path, note: Note) -> Iterator[tuple[int, FoundBlob]]:
-    """Yield the same as `read_blobs` in bounded memory: each is to be used before the next."""
     with _Source(path, note) as source:
         offset = 0
         while offset < source.size:
@@ -761,15 +693,6 @@ def _hash_of(path: str) -> str:
             hasher.update(part)
             offset += len(part)
     return hasher.hexdigest()
-
-
-def read_index(path: Path) -> Iterator[BlobEntry | TurnEntry]:
-    """Yield the entries of a `blobs.idx` or, by its name, a `turns.idx`: never to be trusted."""
-    blobs = os.path.basename(os.fspath(path)) == BLOBS_INDEX
-    layout = _BLOB_ENTRY if blobs else _TURN_ENTRY
-    with _Source(path, _silent) as source:
-        for _, data in _slices(source, layout.size):
-            yield BlobEntry(*layout.unpack(data)) if blobs else TurnEntry(*layout.unpack(data))
 
 
 def _silent(_: str) -> None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.conftest import Clock, Until
+    from tests.conftest import Clock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PAST = 1 << 62  # ids from here on are given anew
@@ -1117,51 +1117,11 @@ def test_one_moment(thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.M
     assert len(payloads(thread, "main")) == 6
 
 
-WRITER = """
-import sys
-import eventq
-with eventq.open(sys.argv[1]) as thread:
-    n = 0
-    print("ready", flush=True)
-    while True:
-        context = thread.contexts.create()
-        for _ in range(3):
-            n += 1
-            context.append(f"payload {n} " * 20)
-"""
-
-
 def start(code: str, *words: str) -> subprocess.Popen[bytes]:
     """Start a program."""
     env = {**os.environ, "PYTHONPATH": ROOT, "EVENTQ_NOTIFIER": "none"}
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, "-c", code, *words], stdin=pipe, stdout=pipe, env=env)
-
-
-def test_export_during_writes(path: str, fresh: Fresh, tmp_path: Path, until: Until) -> None:
-    """An export during writes contains every turn's payload and every head's turn."""
-    sizes = [0]
-    with start(WRITER, path) as writer, eventq.open(path, read_only=True) as thread:
-        assert writer.stdout
-        assert writer.stdout.readline() == b"ready\n"
-        try:
-            for n in range(4):
-                until(lambda: len(thread.blobs) > sizes[-1], "the writer goes on")
-                folder = tmp_path / f"pack-{n}"
-                thread.export_pack(folder)
-                blobs = packfile.read_blobs(folder / "blobs.pack", pytest.fail)
-                turns = [one for _, one in packfile.read_turns(folder / "turns.log", pytest.fail)]
-                tops = packfile.read_heads(folder / "heads.tbl", pytest.fail)
-                assert {one.payload_hash for one in turns} == {one.hash for _, one in blobs}
-                assert [one.turn_id for one in turns] == list(range(1, len(turns) + 1))
-                known = set(range(len(turns) + 1))
-                assert {one.head_turn_id for one in tops} | {one.parent for one in turns} <= known
-                sizes.append(len(turns))
-        finally:
-            writer.kill()
-    found = fresh().import_pack(tmp_path / "pack-3")
-    assert (found.turns, found.notes) == (sizes[-1], ())
-    assert sizes == sorted(set(sizes))
 
 
 def test_read_only(pack: Path, fresh: Fresh, tmp_path: Path) -> None:
