@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 from blake3 import blake3
 
+from eventq.transfer.packfile import rebuild_indexes
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -113,10 +115,38 @@ def small(folder: Path, count: int = 3, **files: bytes) -> Path:
         "blob": b"".join(blob(b"%d" % n) for n in numbers),
         "turn": b"".join(turn(n, n - 1, n - 1, b"%d" % n) for n in numbers),
         "meta": b"".join(meta(n, length=1) for n in numbers),
-        "head": head(1, count, count - 1),
+        "head": head(1, count, count - 1) if count else b"",
         "beside": b"",
     }
     return write(folder, **{**whole, **files})
+
+
+def pack(
+    folder: Path, *lines: Any, count: int = 0, blobs: tuple[bytes, ...] = (), head: bytes = b"",
+    files: dict[str, bytes] | None = None,
+) -> Path:  # fmt: skip
+    """Write a pack of a chain of turns, other blobs, lines, and files of artifacts, with indexes."""
+    raws = [*(b"%d" % n for n in range(1, count + 1)), *blobs]
+    beside = b"".join(one + b"\n" if isinstance(one, bytes) else line(**one) for one in lines)
+    small(folder, count, blob=b"".join(map(blob, raws)), beside=beside, head=head)
+    rebuild_indexes(folder)
+    for name, data in (files or {}).items():
+        path = folder / "artifacts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+def artifact(
+    number: Any = 0, tool: Any = "bash", status: Any = "sealed", at: Any = BORN, **more: Any
+) -> dict[str, Any]:
+    """Return the line of an artifact."""
+    return {"artifact": number, "tool": tool, "status": status, "created_at_ms": at, **more}
+
+
+def output(name: Any, data: bytes, version: Any = 1, at: Any = BORN) -> dict[str, Any]:
+    """Return the line of an output."""
+    return {"output": name, "version": version, "blob": digest(data).hex(), "created_at_ms": at}
 
 
 def tree(folder: Path | str) -> dict[str, bytes]:

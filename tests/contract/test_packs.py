@@ -976,54 +976,6 @@ def test_descriptions_that_disagree(fresh: Fresh, tmp_path: Path) -> None:
 
 
 HASH, LOST = digest(b"1").hex(), "0" * 64
-HALF = "\ud800"  # half of a surrogate pair
-PATCH: dict[str, Any] = {"patch": 1, "blob": None, "flags": 0, "created_at_ms": 1}
-BAD_TOLD: list[dict[str, Any]] = [
-    {"a": 1}, *({"context": one, "name": "x"} for one in (77, "1", -1)), {"context": 1, "fork_of": [1]},
-    *({**PATCH, "patch": one} for one in (9, True, 0, -1, 10**99)),
-    *({**PATCH, "blob": one} for one in (LOST, "00", "zz", HALF, 5)),
-    *({**PATCH, "flags": one} for one in (10**30, 1 << 32, -1)),
-    *({**PATCH, "created_at_ms": one} for one in (1 << 63, None)), {"patch": 1, "flags": 0, "created_at_ms": 1},
-    *({"root": one, "hash": HASH} for one in (9, 0, -1, 10**99, True, "1")),
-    *({"root": 1, "hash": one} for one in (None, "00", "z" * 64, HASH.upper(), HALF)), {"root": 1},
-    {"ref": LOST, "blob": HASH}, {"ref": HASH, "blob": LOST}, {"ref": "é", "blob": HASH},
-    {"pin": "x", "blob": LOST}, {"pin": "x", "blob": "zz"}, {"pin": "x", "blob": HALF},
-    *({"pin": one, "blob": HASH} for one in ("", HALF, "a\0", 5)),
-    {"attempt": 1, "blob": HASH, "created_at_ms": 5},  # which is no node
-    {"run": 1, "name": "n", "group": "", "status": "active", "start": 1},  # whose turn starts none
-    *({"context": 1, "name": one} for one in (["x"], 5, True, "5", "", "n" * 201, "a\0b", HALF, "taken")),
-    {"turn": 1, "canonical": []}, {"turn": 99, "canonical": "x"}, {"turn": 1, "canonical": HALF},
-    {"turn": 1, "canonical": "\0"},
-]  # fmt: skip
-BAD_LINES = [
-    b"junk", b"\0\0\0\0", b'[{"context":1,"name":"x"}]', b"7", b'{"context":1,"na', b'{"context":1,"name":"\xff"}',
-    b"[" * 50_000, b'{"context":' * 5_000, b'{"context":' + b"9" * 4_000 + b"}", b'{"context":' + b"9" * 9_000 + b"}",
-    *(line(**told) for told in BAD_TOLD),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("bad", BAD_LINES, ids=lambda bad: ascii(bad[:60]))
-def test_a_bad_line_beside(bad: bytes, fresh: Fresh, tmp_path: Path) -> None:
-    """A bad line of eventq.ndjson is left out and reported; the rest is imported."""
-    good = line(pin="good", blob=HASH) + line(patch=2, blob=HASH, flags=1, created_at_ms=5)
-    table = head(1, 3, 2, at=1) + head(2, 2, 1, at=2)
-    folder = small(tmp_path / "pack", beside=bad.rstrip(b"\n") + b"\n" + good, head=table)
-    thread = fresh()
-    taken = b'"taken"' in bad  # a name is no fault of the line
-    if taken:
-        thread.contexts.create("taken")
-    found = thread.import_pack(folder)
-    why = "context 2 has no name here: 'taken' is another one's" if taken else "eventq.ndjson: "
-    assert says(found, why)
-    assert (found.blobs, found.turns, found.contexts) == (3, 3, 2)
-    assert thread.blobs.pins() == [("good", HASH)]
-    (patched,) = lines_of(thread, "patch")
-    assert patched.startswith(b'{"patch":2,"blob":"%s","flags":1' % HASH.encode())
-    assert lines_of(thread, "ref") == lines_of(thread, "root") == []
-    assert [one.name for one in thread.contexts] == ["taken"] * taken + [None, None]
-    assert thread.contexts.turn(1).canonical is None
-    assert list(thread.runs) == []
-    assert added(thread.import_pack(folder)) == NOTHING
 
 
 @pytest.mark.parametrize(
