@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +15,11 @@ from eventq.transfer import packfile
 from tests.contract.pack_files import blob, kept_blob, write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from tests.conftest import RunPython
+
 MIB = 1 << 20
 ZEROS = bytes(MIB)
 IMPORT = """
@@ -54,71 +54,62 @@ def zeros(mib: int) -> bytes:
     return bytes(hasher.digest())
 
 
-def imported(path: str, folder: Path, *records: bytes) -> tuple[int, list[str]]:
-    """Import a pack in a process with limited memory; return the count and the notes."""
-    write(folder, blob=b"".join(records))
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORT, path, str(folder)],
-        env={**os.environ, "PYTHONPATH": ROOT, "EVENTQ_NOTIFIER": "none"},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    taken, blobs, notes = json.loads(done.stdout)
-    assert taken < 64  # MiB
-    return blobs, [note for note in notes if note.startswith("blobs.pack: ")]
-
-
 def packed(stored: bytes, raw_len: int, hashed: bytes = bytes(32)) -> bytes:
     """Return a record of a blob that says it is compressed."""
     return kept_blob(hashed, 1, raw_len, stored)
 
 
-@pytest.mark.parametrize("sized", [True, False])
-def test_a_long_blob_of_another_hash(sized: bool, path: str, tmp_path: Path) -> None:
-    """A record of some KB that says it unfolds to 600 MiB is refused in bounded memory."""
-    lie = packed(frame(600, sized=sized), 600 * MIB)
-    blobs, (note,) = imported(path, tmp_path / "pack", lie)
-    assert blobs == 0
-    assert "holds other bytes than its hash says" in note
+def of_lengths(*lengths: int, sized: bool = True) -> list[bytes]:
+    """Return records of 300 MiB that say they have these lengths."""
+    return [packed(frame(300, sized=sized), length, zeros(300)) for length in lengths]
 
 
-def test_a_long_blob_is_stored_in_bounded_memory(path: str, tmp_path: Path) -> None:
-    """Blobs of 300 MiB and 100 MiB are never whole in memory; a repeated record is skipped."""
-    whole = packed(frame(300), 300 * MIB, zeros(300))
-    raw = kept_blob(zeros(100), 0, 100 * MIB, bytes(100 * MIB))
-    assert imported(path, tmp_path / "pack", whole, whole, raw) == (2, [])
-    with eventq.open(path) as thread:
-        assert thread.blobs.stat(zeros(300)).size == 300 * MIB
-        assert thread.blobs.verify(zeros(300)) == []
-
-
-def test_a_length_that_is_not_that_of_the_frame(path: str, tmp_path: Path) -> None:
-    """A record of another length than its frame says is refused in bounded memory."""
-    lengths = [1, 300 * MIB - 1, 300 * MIB + 1, (1 << 32) - 1]
-    lies = [packed(frame(300), length, zeros(300)) for length in lengths]
-    blobs, notes = imported(path, tmp_path / "pack", *lies)
-    assert blobs == 0
-    assert [f"is not {n} bytes long" in note for n, note in zip(lengths, notes, strict=True)] == [
-        True
-    ] * 4
-
-
-@pytest.mark.parametrize("sized", [True, False])
-def test_a_frame_that_is_cut(sized: bool, path: str, tmp_path: Path) -> None:
-    """A frame that ends early is refused; the blob after it comes."""
+def cut(*, sized: bool) -> list[bytes]:
+    """Return records whose frames end early, and a sound one."""
     whole = frame(20, sized=sized)
-    cuts = [packed(whole[:cut], 20 * MIB, zeros(20)) for cut in (0, 3, 8, 17, len(whole) // 2)]
-    blobs, notes = imported(path, tmp_path / "pack", *cuts, blob(b"sound"))
-    assert (blobs, len(notes)) == (1, len(cuts))
+    ends = 0, 3, 8, 17, len(whole) // 2
+    return [*(packed(whole[:end], 20 * MIB, zeros(20)) for end in ends), blob(b"sound")]
 
 
-def test_a_frame_with_a_huge_window(path: str, tmp_path: Path) -> None:
-    """A frame that asks for a window of 128 MiB is refused; one of 8 MiB is read."""
-    large = packed(frame(200, sized=False, window=27), 200 * MIB, zeros(200))
-    small = packed(frame(20, sized=False, window=23), 20 * MIB, zeros(20))
-    blobs, (note,) = imported(path, tmp_path / "pack", large, small)
-    assert blobs == 1
-    assert "too much memory" in note
+LENGTHS = [1, 100_000, 300 * MIB - 1, 300 * MIB + 1, (1 << 32) - 1]
+WRONG = [f"is not {length} bytes long" for length in LENGTHS]
+# The records, how many blobs come of them, and what is said of the others.
+CASES: dict[str, tuple[Callable[[], list[bytes]], int, list[str]]] = {
+    "another hash": (lambda: [packed(frame(600), 600 * MIB)], 0, ["holds other bytes than its hash"]),
+    "another hash, no length": (
+        lambda: [packed(frame(600, sized=False), 600 * MIB)], 0, ["holds other bytes than its hash"],
+    ),
+    "another length": (lambda: of_lengths(*LENGTHS), 0, WRONG),
+    "another length, no length": (lambda: of_lengths(*LENGTHS, sized=False), 0, WRONG),
+    "cut frames": (lambda: cut(sized=True), 1, [""] * 5),
+    "cut frames, no length": (lambda: cut(sized=False), 1, [""] * 5),
+    "a huge window": (
+        lambda: [packed(frame(200, sized=False, window=27), 200 * MIB, zeros(200)),
+                 packed(frame(20, sized=False, window=23), 20 * MIB, zeros(20))],
+        1, ["too much memory"],
+    ),
+    "sound, and twice": (
+        lambda: [*of_lengths(300 * MIB) * 2, kept_blob(zeros(100), 0, 100 * MIB, bytes(100 * MIB))], 2, [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_an_import_takes_bounded_memory(
+    kind: str, path: str, tmp_path: Path, run_python: RunPython
+) -> None:
+    """No blob is whole in memory, sound or not, whatever its record or its frame says."""
+    make, count, said = CASES[kind]
+    folder = write(tmp_path / "pack", blob=b"".join(make()))
+    taken, blobs, all_notes = json.loads(run_python(IMPORT, path, str(folder)))
+    notes = [note for note in all_notes if note.startswith("blobs.pack: ")]
+    assert taken < 64  # MiB
+    assert blobs == count
+    assert [words in note for words, note in zip(said, notes, strict=True)] == [True] * len(said)
+    if not said:
+        with eventq.open(path) as thread:
+            assert thread.blobs.stat(zeros(300)).size == 300 * MIB
+            assert thread.blobs.verify(zeros(300)) == []
 
 
 @pytest.mark.parametrize(("mib", "count"), [(100, 60), (4, 1500), (1, 6000)])
