@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FILES = [
     "blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log", "turns.meta",
 ]  # fmt: skip
+NOTHING = (0, 0, 0, 0)  # what `added` returns where nothing came
 BORN = 1773829800123  # where the clock of the tests stands
 _PLACES = {
     "blob": "blobs.pack",

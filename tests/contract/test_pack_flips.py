@@ -10,7 +10,7 @@ import eventq
 from eventq.errors import EventqError
 from eventq.records.run import NewRun, NewStep
 from eventq.records.turn import NewTurn
-from tests.contract.pack_files import FILES, added, flip, meta, says, small, tag, turn
+from tests.contract.pack_files import FILES, NOTHING, added, flip, meta, says, small, tag, turn
 from tests.contract.runs import full, trail
 from tests.contract.support import outputs
 
@@ -161,7 +161,7 @@ def test_what_turns_log_contradicts(kind: str, thread: eventq.Thread, tmp_path: 
     assert bool(told) == bool(said)
     assert not said or any(note.startswith("turns.meta: ") and said in note for note in told)
     sound = thread.import_pack(foreign(tmp_path / "sound", BAD["none"][0]))
-    assert added(sound) == (0, 0, 0, 0)
+    assert added(sound) == NOTHING
     thread.export_pack(tmp_path / "out")
     assert (tmp_path / "out/turns.log").read_bytes() == (folder / "turns.log").read_bytes()
 

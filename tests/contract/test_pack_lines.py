@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq import EventqError
-from tests.contract.pack_files import added, artifact, digest, head, output, pack, tree
+from tests.contract.pack_files import NOTHING, added, artifact, digest, head, output, pack, tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,7 +117,7 @@ def test_a_line_that_cannot_be(
     assert SAID.search(note)
     assert exported(thread, tmp_path / "one") == exported(other, tmp_path / "two")
     again = thread.import_pack(folder)
-    assert added(again) == (0, 0, 0, 0)
+    assert added(again) == NOTHING
     assert {*again.notes} <= {note}  # nothing is said of what only new contexts take
     assert thread.outputs.allocate("Next") == "6-Next"
 

@@ -24,6 +24,7 @@ from tests.contract import pack_files as made
 from tests.contract.pack_files import (
     BORN,
     FILES,
+    NOTHING,
     added,
     blob,
     digest,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PAST = 1 << 62  # ids from here on are given anew
-NOTHING = (0, 0, 0, 0)
 HASH, LOST = digest(b"1").hex(), "0" * 64
 pytestmark = pytest.mark.usefixtures("quick")
 

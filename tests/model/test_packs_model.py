@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ import eventq
 from eventq import EventqError
 from eventq.records.turn import NewTurn
 from eventq.storage.copied import RootCopy
+from tests.contract.pack_files import FILES, NOTHING, added, tree
 from tests.model.support import bounded
 
 if TYPE_CHECKING:
@@ -22,10 +24,6 @@ if TYPE_CHECKING:
 
     from eventq.storage.copied import TurnCopy
 
-FILES = [
-    "blobs.idx", "blobs.pack", "eventq.ndjson", "heads.tbl", "turns.idx", "turns.log",
-    "turns.meta",
-]  # fmt: skip
 KINDS = [*["append"] * 4, "create", "fork", "move", "patch", "attach", "delete", "pin"]
 STEP = st.tuples(st.sampled_from(KINDS), st.integers(0, 50), st.integers(0, 6))
 STEPS = st.lists(STEP, min_size=1, max_size=25)
@@ -49,9 +47,19 @@ def folder() -> Iterator[str]:
     shutil.rmtree(made)
 
 
-def fresh(folder: str) -> eventq.Thread:
-    """Return a fresh thread."""
-    return eventq.open(eventq.init(os.path.join(tempfile.mkdtemp(dir=folder), "thread")))
+@contextmanager
+def two(folder: str, own: bool) -> Iterator[tuple[eventq.Thread, eventq.Thread, list[float], str]]:
+    """Yield two fresh threads, what the clock says, and a folder; the second may have a turn."""
+    at, place = [1_000_000.0], tempfile.mkdtemp(dir=folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eventq.system.clock.now", lambda: at[0])
+        paths = [eventq.init(os.path.join(place, name)) for name in ("first", "second")]
+        with eventq.open(paths[0]) as first, eventq.open(paths[1]) as second:
+            if own:
+                second.contexts.create("own").append("own")
+                at[0] += 1
+            yield first, second, at, place
+            assert first.check() == second.check() == []
 
 
 def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[float]) -> None:
@@ -93,15 +101,6 @@ def grow(thread: eventq.Thread, steps: list[tuple[str, int, int]], at: list[floa
             contexts.attach(turn, bytes([turn % 256]) * 32)
         elif what == "pin":
             thread.blobs.pin(thread.blobs.put(b"%d" % which).hash, f"pin {value}")
-
-
-def contents(folder: str) -> dict[str, bytes]:
-    """Return every file of a folder."""
-    found = {}
-    for name in os.listdir(folder):
-        with open(os.path.join(folder, name), "rb") as file:
-            found[name] = file.read()
-    return found
 
 
 def chains(thread: eventq.Thread) -> set[tuple[Any, ...]]:
@@ -152,90 +151,63 @@ def damage(folder: str, wounds: list[tuple[str, str, int]]) -> None:
 @given(STEPS, STEPS, st.booleans())
 def test_random_trees(folder: str, steps: list[Any], more: list[Any], own: bool) -> None:
     """A tree comes over whole, once, also in two exports, and goes on as the same bytes."""
-    at = [1_000_000.0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eventq.system.clock.now", lambda: at[0])
-        with fresh(folder) as first, fresh(folder) as second:
-            if own:
-                second.contexts.create("own").append("own")
-                at[0] += 1
-            grow(first, steps, at)
-            old = os.path.join(tempfile.mkdtemp(dir=folder), "old")
-            first.export_pack(old)
-            found = second.import_pack(old)
-            assert found.notes == () or not any(one.head_turn_id for one in first.contexts)
-            assert chains(first) <= chains(second)
-            assert len(chains(second)) == len(chains(first)) + own
-            assert rooted(first) == rooted(second)
-            names = {one.name: one.head_depth for one in first.contexts if one.name}
-            assert names.items() <= {one.name: one.head_depth for one in second.contexts}.items()
-            if not own and not found.notes:
-                again = os.path.join(tempfile.mkdtemp(dir=folder), "again")
-                second.export_pack(again)
-                assert contents(again) == contents(old)
-            for thread in (first, second):
-                twice = thread.import_pack(old)
-                assert (twice.blobs, twice.turns, twice.moved) == (0, 0, 0)
-                assert thread is first or twice.contexts == 0
-            at[0] += 1
-            grow(
-                first, [(what, which, value) for what, which, value in more if what != "delete"], at
-            )
-            new = os.path.join(tempfile.mkdtemp(dir=folder), "new")
-            first.export_pack(new)
-            second.import_pack(new)
-            assert chains(first) <= chains(second)
-            assert rooted(first) == rooted(second)
-            assert (second.import_pack(new).turns, second.import_pack(old).turns) == (0, 0)
-            assert first.check() == second.check() == []
+    with two(folder, own) as (first, second, at, place):
+        old, new, again = (os.path.join(place, name) for name in ("old", "new", "again"))
+        grow(first, steps, at)
+        first.export_pack(old)
+        found = second.import_pack(old)
+        assert found.notes == () or not any(one.head_turn_id for one in first.contexts)
+        assert chains(first) <= chains(second)
+        assert len(chains(second)) == len(chains(first)) + own
+        assert rooted(first) == rooted(second)
+        names = {one.name: one.head_depth for one in first.contexts if one.name}
+        assert names.items() <= {one.name: one.head_depth for one in second.contexts}.items()
+        if not own and not found.notes:
+            second.export_pack(again)
+            assert tree(again) == tree(old)
+        twice = first.import_pack(old)
+        assert (twice.blobs, twice.turns, twice.moved) == (0, 0, 0)
+        assert added(second.import_pack(old)) == NOTHING
+        at[0] += 1
+        grow(first, [step for step in more if step[0] != "delete"], at)
+        first.export_pack(new)
+        second.import_pack(new)
+        assert chains(first) <= chains(second)
+        assert rooted(first) == rooted(second)
+        assert (second.import_pack(new).turns, second.import_pack(old).turns) == (0, 0)
 
 
 @once
 @given(STEPS, DAMAGE, st.booleans())
 def test_random_damage(folder: str, steps: list[Any], wounds: list[Any], own: bool) -> None:
     """From a damaged pack nothing comes in that was not in it, once, and it checks out."""
-    at = [1_000_000.0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("eventq.system.clock.now", lambda: at[0])
-        with fresh(folder) as first, fresh(folder) as second:
-            if own:
-                second.contexts.create("own").append("own")
-                at[0] += 1
-            before = chains(second)
-            grow(first, steps, at)
-            pack = os.path.join(tempfile.mkdtemp(dir=folder), "pack")
-            first.export_pack(pack)
-            sound = contents(pack)
-            damage(pack, wounds)
-            changed = contents(pack) != sound
-            try:
-                found = second.import_pack(pack)
-            except EventqError as error:
-                assert "holds no pack" in error.what  # noqa: PT017
-                assert not {"blobs.pack", "turns.log"} & set(os.listdir(pack))
-                return
-            assert changed or found.notes == () or not list(first.contexts)
-            assert all(note.partition(":")[0] in (*FILES, note) for note in found.notes)
-            named = {
-                name for name, how, _ in wounds if how == "lose" and name not in os.listdir(pack)
-            }
-            told = {note.partition(":")[0] for note in found.notes}
-            assert named - {"eventq.ndjson", "blobs.idx", "turns.idx"} <= told
-            came = {one[1][2:] for one in chains(second) - before if one}
-            if not any(name in ("turns.meta", "eventq.ndjson") for name, _, _ in wounds):
-                assert chains(second) - before <= chains(first)
-            else:  # type names and rules may be lost
-                assert len(came) <= len(chains(first))
-            assert second.check() == []
-            twice = second.import_pack(pack)
-            assert (twice.blobs, twice.turns, twice.contexts, twice.moved) == (0, 0, 0, 0)
-            shutil.rmtree(pack)
-            os.mkdir(pack)
-            for name, data in sound.items():
-                with open(os.path.join(pack, name), "wb") as file:
-                    file.write(data)
-            second.import_pack(pack)
-            assert payloads(first) <= payloads(second)
-            assert second.check() == []
-            last = max((one.turn for one in all_turns(second)), default=0)
-            assert second.contexts.create().append("next").turn_id > last
+    with two(folder, own) as (first, second, at, place):
+        before = chains(second)
+        grow(first, steps, at)
+        pack, sound = os.path.join(place, "pack"), os.path.join(place, "sound")
+        first.export_pack(sound)
+        shutil.copytree(sound, pack)
+        damage(pack, wounds)
+        changed = tree(pack) != tree(sound)
+        try:
+            found = second.import_pack(pack)
+        except EventqError as error:
+            assert "holds no pack" in error.what  # noqa: PT017
+            assert not {"blobs.pack", "turns.log"} & set(os.listdir(pack))
+            return
+        assert changed or found.notes == () or not list(first.contexts)
+        assert all(note.partition(":")[0] in (*FILES, note) for note in found.notes)
+        lost = {name for name, how, _ in wounds if how == "lose" and name not in os.listdir(pack)}
+        told = {note.partition(":")[0] for note in found.notes}
+        assert lost - {"eventq.ndjson", "blobs.idx", "turns.idx"} <= told
+        came = chains(second) - before
+        if not any(name in ("turns.meta", "eventq.ndjson") for name, _, _ in wounds):
+            assert came <= chains(first)
+        else:  # type names and rules may be lost
+            assert len({one[1][2:] for one in came if one}) <= len(chains(first))
+        assert second.check() == []
+        assert added(second.import_pack(pack)) == NOTHING
+        second.import_pack(sound)
+        assert payloads(first) <= payloads(second)
+        last = max((one.turn for one in all_turns(second)), default=0)
+        assert second.contexts.create().append("next").turn_id > last
