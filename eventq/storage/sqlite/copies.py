@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-_PAGE = 1_000
+PAGE = 1_000
 _FIRST = -1 << 63  # before the first row id
 
 
@@ -432,7 +432,7 @@ class Selection:
             LIMIT ?
         """
         after = (-1, "", 0)
-        while rows := self._run(sql, (*after, _PAGE)):
+        while rows := self._run(sql, (*after, PAGE)):
             yield from map(OutputCopy._make, rows)
             after = rows[-1][:3]
 
@@ -451,7 +451,7 @@ class Selection:
     def _files(self) -> Iterator[FileCopy]:
         """Yield every file that is a chosen artifact, output or blob, by scope and path."""
         after = (-1, "")
-        while rows := self._run(_FILES, (*after, _PAGE)):
+        while rows := self._run(_FILES, (*after, PAGE)):
             yield from (FileCopy(row[0], FileRow(*row[1:])) for row in rows)
             after = rows[-1][:2]
 
@@ -485,7 +485,7 @@ class Selection:
             LIMIT ?
         """
         after = (-1, 0)
-        while rows := self._run(sql, (*after, _PAGE)):
+        while rows := self._run(sql, (*after, PAGE)):
             yield from map(LineCopy._make, rows)
             after = rows[-1][:2]
 
@@ -512,7 +512,7 @@ class Selection:
             LIMIT ?
         """
         after = (-1, 0)
-        while rows := self._run(sql, (*after, _PAGE)):
+        while rows := self._run(sql, (*after, PAGE)):
             yield from rows
             after = rows[-1]
 
@@ -525,7 +525,7 @@ def _pages(
     The key is its first column.
     """
     after = _FIRST
-    while rows := run(sql, (after, _PAGE)):
+    while rows := run(sql, (after, PAGE)):
         yield from map(make, rows)
         after = rows[-1][0]
 
