@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import subprocess
-import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,8 @@ from tests.contract.pack_files import (
     added,
     blob,
     digest,
-    flip,
     head,
+    kept_blob,
     line,
     meta,
     says,
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 
     Fresh = Callable[[], eventq.Thread]
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PAST = 1 << 62  # ids from here on are given anew
 HASH, LOST = digest(b"1").hex(), "0" * 64
 pytestmark = pytest.mark.usefixtures("quick")
@@ -207,15 +205,6 @@ def test_there_and_back(pack: Path, fresh: Fresh) -> None:
     assert (again.notes, added(again), state(thread)) == ((), NOTHING, before)
     new = contexts.create("new")
     assert (new.id, new.append("n").turn_id) == (5, 5)
-
-
-def test_an_empty_store(fresh: Fresh, tmp_path: Path) -> None:
-    """An empty thread exports files without records, which import as nothing."""
-    fresh().export_pack(tmp_path / "pack")
-    expected = {**dict.fromkeys(FILES, b""), "eventq.ndjson": sums(b"", b"")}
-    assert tree(tmp_path / "pack") == expected
-    found = fresh().import_pack(tmp_path / "pack")
-    assert (added(found), found.notes) == (NOTHING, ())
 
 
 def test_a_pack_of_another_program(fresh: Fresh, tmp_path: Path) -> None:
@@ -504,101 +493,83 @@ def test_the_largest_ids(fresh: Fresh, tmp_path: Path) -> None:
     assert thread.contexts.create().id == PAST + 4
 
 
-@pytest.mark.parametrize(
-    ("name", "size"), [("turns.log", 4 * 80 + 79), ("blobs.pack", 5 * len(blob(b"1")) - 1)]
-)
-def test_ids_of_what_was_left_out(name: str, size: int, fresh: Fresh, tmp_path: Path) -> None:
-    """The id of a lost turn that the pack names is not given to a new turn."""
-    folder = small(tmp_path / "pack", 5)
-    os.truncate(folder / name, size)
-    thread = fresh()
-    assert thread.import_pack(folder).turns == 4
-    assert thread.contexts.get(1).append("new").turn_id > 5
-    thread.import_pack(small(tmp_path / "sound", 5))
-    assert payloads(thread, 1) == [b"1", b"2", b"3", b"4", b"new"]
-
-
 # Damage.
 
 
-def test_a_torn_log(pack: Path, fresh: Fresh) -> None:
-    """Before a tear in turns.log everything is kept; importing the whole pack repairs it."""
-    flip(pack / "turns.log", 80 + 40)
-    thread = fresh()
-    found = thread.import_pack(pack)
-    assert (found.turns, found.contexts) == (1, 2)
-    assert says(found, "turns.log", "3 records after byte 80", "dropped", "damaged")
-    for context, at in ((1, 2), (2, 3), (3, 4)):
-        assert says(found, "heads.tbl", f"context {context}, turn {at}, is not in turns.log")
-    assert says(found, "heads.tbl: no head is left for turn 1")
-    assert says(
-        found, "turns.idx: disagrees with turns.log from entry 1", "both indexes were made anew"
-    )
-    assert heads(thread) == {4: 0, 5: 1}
-    assert payloads(thread, 5) == [b"one"]
-    again = thread.import_pack(pack)
-    assert added(again) == NOTHING
-    assert not says(again, "turns.idx")  # fmt: skip
+def log_of(count: int) -> bytes:
+    """Return a chain of turns."""
+    return b"".join(turn(n, n - 1, n - 1, b"%d" % n) for n in range(1, count + 1))
 
 
-LEFT = "heads.tbl: no head is left for turn 3: context"
+def blobs_with(bad: bytes) -> dict[str, bytes]:
+    """Return blobs, the third of which is this one."""
+    return {"blob": blob(b"1") + blob(b"2") + bad + blob(b"4")}
+
+
+MINE = (BORN, 0, "mine")
 HALF = head(1, 1, 0) + head(1, 2, 1)
-BRANCH = (2, 3, BORN, 0, None)  # a new context at the end of the chain
-HEADS: dict[str, tuple[bytes, list[str], list[tuple[Any, ...]]]] = {  # what is said, and the contexts that come of it
-    "the last one counts": (
-        head(1, 3, 2) + head(2, 99, 98, at=5) + head(2, 3, 2, at=5) + head(1, 2, 1), [],
-        [(1, 2, BORN, 0, "mine"), (2, 3, 5, 0, None)],
-    ),
-    "one beyond the log": (
-        HALF + head(1, 99, 98), ["turn 99, is not in turns.log: the context stands where it stood before", f"{LEFT} 2 stands at it"],
-        [(1, 2, BORN, 0, "mine"), BRANCH],
-    ),
-    "a damaged one": (
-        HALF + head(1, 3, 2)[:-1] + b"\0", ["heads.tbl: 1 record after byte 72 was skipped: damaged", f"{LEFT} 2 stands at it"],
-        [(1, 2, BORN, 0, "mine"), BRANCH],
-    ),
-    "the only one beyond the log": (
-        head(1, 99, 98, at=123, flags=6), ["turn 99, is not in turns.log: the context was left out", f"{LEFT} 1 stands at it"],
-        [(1, 3, 123, 6, "mine")],
-    ),
-    "no time": (
-        head(1, 3, 2, at=1 << 63), ["context 1, turn 3, has no time: the context was left out", f"{LEFT} 1 stands at it"],
-        [(1, 3, BORN, 0, None)],
-    ),
-    "none": (b"", [f"{LEFT} 1 stands at it"], [(1, 3, BORN, 0, None)]),
-    "another depth": (head(1, 3, 7), ["heads.tbl: 1 head says another depth than the turn has"], [(1, 3, BORN, 0, "mine")]),
+THIRD = [
+    "turn 3 was left out: missing blob ", "turn 4 was left out: its parent, turn 3, is not there",
+    "the head of context 1, turn 4, is not in turns.log: the context was left out", "no head is left for turn 2: context 1 stands at it",
+]  # fmt: skip
+AT_FOUR = "no head is left for turn 4: context"
+WRONG = f"the record at byte {len(blob(b'1') + blob(b'2'))} was left out: blob:blake3:{digest(b'3').hex()} "
+TAIL = ["dropped: the record there is torn"]
+# How a pack differs from a chain of four turns in context 1; how many blobs and turns come of it, and which contexts,
+# each with its head; and what is said.
+DAMAGED: dict[str, tuple[dict[str, bytes], tuple[int, int], list[tuple[Any, ...]], list[str]]] = {
+    "other bytes": (blobs_with(kept_blob(digest(b"3"), 0, 1, b"?")), (3, 2), [(1, 2, *MINE)], [f"{WRONG}holds other bytes", *THIRD]),
+    "another length": (blobs_with(kept_blob(digest(b"3"), 0, 2, b"3")), (3, 2), [(1, 2, *MINE)], [f"{WRONG}is not 2 bytes", *THIRD]),
+    "no frame": (blobs_with(kept_blob(digest(b"3"), 1, 1, b"?")), (3, 2), [(1, 2, *MINE)], [f"{WRONG}cannot be dec", *THIRD]),
+    "a torn blob": (blobs_with(blob(b"3")[:-1]), (3, 2), [(1, 2, *MINE)], ["skipped: the record there is damaged", *THIRD]),
+    "a lost blob": (blobs_with(b""), (3, 2), [(1, 2, *MINE)], THIRD),
+    "torn blobs": ({"blob": blobs_with(blob(b"3"))["blob"][:-1]}, (3, 3), [(1, 3, *MINE)], [
+        *TAIL, "turn 4 was left out: missing blob ", THIRD[2], "no head is left for turn 3: context 1 stands at it",
+    ]),
+    "a torn log": ({"turn": log_of(4)[:-1]}, (4, 3), [(1, 3, *MINE)], [
+        *TAIL, "1 is of no turn that stands there", THIRD[2], "no head is left for turn 3: context 1 stands at it",
+    ]),
+    "the last head counts": ({"head": head(1, 3, 2) + head(2, 99, 98) + head(2, 4, 3, at=5) + head(1, 2, 1)}, (4, 4),
+        [(1, 2, *MINE), (2, 4, 5, 0, None)], []),
+    "a head beyond the log": ({"head": HALF + head(1, 99, 98)}, (4, 4), [(1, 2, *MINE), (2, 4, BORN, 0, None)], [
+        "turn 99, is not in turns.log: the context stands where it stood before", f"{AT_FOUR} 2 stands at it",
+    ]),
+    "a damaged head": ({"head": HALF + head(1, 3, 2)[:-1] + b"\0"}, (4, 4), [(1, 2, *MINE), (2, 4, BORN, 0, None)], [
+        "heads.tbl: 1 record after byte 72 was skipped: damaged", f"{AT_FOUR} 2 stands at it",
+    ]),
+    "the only head beyond the log": ({"head": head(1, 99, 98, at=123, flags=6)}, (4, 4), [(1, 4, 123, 6, "mine")], [
+        "turn 99, is not in turns.log: the context was left out", f"{AT_FOUR} 1 stands at it",
+    ]),
+    "two heads beyond the log": ({"head": head(1, 98, 97) + head(2, 99, 98)}, (4, 4), [(1, 4, BORN, 0, None)], [
+        "context 1, turn 98, is not in", "context 2, turn 99, is not in", f"{AT_FOUR} 1 stands at it",
+    ]),
+    "a head of no time": ({"head": head(1, 4, 3, at=1 << 63)}, (4, 4), [(1, 4, BORN, 0, None)], [
+        "context 1, turn 4, has no time: the context was left out", f"{AT_FOUR} 1 stands at it",
+    ]),
+    "no head": ({"head": b""}, (4, 4), [(1, 4, BORN, 0, None)], [f"{AT_FOUR} 1 stands at it"]),
+    "another depth": ({"head": head(1, 4, 7)}, (4, 4), [(1, 4, *MINE)], ["1 head says another depth than the turn has"]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", HEADS)
-def test_odd_heads(kind: str, fresh: Fresh, tmp_path: Path) -> None:
-    """The last sound head of a context counts; a branch without one gets a context, once."""
-    table, said, expected = HEADS[kind]
-    folder = small(tmp_path / "pack", head=table, beside=line(context=1, name="mine"))
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_what_damage_costs(kind: str, fresh: Fresh, tmp_path: Path) -> None:
+    """What needs a damaged record is left out, and said; it comes later, and its id is not reused."""
+    changes, counts, contexts, said = DAMAGED[kind]
+    folder = small(tmp_path / "pack", 4, **{"beside": line(context=1, name="mine"), **changes})
     thread = fresh()
-    notes = [one for one in thread.import_pack(folder).notes if one.startswith("heads.tbl")]
+    found = thread.import_pack(folder)
+    notes = [note for note in found.notes if "idx" not in note and "ndjson" not in note]
     assert [words in note for words, note in zip(said, notes, strict=True)] == [True] * len(said)
+    assert added(found) == (*counts, len(contexts), 0)
     assert [
         (one.context_id, one.head_turn_id, one.created_at_ms, one.flags, one.name)
         for one in thread.contexts
-    ] == expected
-    assert added(thread.import_pack(folder)) == NOTHING
-    thread.contexts.get(expected[-1][0]).append("on")
-    assert added(thread.import_pack(folder)) == NOTHING
-
-
-def test_heads_lost(pack: Path, fresh: Fresh) -> None:
-    """Without heads.tbl every branch that no context here stands on gets one, once."""
-    thread, other = fresh(), fresh()
-    other.import_pack(pack)
-    (pack / "heads.tbl").unlink()
-    found = thread.import_pack(pack)
-    assert (found.turns, found.contexts) == (4, 3)
-    assert sorted(heads(thread).values()) == [2, 3, 4]
-    for tip in (2, 3, 4):
-        assert says(found, f"heads.tbl: no head is left for turn {tip}")
-    assert says(found, "heads.tbl: is missing")
-    assert added(thread.import_pack(pack)) == added(other.import_pack(pack)) == NOTHING
+    ] == contexts
+    again = thread.import_pack(folder)
+    assert (added(again), says(again, "idx")) == (NOTHING, False)
+    assert thread.contexts.get(contexts[-1][0]).append("on").turn_id > 4
+    later = thread.import_pack(small(tmp_path / "sound", 4))
+    assert (found.blobs + later.blobs, found.turns + later.turns) == (4, 4)
 
 
 @pytest.mark.parametrize("name", ["blobs.idx", "turns.idx"])
@@ -637,35 +608,6 @@ def test_indexes(
     else:
         assert says(found, "was not made anew")
         assert tree(pack) == before
-
-
-AT = len(blob(b"1") + blob(b"2"))
-BAD_BLOBS = [  # what is said of each
-    (made.kept_blob(digest(b"3"), 0, 1, b"?"), f"blobs.pack: the record at byte {AT} was left out"),
-    (made.kept_blob(digest(b"3"), 0, 2, b"3"), f"blobs.pack: the record at byte {AT} was left out"),
-    (made.kept_blob(digest(b"3"), 1, 1, b"no frame"), f"blobs.pack: the record at byte {AT} was left out"),
-    (blob(b"3")[:-1], f"after byte {AT} were skipped: the record there is damaged"),
-    (b"", ""),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("bad", "why"), BAD_BLOBS, ids=range(len(BAD_BLOBS)))
-def test_a_blob_that_is_not_there(bad: bytes, why: str, fresh: Fresh, tmp_path: Path) -> None:
-    """A turn whose payload is damaged or lost is left out with its descendants; the blobs stay."""
-    beside = line(patch=3, blob=None, flags=0, created_at_ms=1)
-    blobs = blob(b"1") + blob(b"2") + bad + blob(b"4")
-    thread = fresh()
-    found = thread.import_pack(small(tmp_path / "pack", 4, blob=blobs, beside=beside))
-    assert added(found) == (3, 2, 1, 0)
-    assert says(found, why)
-    assert says(found, "turns.log: turn 3 was left out", digest(b"3").hex())
-    assert says(found, "turns.log: turn 4 was left out: its parent, turn 3, is not there")
-    assert says(found, "heads.tbl", "turn 4")
-    assert says(found, "eventq.ndjson: ")
-    assert heads(thread) == {1: 2}
-    later = thread.import_pack(small(tmp_path / "whole", 4))
-    assert added(later) == (1, 2, 0, 1)
-    assert payloads(thread, 1) == [b"1", b"2", b"3", b"4"]
 
 
 LAST = (1 << 64) - 1
@@ -873,22 +815,16 @@ def test_blobs_come_some_at_once(
     assert [thread.blobs.has(digest(raw)) for raw in raws] == [True, True, False]
 
 
-IMPORTER = """
-import sys, eventq
-with eventq.open(sys.argv[1]) as thread:
-    sys.stdin.read(1)
-    found = thread.import_pack(sys.argv[2])
-print(found.blobs, found.turns, found.contexts, found.moved)
-"""
-
-
 def test_two_imports_at_once(pack: Path, path: str) -> None:
-    """Two processes that import the same pack at the same time bring everything once."""
-    words, pipe = [sys.executable, "-c", IMPORTER, path, str(pack)], subprocess.PIPE
-    env = {**os.environ, "PYTHONPATH": ROOT}
-    both = [subprocess.Popen(words, stdin=pipe, stdout=pipe, env=env) for _ in range(2)]
-    told = [[int(word) for word in one.communicate(b"g", timeout=120)[0].split()] for one in both]
-    assert [sum(pair) for pair in zip(*told, strict=True)] == [5, 4, 4, 0]
+    """Two that import the same pack at the same time bring everything once."""
+
+    def imported(_: int) -> tuple[int, ...]:
+        with eventq.open(path) as thread:
+            return added(thread.import_pack(pack))
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [*pool.map(imported, range(2))]
+    assert [sum(pair) for pair in zip(*both, strict=True)] == [5, 4, 4, 0]
     with eventq.open(path) as thread:
         assert thread.check() == []
         again = exported(thread)
