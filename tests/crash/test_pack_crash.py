@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 import shutil
-import subprocess
-import sys
-from typing import TYPE_CHECKING
+import signal
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,43 +21,8 @@ from tests.crash.test_every_step import fell
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# Each child exports and kills itself before its nth call that changes the disk; the last one comes
-# through.
-KILLED = """
-import json, os, signal, sys
-import eventq
-thread, folder, named = sys.argv[1], sys.argv[2], sys.argv[3] == "named"
-calls = ("rename", "replace", "unlink", "rmdir") if named else ("open", "mkdir", "fsync", "rename", "replace", "unlink", "rmdir")
-print(json.dumps(calls))
-def export(number):
-    left = [number]
-    def dying(real):
-        def call(*given, **more):
-            left[0] -= 1
-            if not left[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*given, **more)
-        return call
-    with eventq.open(thread, read_only=True) as opened:
-        for name in calls:
-            setattr(os, name, dying(getattr(os, name)))
-        opened.export_pack(folder.format(number))
-number = 0
-while True:
-    number += 1
-    if sys.argv[4] == "made":
-        os.mkdir(folder.format(number))
-        with open(os.path.join(folder.format(number), "notes.txt"), "w") as file:
-            file.write("mine")
-    child = os.fork()
-    if not child:
-        export(number)
-        os._exit(0)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
-        break
-print(number)
-"""
+NAMING = "rename", "replace", "unlink", "rmdir"
+EVERY = ("open", "mkdir", "fsync", *NAMING)
 
 
 @pytest.fixture
@@ -72,25 +37,50 @@ def filled(path: str) -> str:
     return path
 
 
-def killed(filled: str, tmp_path: Path, *words: str) -> int:
+def export(path: str, folder: Path, number: int, calls: tuple[str, ...]) -> None:
+    """Export a thread; die before the n-th of these calls."""
+    left = count(number - 1, -1)
+
+    def dying(real: Any) -> Any:
+        kill = functools.partial(os.kill, os.getpid(), signal.SIGKILL)
+        return lambda *given, **more: real(*given, **more) if next(left) else kill()
+
+    with eventq.open(path, read_only=True) as thread:
+        for name in calls:
+            setattr(os, name, dying(getattr(os, name)))
+        thread.export_pack(folder)
+
+
+def killed(path: str, tmp_path: Path, calls: tuple[str, ...], *, made: bool) -> int:
     """Kill exports into `pack-1`, `pack-2`, …, a step later each; return the completed one."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, filled, str(tmp_path / "pack-{}"), *words],
-        env={**os.environ, "PYTHONPATH": ROOT, "EVENTQ_NOTIFIER": "none"},
-        stdout=subprocess.PIPE, timeout=300, check=True,
-    )  # fmt: skip
-    return int(json.loads(done.stdout.splitlines()[-1]))
+    for number in count(1):
+        folder = tmp_path / f"pack-{number}"
+        if made:
+            folder.mkdir()
+            (folder / "notes.txt").write_bytes(b"mine")
+        child = os.fork()
+        if not child:
+            try:
+                export(path, folder, number, calls)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code != -signal.SIGKILL:
+            assert code == 0
+            return number
+    raise AssertionError
 
 
-@pytest.mark.parametrize(("calls", "folder"), [("every", "made"), ("named", "new")])
+@pytest.mark.parametrize(("calls", "made"), [(EVERY, True), (NAMING, False)])
 def test_a_killed_export_is_done_again(
-    calls: str, folder: str, filled: str, tmp_path: Path
+    calls: tuple[str, ...], made: bool, filled: str, tmp_path: Path
 ) -> None:
     """After a kill at any step a part is known as one, and repeating an export gives the whole."""
-    last = killed(filled, tmp_path, calls, folder)
+    last = killed(filled, tmp_path, calls, made=made)
     whole = tree(tmp_path / f"pack-{last}")
     assert {*FILES, "artifacts/0.bash.log", "artifacts/1.bash.partial.log"} <= set(whole)
-    assert last > (30 if calls == "every" else 10)
+    assert last > (30 if made else 10)
     said = []
     with eventq.open(filled, read_only=True) as thread:
         for number in range(1, last):
@@ -117,7 +107,7 @@ def test_a_killed_export_is_done_again(
 
 def test_files_of_others_beside_a_killed_export(filled: str, tmp_path: Path) -> None:
     """What somebody put or changed where a killed export renamed a file stays, and is an error."""
-    last = killed(filled, tmp_path, "named", "made")
+    last = killed(filled, tmp_path, NAMING, made=True)
     changed = "artifacts/0.bash.log"
     seen = set()
     with eventq.open(filled, read_only=True) as thread:
@@ -214,9 +204,9 @@ def test_an_import_that_the_disk_refuses(
     """After any failed change, turns are all there or none; repeating adds the rest."""
     template, path = f"{packed}/template", f"{packed}/thread"
     seen = set()
-    count = vfs.steps_of(copy(template, path), lambda thread: thread.import_pack(packed / "pack"))
-    assert count > 10
-    for number in (*range(1, count + 1, stride), count + 1):
+    steps = vfs.steps_of(copy(template, path), lambda thread: thread.import_pack(packed / "pack"))
+    assert steps > 10
+    for number in (*range(1, steps + 1, stride), steps + 1):
         with vfs.opened(copy(template, path), number, error, lasting=lasting) as thread:
             thread.import_pack(packed / "pack")
         seen.add(brought(packed, path))
