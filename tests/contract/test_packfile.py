@@ -17,7 +17,7 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventq.errors import ClosedError, DamagedError, DiskError, InputError, LogicError
+from eventq.errors import ClosedError, DiskError, InputError, LogicError
 from eventq.system import disk
 from eventq.transfer import packfile
 from eventq.transfer.packfile import BlobRecord, HeadRecord, MetaRecord, PackWriter, TurnRecord
@@ -237,36 +237,6 @@ def test_a_writer_outside_its_block(tmp_path: Path) -> None:
         if not os.listdir(tmp_path):
             with pack:
                 pass
-
-
-# A blob and its hash.
-
-
-ZSTD = blob(b"abc", 1).stored
-
-
-@pytest.mark.parametrize(
-    ("codec", "length", "stored", "said"),
-    [
-        (0, 3, b"abd", "holds other bytes"),
-        (0, 4, b"abc", "is not 4 bytes long"),
-        (0, 2, b"abc", "is not 2 bytes long"),
-        (0, (1 << 32) - 1, b"abc", "is not 4294967295 bytes long"),
-        (7, 3, b"abc", "unknown codec 7"),
-        (1, 3, b"abc", "cannot be decompressed"),
-        (1, 3, b"", "is not 3 bytes long"),
-        (1, 4, ZSTD, "is not 4 bytes long"),
-        (1, 2, ZSTD, "is not 2 bytes long"),
-        (1, 3, ZSTD[:-1], "is not 3 bytes long"),
-        (1, 3, ZSTD + b"junk", "cannot be decompressed"),
-        (1, 3, blob(b"abd", 1).stored, "holds other bytes"),
-    ],
-)
-def test_raw_proves_the_hash(codec: int, length: int, stored: bytes, said: str) -> None:
-    """Bytes that are not those of the hash are an error that names the blob."""
-    hashed = blake3(b"abc")
-    with pytest.raises(DamagedError, match=f"blob:blake3:{hashed.hexdigest()} .*{said}"):
-        BlobRecord(hashed.digest(), codec, length, stored).raw()
 
 
 # Damage.

@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import zstandard
 
 import eventq
 from eventq import LogicError
@@ -512,9 +513,6 @@ TAIL = ["dropped: the record there is torn"]
 # How a pack differs from a chain of four turns in context 1; how many blobs and turns come of it, and which contexts,
 # each with its head; and what is said.
 DAMAGED: dict[str, tuple[dict[str, bytes], tuple[int, int], list[tuple[Any, ...]], list[str]]] = {
-    "other bytes": (blobs_with(kept_blob(digest(b"3"), 0, 1, b"?")), (3, 2), [(1, 2, *MINE)], [f"{WRONG}holds other bytes", *THIRD]),
-    "another length": (blobs_with(kept_blob(digest(b"3"), 0, 2, b"3")), (3, 2), [(1, 2, *MINE)], [f"{WRONG}is not 2 bytes", *THIRD]),
-    "no frame": (blobs_with(kept_blob(digest(b"3"), 1, 1, b"?")), (3, 2), [(1, 2, *MINE)], [f"{WRONG}cannot be dec", *THIRD]),
     "a torn blob": (blobs_with(blob(b"3")[:-1]), (3, 2), [(1, 2, *MINE)], ["skipped: the record there is damaged", *THIRD]),
     "a lost blob": (blobs_with(b""), (3, 2), [(1, 2, *MINE)], THIRD),
     "torn blobs": ({"blob": blobs_with(blob(b"3"))["blob"][:-1]}, (3, 3), [(1, 3, *MINE)], [
@@ -543,6 +541,16 @@ DAMAGED: dict[str, tuple[dict[str, bytes], tuple[int, int], list[tuple[Any, ...]
     "no head": ({"head": b""}, (4, 4), [(1, 4, BORN, 0, None)], [f"{AT_FOUR} 1 stands at it"]),
     "another depth": ({"head": head(1, 4, 7)}, (4, 4), [(1, 4, *MINE)], ["1 head says another depth than the turn has"]),
 }  # fmt: skip
+FRAME = zstandard.ZstdCompressor().compress(b"3")
+BAD_BLOBS = [  # the codec, the length and the bytes of each, and what is said of it
+    (0, 1, b"?", "holds other bytes than its hash says"), (1, 1, zstandard.ZstdCompressor().compress(b"?"), "holds other bytes"),
+    *((0, n, b"3", f"is not {n} bytes long") for n in (0, 2, (1 << 32) - 1)), (7, 1, b"3", "has the unknown codec 7"),
+    *((1, n, FRAME, f"is not {n} bytes long") for n in (0, 2)), (1, 1, b"", "is not 1 bytes long"),
+    (1, 1, FRAME[:-1], "is not 1 bytes long"), (1, 1, b"?", "cannot be decompressed"), (1, 1, FRAME + b"junk", "cannot be decompressed"),
+]  # fmt: skip
+for number, (codec, length, stored, why) in enumerate(BAD_BLOBS):
+    changed = blobs_with(kept_blob(digest(b"3"), codec, length, stored))
+    DAMAGED[f"bad blob {number}"] = changed, (3, 2), [(1, 2, *MINE)], [WRONG + why, *THIRD]
 LAST = (1 << 64) - 1
 BAD_TURNS = [  # what is said of each
     *((turn(7, at, 2, b"3"), f"turn 7 was left out: its parent, turn {at}, is not there") for at in (6, 7, 8)),
