@@ -105,7 +105,7 @@ def fill(thread: eventq.Thread, clock: Clock) -> None:
     clock.move(1)
     main.append(b"a" * 300)
     clock.move(1)
-    side = main.fork(at=1)
+    side = main.fork(at=1, name="side")
     clock.move(1)
     side.append(NewTurn({"b": 1, "a": [2]}, canonical="eventq-json-1"))
     contexts.create("other").append(NewTurn("one", type_id=""))
@@ -132,7 +132,7 @@ def whole() -> dict[str, bytes]:
         [
             '{"turn":3,"canonical":"eventq-json-1"}',
             '{"context":1,"name":"main","fork_of":null,"scope":1}',
-            '{"context":2,"name":null,"fork_of":1,"scope":1}',
+            '{"context":2,"name":"side","fork_of":1,"scope":1}',
             '{"context":3,"name":"other","fork_of":null,"scope":3}',
             '{"context":4,"name":"empty","fork_of":null,"scope":4}',
             f'{{"patch":2,"blob":"{two}","flags":0,"created_at_ms":{BORN + 4000}}}',
@@ -191,7 +191,7 @@ def test_there_and_back(pack: Path, fresh: Fresh) -> None:
     assert exported(thread) == tree(pack) == whole()
     contexts = thread.contexts
     assert [(one.context_id, one.name, one.fork_of) for one in contexts] == [
-        (1, "main", None), (2, None, 1), (3, "other", None), (4, "empty", None),
+        (1, "main", None), (2, "side", 1), (3, "other", None), (4, "empty", None),
     ]  # fmt: skip
     assert (payloads(thread, 1), payloads(thread, 2)) == ([b"one", b"two"], [b"one", None])
     assert (contexts.turn(3).canonical, contexts.root(2)) == ("eventq-json-1", digest(b"three"))
@@ -288,15 +288,17 @@ def patches_that_go_back(thread: eventq.Thread, clock: Clock) -> None:
         thread.contexts.patch(1, one)
 
 
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("build", [contexts_of_one_moment, twins, patches_that_go_back])
+@pytest.mark.parametrize("own", [0, 3])
+@pytest.mark.parametrize("build", [fill, contexts_of_one_moment, twins, patches_that_go_back])
 def test_what_is_alike_stays_apart(
-    build: Callable[..., None], own: bool, fresh: Fresh, clock: Clock, tmp_path: Path
+    build: Callable[..., None], own: int, fresh: Fresh, clock: Clock, tmp_path: Path
 ) -> None:
-    """Rows that differ only in id or order are imported as often as they occur, in order."""
+    """All rows are imported, once, in order and with what they name, under their ids or higher ones."""
     first, second = fresh(), fresh()
     if own:
-        second.contexts.create("own").append("own")
+        mine = second.contexts.create("mine")
+        for number in range(own):
+            mine.append(f"own {number}")
     build(first, clock)
     first.export_pack(tmp_path / "pack")
     sound = tree(tmp_path / "pack")
@@ -304,35 +306,21 @@ def test_what_is_alike_stays_apart(
     found = second.import_pack(tmp_path / "pack")
     assert (found.turns, found.contexts) == (len(sound["turns.log"]) // 80, len(heads(first)))
     for thread in (first, second):
+        before = state(thread)
         assert added(thread.import_pack(tmp_path / "pack")) == NOTHING
+        assert state(thread) == before
         assert own or exported(thread) == sound
     for info in first.contexts:
         assert info.name
+        there = second.contexts.get(info.name).info()
         assert chain(second, info.name) == chain(first, info.name)
-    assert len(exported(second)["eventq.ndjson"].splitlines()) == (
-        len(sound["eventq.ndjson"].splitlines()) + own
-    )
-
-
-def test_ids_anew(pack: Path, fresh: Fresh) -> None:
-    """In a thread with its own turns, imported ones get higher ids, once."""
-    thread, plain = fresh(), fresh()
-    mine = thread.contexts.create("mine")
-    for n in range(3):
-        mine.append(f"own {n}")
-    plain.import_pack(pack)
-    before = chain(thread, "mine")
-    found = thread.import_pack(pack)
-    assert (found.notes, found.turns, found.contexts) == ((), 4, 4)
-    assert chain(thread, "mine") == before
-    for number in (1, 2, 3, 4):
-        assert chain(thread, number + 1) == chain(plain, number)
-    assert heads(thread) == {1: 3, 2: 5, 3: 6, 4: 7, 5: 0}
-    assert [thread.contexts.root(n) for n in (4, 5)] == [None, digest(b"three")]
-    assert [one.fork_of for one in thread.contexts] == [None, None, 2, None, None]
-    after = state(thread)
-    assert (added(thread.import_pack(pack)), state(thread)) == (NOTHING, after)
-    assert mine.append("next").turn_id == 8
+        assert there.fork_of == (info.fork_of and info.fork_of + bool(own))
+        head = there.head_turn_id
+        assert (head and second.contexts.root(head)) == (
+            info.head_turn_id and first.contexts.root(info.head_turn_id)
+        )
+    lines = [len(one["eventq.ndjson"].splitlines()) for one in (exported(second), sound)]
+    assert lines[0] - lines[1] == bool(own)  # the context that was here
 
 
 CHILD = turn(1, 0, 0, b"1") + turn(2, 1, 1, b"3")
@@ -353,6 +341,10 @@ def at_once(*turns: int) -> bytes:
 # Packs that are imported one after another: how each differs from a chain of five turns, how many turns and contexts
 # come and how many heads move, and what is said; then the contexts, with their last payloads.
 STORIES: dict[str, tuple[list[tuple[dict[str, bytes], tuple[int, int, int], str]], list[Any]]] = {
+    "another root": ([
+        ({"beside": line(root=1, hash=HASH), "head": head(1, 5, 4)}, (5, 1, 0), ""),
+        ({"beside": line(root=1, hash=LOST), "head": head(1, 5, 4)}, (0, 0, 0), f"that it has here, {HASH}, not {LOST}"),
+    ], [(None, b"5")]),
     "newer": ([
         ({"head": head(1, 2, 1) + head(2, 0, 0, at=2)}, (5, 2, 0), ""),
         ({"head": head(1, 3, 2) + head(2, 1, 0, at=2) + head(3, 3, 2, at=3)}, (0, 1, 2), ""),
@@ -398,7 +390,7 @@ def test_packs_one_after_another(kind: str, own: bool, fresh: Fresh, tmp_path: P
         folder = small(tmp_path / f"pack-{number}", 5, **{"meta": b"", **changes})
         found = thread.import_pack(folder)
         assert added(found)[1:] == counts
-        notes = [note for note in found.notes if note.startswith("context")]
+        notes = [note for note in found.notes if note.startswith(("context", "turn "))]
         assert [said in note for note in notes] == [True] * bool(said)
         if counts == (0, 0, 0):
             assert state(thread) == before
@@ -408,21 +400,6 @@ def test_packs_one_after_another(kind: str, own: bool, fresh: Fresh, tmp_path: P
         assert added(thread.import_pack(folder)) == NOTHING
     ends = [(one.name, payloads(thread, one.context_id)[-1]) for one in thread.contexts]
     assert ends[own:] == expected
-
-
-def test_a_root_that_is_another_here(fresh: Fresh, tmp_path: Path) -> None:
-    """A turn with another root keeps it, with a note; one without gets that of the pack."""
-    folder = small(tmp_path / "pack", beside=line(root=1, hash=LOST) + line(root=2, hash=LOST))
-    thread, plain = fresh(), fresh()
-    thread.import_pack(small(tmp_path / "bare"))
-    thread.contexts.attach(1, HASH)
-    note = f"turn 1 keeps the root that it has here, {HASH}, not {LOST}"
-    for _ in range(2):
-        assert [said for said in thread.import_pack(folder).notes if "root" in said] == [note]
-        assert not says(plain.import_pack(folder), "root")
-    for one, first in ((thread, digest(b"1")), (plain, bytes(32))):
-        assert [one.contexts.root(n) for n in (1, 2, 3)] == [first, bytes(32), bytes(32)]
-        assert exported(one)["eventq.ndjson"].count(b'{"root"') == 2
 
 
 def test_a_collection_beside_an_import(
