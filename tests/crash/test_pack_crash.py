@@ -108,31 +108,30 @@ def test_a_killed_export_is_done_again(
 def test_files_of_others_beside_a_killed_export(filled: str, tmp_path: Path) -> None:
     """What somebody put or changed where a killed export renamed a file stays, and is an error."""
     last = killed(filled, tmp_path, NAMING, made=True)
-    changed = "artifacts/0.bash.log"
+    names = [*FILES, "artifacts", "artifacts/0.bash.log"]
     seen = set()
     with eventq.open(filled, read_only=True) as thread:
         for number in range(1, last):
-            for name in (*FILES, "artifacts", changed):
-                pack = tmp_path / f"copy-{number}-{name.replace('/', '-')}"
-                # Linked, so that the files are the very same.
-                shutil.copytree(tmp_path / f"pack-{number}", pack, copy_function=os.link)
+            for name in names:
+                pack = left = tmp_path / f"pack-{number}"
+                if name in names[:-1]:  # linked, so that the files are the very same
+                    pack = tmp_path / f"copy-{number}-{name}"
+                    shutil.copytree(left, pack, copy_function=os.link)
                 path = pack / name
                 seen.add((name, path.exists()))
-                if name == changed and not path.exists():
-                    continue
                 if path.is_dir():
                     shutil.rmtree(path)
-                elif name != changed:
+                elif pack != left:
                     path.unlink(missing_ok=True)
+                elif not path.exists():
+                    continue
                 path.write_bytes(b"somebody else's")
-                said = (
-                    "artifacts' is there already|holds a pack already" if name == changed else name
-                )
+                said = name if pack != left else "artifacts' is there already|holds a pack already"
                 with pytest.raises(LogicError, match=said):
                     thread.export_pack(pack)
                 assert path.read_bytes() == b"somebody else's"
                 assert (pack / "notes.txt").read_bytes() == b"mine"
-    assert seen == {(name, there) for name in (*FILES, "artifacts", changed) for there in (True, False)}  # fmt: skip
+    assert seen == {(name, there) for name in names for there in (True, False)}
 
 
 @pytest.fixture
