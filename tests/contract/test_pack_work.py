@@ -28,6 +28,16 @@ ONE = {"blob": blob(b"1"), "turn": turn(1, 0, 0, b"1"), "head": head(1, 1, 0)}
 
 
 @contextmanager
+def hooked(hook: Callable[[apsw.Connection], None]) -> Iterator[None]:
+    """Hook into connections that are opened meanwhile."""
+    apsw.connection_hooks.append(hook)
+    try:
+        yield
+    finally:
+        apsw.connection_hooks.remove(hook)
+
+
+@contextmanager
 def steps() -> Iterator[list[int]]:
     """Count the steps of all statements of connections that are opened meanwhile."""
     counted = [0]
@@ -36,14 +46,8 @@ def steps() -> Iterator[list[int]]:
         counted[0] += 1
         return False
 
-    def hook(connection: apsw.Connection) -> None:
-        connection.set_progress_handler(tick, 10)
-
-    apsw.connection_hooks.append(hook)
-    try:
+    with hooked(lambda connection: connection.set_progress_handler(tick, 10)):
         yield counted
-    finally:
-        apsw.connection_hooks.remove(hook)
 
 
 def each(numbers: Iterable[int], make: Callable[[int], bytes]) -> bytes:
@@ -162,6 +166,22 @@ def test_an_export_is_linear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             taken["copy"].append(counted[0])
     for few, many in taken.values():
         assert many < 6 * few, taken
+
+
+def test_an_export_reads_many_blobs_at_once(tmp_path: Path) -> None:
+    """An export takes far fewer statements than blobs."""
+    path, statements = eventq.init(tmp_path / "thread"), [0]
+
+    def count(_: object) -> None:
+        statements[0] += 1
+
+    with eventq.open(path) as thread:
+        thread.import_pack(write(tmp_path / "pack", **roots(FEW)))
+    traced = hooked(lambda connection: connection.trace_v2(apsw.SQLITE_TRACE_STMT, count))
+    with traced, eventq.open(path) as thread:
+        thread.export_pack(tmp_path / "out")
+    assert 0 < statements[0] < FEW / 2
+    assert (tmp_path / "out" / "blobs.idx").stat().st_size == 52 * FEW
 
 
 # Packs that lie of lengths.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import struct
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import zstandard
 
 import eventq
 from eventq import LogicError
-from eventq.errors import BusyError, DiskError, ReadOnlyError
+from eventq.errors import BusyError, DiskError, NotAThreadError, ReadOnlyError
 from eventq.memory.blobs import Blobs
 from eventq.records.turn import NewTurn
 from eventq.transfer.packfile import PackWriter
@@ -206,6 +207,26 @@ def test_there_and_back(pack: Path, fresh: Fresh) -> None:
     assert (again.notes, added(again), state(thread)) == ((), NOTHING, before)
     new = contexts.create("new")
     assert (new.id, new.append("n").turn_id) == (5, 5)
+
+
+def test_an_empty_store(fresh: Fresh, tmp_path: Path) -> None:
+    """An empty thread exports files without records, which import as nothing."""
+    fresh().export_pack(tmp_path / "pack")
+    expected = {**dict.fromkeys(FILES, b""), "eventq.ndjson": sums(b"", b"")}
+    assert tree(tmp_path / "pack") == expected
+    found = fresh().import_pack(tmp_path / "pack")
+    assert (added(found), found.notes) == (NOTHING, ())
+
+
+def test_a_thread_that_was_replaced_is_not_exported(tmp_path: Path) -> None:
+    """A handle on a deleted thread does not export the one that replaced it."""
+    path = eventq.init(tmp_path / "replaced")
+    with eventq.open(path) as gone:
+        shutil.rmtree(path)
+        eventq.init(path)
+        with pytest.raises(NotAThreadError):
+            gone.export_pack(tmp_path / "pack")
+    assert not (tmp_path / "pack").exists()
 
 
 def test_a_pack_of_another_program(fresh: Fresh, tmp_path: Path) -> None:
@@ -570,6 +591,17 @@ def test_what_damage_costs(kind: str, fresh: Fresh, tmp_path: Path) -> None:
     later = thread.import_pack(small(tmp_path / "sound", 4))
     assert found.blobs + later.blobs == 4
     assert found.turns + later.turns >= 4
+
+
+def test_heads_lost(pack: Path, fresh: Fresh) -> None:
+    """Without heads.tbl every branch that no context here stands on gets one, once."""
+    thread, other = fresh(), fresh()
+    other.import_pack(pack)
+    (pack / "heads.tbl").unlink()
+    found = thread.import_pack(pack)
+    assert sorted(heads(thread).values()) == [2, 3, 4]
+    assert all(says(found, f"heads.tbl: no head is left for turn {tip}") for tip in (2, 3, 4))
+    assert added(thread.import_pack(pack)) == added(other.import_pack(pack)) == NOTHING
 
 
 @pytest.mark.parametrize("name", ["blobs.idx", "turns.idx"])
