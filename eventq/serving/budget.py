@@ -27,7 +27,7 @@ class MemoryBudget:
         self.held = 0
         self._held_large = 0
         self._lock = allocate_lock()
-        self._waiting: deque[Waiter] = deque()
+        self.waiting: deque[Waiter] = deque()  # reservations that are not served yet, in order
 
     @property
     def ahead(self) -> int:
@@ -61,7 +61,7 @@ class MemoryBudget:
             self.held -= size
             if size > self.small:
                 self._held_large -= size
-            served = self._serve() if self._waiting else None
+            served = self._serve() if self.waiting else None
         if served:
             _call(served)
 
@@ -87,8 +87,8 @@ class MemoryBudget:
         many small replies would otherwise keep a long one waiting for ever.
         """
         with self._lock:
-            if self._waiting or not self.fits(size):
-                self._waiting.append((size, then))
+            if self.waiting or not self.fits(size):
+                self.waiting.append((size, then))
                 return False
             self._add(size, 1)
         return True
@@ -96,9 +96,9 @@ class MemoryBudget:
     def cancel(self, then: Callable[[], object]) -> bool:
         """Cancel a reservation; return False when it was served meanwhile, or never made."""
         with self._lock:
-            left = [one for one in self._waiting if one[1] != then]
-            found = len(left) < len(self._waiting)
-            self._waiting = deque(left)
+            left = [one for one in self.waiting if one[1] != then]
+            found = len(left) < len(self.waiting)
+            self.waiting = deque(left)
             served = self._serve()
         _call(served)
         return found
@@ -106,8 +106,8 @@ class MemoryBudget:
     def _serve(self) -> list[Waiter]:
         """Serve the waiting reservations that fit now, in order; return them."""
         served = []
-        while self._waiting and self.fits(self._waiting[0][0]):
-            served.append(self._waiting.popleft())
+        while self.waiting and self.fits(self.waiting[0][0]):
+            served.append(self.waiting.popleft())
             self._add(served[-1][0], 1)
         return served
 

@@ -126,12 +126,12 @@ class Workers:
     def _run(self) -> None:
         thread: Thread | None = None
         try:
-            while group := self._next():
+            while group := self.next_group():
                 try:
                     if thread and self._is_stale(thread):
                         thread = None
                     thread = thread or self._opened()
-                    done = self._do(thread, group)
+                    done = self.do(thread, group)
                 except BaseException as error:  # noqa: BLE001 (every peer must get its reply)
                     done = [(job, job.refusal(error)) for job in group]
                 _deliver(done)
@@ -154,11 +154,13 @@ class Workers:
         self._open.append(open_thread(self._path))
         return self._open[-1]
 
-    def _next(self) -> list[Job]:
+    def next_group(self) -> list[Job]:
+        """Return the jobs to do next, once there are any; none at the end."""
         job = self._jobs.get()
         return [job] if job else []
 
-    def _do(self, thread: Thread, group: list[Job]) -> Done:
+    def do(self, thread: Thread, group: list[Job]) -> Done:
+        """Do some jobs and return their replies, but for jobs that wait for memory."""
         done = []
         for job in group:
             reply = _done(thread, job)
@@ -201,7 +203,7 @@ class Writer(Workers):
 
     _kept: Job | None = None  # taken from the queue, and left for the next group
 
-    def _next(self) -> list[Job]:
+    def next_group(self) -> list[Job]:
         """Return the jobs of the next transaction; a large job gets one or more of its own."""
         job = self._kept or self._jobs.get()
         self._kept = None
@@ -221,8 +223,9 @@ class Writer(Workers):
         self._kept = job
         return group
 
-    def _do(self, thread: Thread, group: list[Job]) -> Done:
+    def do(self, thread: Thread, group: list[Job]) -> Done:
+        """Do some jobs in one transaction; each undoes itself alone."""
         if len(group) == 1:
-            return super()._do(thread, group)
-        with thread.write():  # each undoes itself alone; if the commit fails, all of them did
-            return super()._do(thread, group)
+            return super().do(thread, group)
+        with thread.write():  # if the commit fails, all of them did
+            return super().do(thread, group)

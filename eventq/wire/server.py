@@ -68,7 +68,7 @@ SLOWEST = 64 << 10  # … for each so many bytes of it another second
 ROOM_SECONDS = 10  # that a long reply waits for memory before it is refused
 LINGER_SECONDS = 2  # that the last words of a connection have to arrive
 DRAIN_SECONDS = 10  # to finish what was begun when the server is asked to stop
-_COST = 512  # bytes that a waiting request takes beside its payload
+COST = 512  # bytes that a waiting request takes beside its payload
 _FRAME_BYTES = 64  # what a frame and its fields take beside what is counted, at most
 _SPARE_FILES = 64
 
@@ -92,7 +92,7 @@ class Limits:
         if not 1024 <= self.frame <= MAX_FRAME:
             what = f"a frame cannot be limited to {self.frame} bytes"
             raise UsageError(what, f"allow 1024 to {MAX_FRAME}")
-        least = 2 * (self.frame + _COST)
+        least = 2 * (self.frame + COST)
         if self.in_flight < least:
             what = f"{self.in_flight} bytes in flight are too few for frames of {self.frame}"
             raise UsageError(what, f"allow {least} or more")
@@ -166,22 +166,22 @@ class Connection(asyncio.BufferedProtocol):
         self.server = server
         self.keys = server.keys
         self.gone = False  # the peer has left
+        self.ending = False  # no request is taken any more; what remains is to answer and close
+        self.reader = Reader(HELLO_BYTES if server.token else server.limits.frame)
+        self.waiting: deque[Job] = deque()  # to be begun, or to be answered in their turn
+        self.running: deque[Job] = deque()
+        self.transport: asyncio.Transport | None = None
+        self.unsent = 0  # bytes of replies that the budget knows of
         self._session = Session(token_required=bool(server.token))
-        self._reader = Reader(HELLO_BYTES if server.token else server.limits.frame)
         self._handlers = Handlers(foreign_roots=server.foreign_roots)
-        self._waiting: deque[Job] = deque()
-        self._running: deque[Job] = deque()
-        self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
         self._budget = server.budget
         self._pending = 0  # bytes of the incoming frame that the budget knows of
-        self._unsent = 0
         self._queued = 0
         self._begun = False  # the header of the incoming frame has arrived
         self._paused = False
         self._blocked = False  # the peer does not read
         self._ended = False  # the peer sends no more
-        self._ending = False  # no request is taken any more; what remains is to answer and close
         self._closed = False
         self._lingers = False  # there are last words, which must not be lost
         # A read that waits for memory.
@@ -197,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept a new peer, or send it the reason why not."""
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self.transport = transport
         self.server.connections.add(self)
         if self.server.stopping:
             self.end(LogicError("the server is stopping", "connect again in a moment"))
@@ -207,13 +207,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         """Drop the peer; requests in progress are still completed."""
-        self._transport = None
+        self.transport = None
         self.gone = True
         self._unpark(b"")
-        for size in (self._pending, self._unsent, *[job.held for job in self._waiting]):
+        for size in (self._pending, self.unsent, *[job.held for job in self.waiting]):
             self._budget.release(size)
-        self._pending = self._unsent = 0
-        self._waiting.clear()
+        self._pending = self.unsent = 0
+        self.waiting.clear()
         self._drop_socket()
         self.server.lost(self)
 
@@ -226,24 +226,24 @@ class Connection(asyncio.BufferedProtocol):
         """
         inbox = self.server.inbox
         fits = self._budget.ahead
-        if self._ending or fits >= len(inbox):
+        if self.ending or fits >= len(inbox):
             return inbox
-        return inbox[: max(fits, self._reader.needs(), self._reader.dropping, LEAST_READ)]
+        return inbox[: max(fits, self.reader.needs(), self.reader.dropping, LEAST_READ)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read."""
-        if self._ending:
+        if self.ending:
             return  # nothing may follow; the peer's last words would otherwise cut off ours
         self._fed = self.server.now()
-        self._reader.feed(self.server.inbox[:nbytes])
+        self.reader.feed(self.server.inbox[:nbytes])
         self._take()
 
     def eof_received(self) -> bool:
         """Answer the pending requests, although the peer has stopped sending."""
         self._ended = True
-        if self._reader.pending:
+        if self.reader.pending:
             self.end(LogicError("the connection ended within a frame", "send whole frames"))
-        self._ending = True
+        self.ending = True
         return self._busy
 
     def pause_writing(self) -> None:
@@ -262,14 +262,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _busy(self) -> bool:
-        return bool(self._waiting or self._running)
+        return bool(self.waiting or self.running)
 
     def _take(self) -> None:
         """Turn complete frames into jobs and start them, within the limits of reading ahead."""
         again = True
         while again:
             was_full = self._take_frames()
-            if self._reader.pending != self._pending:
+            if self.reader.pending != self._pending:
                 self._weigh()
             self._advance()
             full = self._full()
@@ -278,15 +278,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_frames(self) -> bool:
         """Turn complete frames into jobs; return whether a limit of reading ahead is reached."""
-        while not self._ending:
+        while not self.ending:
             if self._full():
                 return True
             try:
-                frame = self._reader.next() if self._reader.pending else None
+                frame = self.reader.next() if self.reader.pending else None
             except TooLong as error:
                 self._session.too_long()
                 self._refuse(error.type, error.req_id, error)
-                self._ending = self._lingers = True
+                self.ending = self._lingers = True
                 break
             if frame is None:
                 self._expect()
@@ -295,42 +295,42 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _full(self) -> bool:
-        ahead = len(self._waiting) + len(self._running)
-        if self._waiting:
-            last = self._waiting[-1]
+        ahead = len(self.waiting) + len(self.running)
+        if self.waiting:
+            last = self.waiting[-1]
             if ahead >= READ_AHEAD and last.type not in _ALONGSIDE:
                 return True
-            if last.reply is not None and not self._budget.fits(_COST):
+            if last.reply is not None and not self._budget.fits(COST):
                 return True  # it is held all the same: many peers could send any number of these
         return ahead >= AHEAD or self._queued >= AHEAD_BYTES
 
     def _gauge(self, *, full: bool) -> None:
         """Pause or resume reading: TCP makes a peer that is far ahead wait."""
-        if full is self._paused or self._transport is None or self._ending:
+        if full is self._paused or self.transport is None or self.ending:
             return
         self._paused = full
         if full:
-            self._transport.pause_reading()
+            self.transport.pause_reading()
             return
-        self._transport.resume_reading()
+        self.transport.resume_reading()
         self._fed = self.server.now()
         if self._deadline is not None:  # it could not go on with its frame
-            self._deadline = self._fed + _patience((self._reader.begun() or (0,))[0])
+            self._deadline = self._fed + _patience((self.reader.begun() or (0,))[0])
 
     def _expect(self) -> None:
         """Check memory and time for a frame that has begun."""
-        if not self._reader.pending:
+        if not self.reader.pending:
             self._begun = False
-            if not self._reader.dropping and self._session.state != "locked":
+            if not self.reader.dropping and self._session.state != "locked":
                 self._deadline = None
             return
-        begun = self._reader.begun()
+        begun = self.reader.begun()
         length = begun[0] if begun else 0
         if self._deadline is None:
             self._deadline = self.server.now() + _patience(length)
         fits = self._weigh() and (self._begun or self._budget.fits(max(0, length - self._pending)))
         if begun and not fits:
-            self._reader.skip()
+            self.reader.skip()
             self._refuse(begun[1], begun[2], self.server.no_memory(length))
         elif begun and not self._begun and self._session.state != "locked":
             # Without a token all frames together have the time of one.
@@ -339,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _weigh(self) -> bool:
         """Update the budget to the bytes that are not taken yet; return whether they fit."""
-        before, self._pending = self._pending, self._reader.pending
+        before, self._pending = self._pending, self.reader.pending
         return self._budget.resize(before, self._pending)
 
     def _take_frame(self, frame: Frame) -> None:
@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
         self._begun = False
         if self._pending:
             self._weigh()
-        size = len(frame.payload) + _COST
+        size = len(frame.payload) + COST
         job = Job(self, frame.type, frame.req_id, size)
         try:
             self._session.allow(frame.type)
@@ -363,13 +363,13 @@ class Connection(asyncio.BufferedProtocol):
         except EventqError as error:
             job.request = None
             job.reply = job.refusal(error)
-            job.size = _COST
+            job.size = COST
             self._budget.release(job.held)
             job.held = 0
         self._add(job)
 
     def _add(self, job: Job) -> None:
-        self._waiting.append(job)
+        self.waiting.append(job)
         self._queued += job.size
         if not job.held:
             job.held = job.size
@@ -377,7 +377,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, kind: int, req_id: int, error: EventqError) -> None:
         """Queue the answer to a request that was not read."""
-        job = Job(self, kind, req_id, _COST)
+        job = Job(self, kind, req_id, COST)
         job.reply = job.refusal(error)
         self._add(job)
 
@@ -389,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
                 'set EVENTQ_TOKEN, or send HELLO with meta_json {"token": "…"}',
             )
         self.keys = "ignore" if meta.get("keys") is False else self.server.keys
-        self._reader.limit = self.server.limits.frame
+        self.reader.limit = self.server.limits.frame
         self._deadline = None
         return Welcome(self.server.next_session())
 
@@ -397,23 +397,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def _advance(self) -> None:
         """Start jobs that may start: replies keep their order, and a read sees earlier writes."""
-        while self._waiting and not self._blocked:
-            job = self._waiting[0]
+        while self.waiting and not self._blocked:
+            job = self.waiting[0]
             if job.reply is not None:
-                if self._running:
+                if self.running:
                     return
-                self._waiting.popleft()
+                self.waiting.popleft()
                 self._finish(job, job.reply)
             elif not self._begin(job):
                 return
-        if self._ending and not self._busy:
+        if self.ending and not self._busy:
             self._close()
 
     def _begin(self, job: Job) -> bool:
         """Submit a job if it may run in parallel with the current ones, as writes may."""
-        if self._running and (
-            job.type not in _ALONGSIDE or self._running[-1].type not in _ALONGSIDE
-        ):
+        if self.running and (job.type not in _ALONGSIDE or self.running[-1].type not in _ALONGSIDE):
             return False
         try:
             assert job.request is not None
@@ -421,16 +419,16 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 (a fault of ours is answered like any other)
             job.reply = job.refusal(error)
             return True
-        self._waiting.popleft()
-        job.alone = not self._running and self._has_socket()
-        self._running.append(job)
+        self.waiting.popleft()
+        job.alone = not self.running and self._has_socket()
+        self.running.append(job)
         self.server.service.submit(job)
         return True
 
     def _has_socket(self) -> bool:
         """Return whether a reply may be sent past the transport; make the socket for it."""
-        transport = self._transport
-        if transport is None or self._ending or transport.get_write_buffer_size():
+        transport = self.transport
+        if transport is None or self.ending or transport.get_write_buffer_size():
             return False
         if self._socket is None:
             with suppress(OSError):  # too many files
@@ -439,7 +437,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _drop_socket(self) -> None:
         """Close the duplicate, once nobody may write to it any more."""
-        if self._socket is not None and not self._running:
+        if self._socket is not None and not self.running:
             self._socket.close()
             self._socket = None
 
@@ -523,31 +521,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def done(self, job: Job, rest: bytes) -> None:
         """Take the rest of a reply; the jobs of a connection end in the order they began in."""
-        first = self._running.popleft()
+        first = self.running.popleft()
         assert first is job
         self._finish(job, rest)
-        if self._transport is None:
+        if self.transport is None:
             self._drop_socket()
 
     def _finish(self, job: Job, reply: bytes) -> None:
         self._queued -= job.size
-        if self._transport is None or self._transport.is_closing():
+        if self.transport is None or self.transport.is_closing():
             self._budget.release(job.held)
             return
         self._heard = self.server.now()
         if reply:
-            self._transport.write(reply)
+            self.transport.write(reply)
         self._account(job.held)
 
     def go_on(self) -> None:
         """Start the requests that waited for the replies."""
-        if self._transport is not None and (
-            self._waiting or self._reader.pending or self._paused or self._ending
+        if self.transport is not None and (
+            self.waiting or self.reader.pending or self._paused or self.ending
         ):
             self._take()
 
     def _size_unsent(self) -> int:
-        return self._transport.get_write_buffer_size() if self._transport else 0
+        return self.transport.get_write_buffer_size() if self.transport else 0
 
     def _account(self, sent: int = 0) -> None:
         """Update the budget to the bytes of replies that were not read yet.
@@ -555,24 +553,24 @@ class Connection(asyncio.BufferedProtocol):
         `sent` is what was held for a reply that is on its way now.
         """
         size = self._size_unsent()
-        if size < self._unsent or not self._unsent:
+        if size < self.unsent or not self.unsent:
             self._read = self.server.now()
-        if size or self._unsent:
-            self._budget.resize(self._unsent, size, also=sent)
+        if size or self.unsent:
+            self._budget.resize(self.unsent, size, also=sent)
         elif sent:
             self._budget.release(sent)
-        self._unsent = size
+        self.unsent = size
 
     # --- the end ----------------------------------------------------------------------------------
 
     def end(self, error: EventqError | None = None) -> None:
         """Accept no more requests, answer the pending ones, send the reason, and close."""
-        if self._transport is None or self._ending:
+        if self.transport is None or self.ending:
             return
         if error:
             self._refuse(Type.ERROR, 0, error)
         self._lingers = self._busy
-        self._ending = True
+        self.ending = True
         self._advance()
 
     def _close(self) -> None:
@@ -581,31 +579,31 @@ class Connection(asyncio.BufferedProtocol):
         A socket that is closed while bytes come in takes back what it has sent, so those are read
         and dropped.
         """
-        if self._transport is None or self._closed:
+        if self.transport is None or self._closed:
             return
         self._closed = True
         if self._ended or not self._lingers:
-            self._transport.close()
+            self.transport.close()
             return
         if self._paused:
-            self._transport.resume_reading()
+            self.transport.resume_reading()
         with suppress(OSError, NotImplementedError):
-            self._transport.write_eof()
-        self.server.linger(self._transport)
+            self.transport.write_eof()
+        self.server.linger(self.transport)
 
     def look(self, now: float) -> None:
         """End requests and connections that take too long; called once a second."""
         self._account()
-        if not self._unsent:  # the peer has read everything
+        if not self.unsent:  # the peer has read everything
             self._read_deadline = None
         if (parked := self._parked) is not None and now > parked[3]:
             self._unpark()
-        stands = self._unsent and now - self._read > STALL_SECONDS
+        stands = self.unsent and now - self._read > STALL_SECONDS
         if stands or (self._read_deadline is not None and now > self._read_deadline):
             self.abort()  # the peer does not read: words would not reach it
-        elif self._ending:
-            if self._unsent and self._read_deadline is None:
-                self._read_deadline = now + _patience(self._unsent)
+        elif self.ending:
+            if self.unsent and self._read_deadline is None:
+                self._read_deadline = now + _patience(self.unsent)
         elif self._is_late(now):
             what = "a token" if self._session.state == "locked" else "the rest of a frame"
             fix = "connect again, and send whole frames at once"
@@ -625,8 +623,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close immediately; unsent data is lost."""
-        if self._transport:
-            self._transport.abort()
+        if self.transport:
+            self.transport.abort()
 
 
 _ALONGSIDE = frozenset(
@@ -804,10 +802,11 @@ class Server:
         """Hand what was not sent to the loop; called by the OS threads that made the replies."""
         assert self._loop
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(_hand_out, done)
+            self._loop.call_soon_threadsafe(hand_out, done)
 
 
-def _hand_out(done: workers.Done) -> None:
+def hand_out(done: workers.Done) -> None:
+    """Pass replies to their connections, and let those go on; called in the loop."""
     owners = {}
     for job, reply in done:
         assert isinstance(job, Job)  # none of another server

@@ -21,8 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
-from queue import SimpleQueue
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest import mock
 
@@ -310,20 +309,38 @@ class Transport(asyncio.Transport):
 
 
 class Hand(workers.Writer):
-    """The writer or the readers: nothing is done before `work`, and then here."""
+    """The writer or the readers, without an OS thread: nothing is done before `work`."""
 
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[workers.Job | None] = SimpleQueue()
-        self._kept = None
+    def __init__(self, path: str) -> None:
+        super().__init__(path, 0, "hand")
+        self.due = 0
+
+    def submit(self, job: workers.Job) -> None:
+        """Queue a job."""
+        self.due += 1
+        super().submit(job)
 
     def work(self, thread: eventq.Thread) -> workers.Done:
         """Do what the next transaction holds; give the replies."""
         done: workers.Done = []
-        # A job that waits for memory comes again.
-        while not done and not (self._jobs.empty() and self._kept is None):
-            done = self._do(thread, self._next())
+        while not done and self.due:  # a job that waits for memory comes again
+            group = self.next_group()
+            self.due -= len(group)
+            done = self.do(thread, group)
         assert sqlite(thread.database).depth == 1, "a transaction was left open"
         return [(job, job.send_now(job.settle(reply))) for job, reply in done]
+
+
+class Hands:
+    """The service of a thread, of which all is done by hand."""
+
+    def __init__(self, path: str) -> None:
+        self.writer, self.readers, self.quick = (Hand(path) for _ in range(3))
+
+    def submit(self, job: workers.Job) -> None:
+        """Queue a job."""
+        hand = {plans.QUICK: self.quick, plans.WRITE: self.writer}.get(job.plan.how, self.readers)
+        hand.submit(job)
 
 
 class Undone(Exception):  # noqa: N818 (no error)
@@ -356,10 +373,9 @@ class World:
         self.server.token = token
         self.server.budget = MemoryBudget(IN_FLIGHT, SMALL)
         self.server.connections.clear()
-        self.server.service = service = object.__new__(workers.Service)
-        service._writer = self.writer = Hand()
-        service._readers = self.readers = Hand()
-        service._quick = self.quick = Hand()
+        service = Hands(self.path)
+        self.server.service = service  # type: ignore[assignment]
+        self.writer, self.readers, self.quick = service.writer, service.readers, service.quick
 
     def _linger(self, transport: Any) -> None:
         self.lingering.append((self.time + server.LINGER_SECONDS, transport))
@@ -374,7 +390,7 @@ class World:
         """Run jobs and send their replies; return whether there were any."""
         done = [one.work(self.thread) for one in whom]
         for group in filter(None, done):
-            self.soon.append(lambda group=group: server._hand_out(group))  # type: ignore[misc]
+            self.soon.append(lambda group=group: server.hand_out(group))  # type: ignore[misc]
         self.run()
         return any(done)
 
@@ -398,19 +414,19 @@ class World:
         """Check that memory is bounded, and accounted for."""
         held = 0
         for connection in self.server.connections:
-            jobs = [*connection._waiting, *connection._running]
+            jobs = [*connection.waiting, *connection.running]
             for job in jobs:
                 request = job.request
                 sent = getattr(request, "payload", None) or getattr(request, "data", None) or b""
                 assert job.size >= len(sent), "a job holds more than it says"
-            assert connection._reader.pending <= CHUNK + frames._HEADER.layout.size + FRAME
-            assert len(connection._waiting) <= server.AHEAD + 1
-            held += sum(job.held for job in jobs) + connection._pending + connection._unsent
+            assert connection.reader.pending <= CHUNK + HEADER.size + FRAME
+            assert len(connection.waiting) <= server.AHEAD + 1
+            held += sum(job.held for job in jobs) + connection.reader.pending + connection.unsent
         assert self.server.budget.held >= 0
         assert not self.server.connections or held <= self.server.budget.held
-        unread = sum(connection._unsent for connection in self.server.connections)
+        unread = sum(connection.unsent for connection in self.server.connections)
         # Of each connection, whatever is held for others.
-        beyond = server.LEAST_READ + REFUSALS * server._COST
+        beyond = server.LEAST_READ + REFUSALS * server.COST
         assert self.server.budget.held - unread <= IN_FLIGHT + 2 * beyond, (
             f"{self.server.budget.held} bytes are held"
         )
@@ -460,7 +476,7 @@ class Peer:
             )
             place[: len(piece)] = piece
             del self.on_the_way[: len(piece)]
-            if not self.connection._ending:
+            if not self.connection.ending:
                 self.sent += piece
             self.connection.buffer_updated(len(piece))
             self.world.check()
@@ -551,10 +567,12 @@ def _cut(data: bytes) -> tuple[list[Frame], int]:
 
 
 def _has_token(request: frames.Request | None) -> bool:
-    return isinstance(request, frames.Hello) and TOKEN in (
-        request.tag,
-        server._meta(request.meta).get("token"),
-    )
+    meta: Any = None
+    if isinstance(request, frames.Hello):
+        with suppress(ValueError, RecursionError):
+            meta = json.loads(request.meta or "{}")
+    shown = meta.get("token") if isinstance(meta, dict) else None
+    return isinstance(request, frames.Hello) and TOKEN in (request.tag, shown)
 
 
 def _failure(frame: Frame) -> Failure:
@@ -672,7 +690,7 @@ def _end(world: World, tape: Tape, peers: list[Peer], most: int) -> None:
         world.settle()
         busy = sum(peer.deliver(most) for peer in peers) > 0  # each of them, not the first that can
         # The parked read is refused, and what follows is read.
-        if not busy and any(one._parked for one in world.server.connections):
+        if not busy and world.server.budget.waiting:
             world.pass_time(server.ROOM_SECONDS + 1)
             busy = True
     world.pass_time(100_000)

@@ -65,7 +65,7 @@ class Served:
     def is_done(self) -> bool:
         """Return whether both the loop and the writer have done what a frame makes them do."""
         ends = {functions[-1][1] for functions in list(self.calls.values())}
-        return ends == {"go_on", "_next"}
+        return ends == {"go_on", "next_group"}
 
 
 def test_a_frame_goes_through_few_functions(

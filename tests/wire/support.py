@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import selectors
 import signal
 import socket
@@ -35,6 +36,8 @@ from eventq.wire.server import Limits, Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    import pytest
 
     from tests.conftest import Until
 
@@ -81,6 +84,29 @@ def connected(address: str, **more: Any) -> socket.socket:
         made.close()
         raise
     return made
+
+
+class Gate:
+    """A function of the package that notes its calls, and waits until the gate is opened."""
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, owner: Any, name: str, *, is_open: bool = False
+    ) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self._open, real = threading.Event(), getattr(owner, name)
+        if is_open:
+            self.open()
+
+        def held(*args: Any, **more: Any) -> Any:
+            self.calls.append(args)
+            assert self._open.wait(60)
+            return real(*args, **more)
+
+        patch.setattr(owner, name, held)
+
+    def open(self) -> None:
+        """Let those that wait go on, and those that come."""
+        self._open.set()
 
 
 class Peer:
@@ -187,6 +213,10 @@ class Peer:
         assert self.reader.pending == 0
         return found
 
+    def hears_nothing(self) -> bool:
+        """Return whether nothing has come that was not read."""
+        return not select.select([self.socket], [], [], 0)[0]
+
     def last_words(self) -> Failure:
         """Return the error that ends the connection, and belongs to no request."""
         (told,) = self.rest()
@@ -229,6 +259,7 @@ class Served:
         self._ready.set()
 
     def _begun(self, address: str) -> None:
+        self.loop = asyncio.get_running_loop()
         self.address = address
         self._ready.set()
 
@@ -248,8 +279,7 @@ class Served:
                 done.append(do())
             event.set()
 
-        assert self.server._loop is not None
-        self.server._loop.call_soon_threadsafe(run)
+        self.loop.call_soon_threadsafe(run)
         assert event.wait(DEADLINE)
         return done[0]
 
@@ -270,6 +300,14 @@ class Served:
             assert time.monotonic() < limit, "nobody has connected"
         (one,) = found
         return one
+
+    def all(self, condition: Callable[[Any], object]) -> bool:
+        """Return whether something holds of all connections, in the thread of the loop."""
+        return self.call(lambda: all(map(condition, self.server.connections)))
+
+    def count(self, number: Callable[[Any], int]) -> int:
+        """Return the sum of a number of each connection."""
+        return self.call(lambda: sum(map(number, self.server.connections)))
 
     def hang_up(self) -> None:
         """Close all clients."""

@@ -36,8 +36,8 @@ def place(tmp_path: Path) -> str:
 
 @pytest.fixture
 def _together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make each server wait, after it found a dead socket, until the others have too."""
-    remove = endpoint._remove_dead
+    """Make each server wait, after it removed a dead socket, until the others have too."""
+    remove = os.unlink
     barrier = threading.Barrier(SERVERS)
 
     def slow(path: str) -> None:
@@ -45,7 +45,7 @@ def _together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         with suppress(threading.BrokenBarrierError):
             barrier.wait(0.05)
 
-    monkeypatch.setattr(endpoint, "_remove_dead", slow)
+    monkeypatch.setattr(os, "unlink", slow)
     before = os.umask(0o022)
     yield
     assert os.umask(before) == 0o022
@@ -227,7 +227,8 @@ def test_a_socket_listens_before_it_is_handed_over(place: str) -> None:
     class Loop:
         async def create_unix_server(self, *_: object, sock: socket.socket, **__: object) -> None:
             assert sock.getsockname() == place
-            assert not endpoint._is_dead(place)
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(place)
             raise OSError(24, "no more files")
 
     with pytest.raises(LogicError, match=r"cannot listen on unix:.*: Too many open files - "):
@@ -270,5 +271,10 @@ def test_a_place_where_no_socket_can_be(text: str, reason: str, tmp_path: Path) 
 
 def test_a_name_that_is_no_host_is_told_as_such() -> None:
     """Its error has a number of another kind, which is no errno."""
-    error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-    assert endpoint._reason(error) == "Name or service not known"
+
+    class Loop:
+        async def create_server(self, *_: object, **__: object) -> None:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    with pytest.raises(LogicError, match=r"nowhere:0: Name or service not known - "):
+        run(Address("nowhere:0").listen(Loop(), asyncio.Protocol))  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import struct
-import sys
 import tracemalloc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -942,11 +941,13 @@ def test_what_was_given_out_is_not_kept() -> None:
 def test_a_backlog_shrinks_as_it_is_worked_off() -> None:
     """Frames that were taken hold no more memory than frames that were not."""
     reader = Reader()
-    reader.feed(raw(9, 0, 1, bytes(84)) * 1000)
+    tracemalloc.start()
+    reader.feed(raw(9, 0, 1, bytes(984)) * 1000)
     for taken in range(1, 1000):
         assert reader.next()
-        assert reader.pending == (1000 - taken) * 100
-        assert sys.getsizeof(reader._buffer) <= 2 * reader.pending + 200
+        assert reader.pending == (1000 - taken) * 1000
+        assert tracemalloc.get_traced_memory()[0] <= 2 * reader.pending + 10_000
+    tracemalloc.stop()
 
 
 def test_the_time_is_linear() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import struct
@@ -20,10 +19,12 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.errors import BusyError, DamagedError, DiskError, TooLargeError
+from eventq.memory.blobs import Blobs
+from eventq.memory.contexts import Contexts
+from eventq.memory.turns import Turns as TurnStore
 from eventq.records.checks import check_name
 from eventq.records.turn import NewTurn
 from eventq.serving import workers
-from eventq.serving.plans import READ, WRITE
 from eventq.storage.sqlite.database import Database
 from eventq.storage.sqlite.turns import Turns as TurnTable
 from eventq.wire import requests
@@ -53,8 +54,8 @@ from eventq.wire.frames import (
     WireTurn,
     turn_size,
 )
-from eventq.wire.requests import key_text
-from tests.wire.support import ROOT, Peer, Served, append, frame, serving
+from eventq.wire.requests import Handlers, key_text
+from tests.wire.support import Gate, Peer, Served, append, frame, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
 
     Serve = Callable[..., Served]
 
-FIXTURES = os.path.join(os.path.dirname(ROOT), "shared", "wire-fixtures")
 FAR = (99, 1 << 63, (1 << 64) - 1)  # ids that nothing has
 FARTHEST = FAR[-1]
 A, B = b"\xaa" * 32, b"\xbb" * 32
@@ -397,11 +397,11 @@ def test_a_fault_of_ours_is_500_and_told_in_the_journal(
 ) -> None:
     """What nobody thought of is answered too, and the connection goes on."""
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("thought of by nobody")
 
-    monkeypatch.setitem(requests._PLAIN, GetBlob, (READ, broken))
-    monkeypatch.setitem(requests._PLAIN, CreateContext, (WRITE, broken))
+    monkeypatch.setattr(Blobs, "stat", broken)
+    monkeypatch.setattr(Contexts, "create", broken)
     assert told.refused(GetBlob(A)) == 500
     assert told.refused(CreateContext(0)) == 500
     with open(os.path.join(path, "logs", "thread.log"), encoding="utf-8") as file:
@@ -416,14 +416,7 @@ def test_a_reply_that_is_too_long_is_refused_before_it_is_read(
     peer.ask(CreateContext(0))
     peer.talk([append(1, b"%04d" % number * 100) for number in range(30)])
     fits = (frame_size - 8) // turn_size("t", 400)
-    loaded: list[int] = []
-    load = eventq.memory.turns.Turns._load
-
-    def counted(self: Any, rows: list[Any]) -> Any:
-        loaded.append(len(rows))
-        return load(self, rows)
-
-    monkeypatch.setattr(eventq.memory.turns.Turns, "_load", counted)
+    loaded = Gate(monkeypatch, TurnStore, "payloads", is_open=True).calls
     head = 30
     for message in (GetLast(1, fits + 1, include_payload=True), GetBefore(1, head, fits + 1, include_payload=True),
                     GetRange(1, 0, fits + 1, include_payload=True)):  # fmt: skip
@@ -431,7 +424,7 @@ def test_a_reply_that_is_too_long_is_refused_before_it_is_read(
     assert loaded == []
     found = peer.ask(GetLast(1, fits, include_payload=True))
     assert isinstance(found, Turns)
-    assert len(found.turns) == fits == sum(loaded)
+    assert len(found.turns) == fits == len(loaded[0][1])
     assert isinstance(peer.ask(GetLast(1, 30, include_payload=False)), Turns)
 
 
@@ -466,7 +459,7 @@ def test_turns_that_do_not_fit_take_no_memory(path: str, monkeypatch: pytest.Mon
         tracemalloc.start()
         try:
             with pytest.raises(TooLargeError, match="the reply is too large"):
-                requests._turns(context, context.head_id(), 3000, payloads=False)
+                Handlers().plan(GetLast(1, 3000, include_payload=False)).run(thread)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -488,7 +481,7 @@ def test_a_turn_that_is_not_there_is_damage(
         eventq.open(path) as thread,
         pytest.raises(DamagedError, match=f"turn {missing} .*(is missing|is not there)"),
     ):
-        requests._turns(thread.contexts.get(1), 10, 10, payloads=False)
+        Handlers().plan(GetLast(1, 10, include_payload=False)).run(thread)
 
 
 def test_turns_and_blobs_beyond_a_frame_are_refused_as_they_are(peer: Peer) -> None:
@@ -901,7 +894,7 @@ def said(number: int, parent: int = 0, **more: Any) -> AppendTurn:
     return AppendTurn(1, parent, "cxdb.ConversationItem", 3, 1, 0, 2, hashed(data), data, **more)
 
 
-# What the fixtures say, for where they do not lie beside the project.
+# What a stock client sends.
 LIKE_THEM: dict[str, Message] = {
     "append_idempotent": said(3, idempotency_key=b"key-1"), "append_parent0": said(1), "append_parent7": said(2, 7),
     "append_with_fs": said(4, fs_root=B), "attach_fs": AttachFs(99, A), "ctx_create_base0": CreateContext(0),
@@ -911,26 +904,9 @@ LIKE_THEM: dict[str, Message] = {
 }  # fmt: skip
 
 
-def fixtures() -> tuple[dict[str, Message], dict[str, int | None]]:
-    """Return the requests by name, and their flags."""
-    if not os.path.isdir(FIXTURES):
-        return dict(LIKE_THEM), dict.fromkeys(LIKE_THEM)
-    asked: dict[str, Message] = {}
-    flags: dict[str, int | None] = {}
-    for name in sorted(os.listdir(FIXTURES)):
-        with open(os.path.join(FIXTURES, name), encoding="utf-8") as file:
-            given = json.load(file)
-        asked[given["name"]] = given["msg_type"], bytes.fromhex(given["payload_hex"])
-        flags[given["name"]] = given["flags"]
-    return asked, flags
-
-
-@pytest.mark.parametrize(
-    "beside", [True, False], ids=["as they lie there", "as they are said here"]
-)
-def test_the_fixtures_are_answered(beside: bool, serve: Serve) -> None:
+def test_the_fixtures_are_answered(serve: Serve) -> None:
     """Each request, sent to two threads, gets the documented reply."""
-    asked, flags = fixtures() if beside else (dict(LIKE_THEM), dict.fromkeys(LIKE_THEM))
+    asked = LIKE_THEM
     peer = serve(foreign_roots=True).peer()
     fresh = {
         "append_idempotent": 404, "append_parent0": 404, "append_parent7": 404, "append_with_fs": 404, "attach_fs": 404,
@@ -939,11 +915,11 @@ def test_the_fixtures_are_answered(beside: bool, serve: Serve) -> None:
         "put_blob": BlobPut(hashed(b"hello blob"), new=True),
     }  # fmt: skip
     for name in sorted(asked, key=lambda name: (not name.startswith(("append", "get_last")), name)):
-        reply = peer.ask(asked[name], flags[name])
+        reply = peer.ask(asked[name])
         assert (reply.code if isinstance(reply, Failure) else reply) == fresh[name], name
     peer.talk([append(1, b"%d" % number) for number in range(123)])
     peer.talk([CreateContext(number) for number in range(2, 43)])
-    found: dict[str, Reply] = {name: peer.ask(asked[name], flags[name]) for name in sorted(asked)}
+    found: dict[str, Reply] = {name: peer.ask(asked[name]) for name in sorted(asked)}
     appended = {"idempotent": (123, 3), "parent0": (124, 1), "parent7": (7, 2), "with_fs": (8, 4)}
     for number, (name, (depth, last_byte)) in enumerate(appended.items()):
         digest = hashed(bytes([0x91, last_byte]))
@@ -969,32 +945,29 @@ class Commits:
     """The writer of a server, held at a gate; `groups` are the sizes of what it did at once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.groups: list[int] = []
-        self.gate = threading.Event()
-        self.reached = threading.Event()
-        do = workers.Writer._do
+        self.gate = Gate(monkeypatch, workers.Writer, "do")
 
-        def counted(writer: Any, thread: Any, group: list[Any]) -> Any:
-            self.reached.set()
-            assert self.gate.wait(60)
-            self.groups.append(len(group))
-            return do(writer, thread, group)
-
-        monkeypatch.setattr(workers.Writer, "_do", counted)
+    @property
+    def groups(self) -> list[int]:
+        """The sizes of what was begun."""
+        return [len(group) for *_, group in self.gate.calls]
 
 
 def gather(served: Served, held: Commits, until: Until, *messages: Message) -> list[Peer]:
-    """Block the writer, send other peers' requests, then unblock it."""
-    first = served.peer()
-    first.send(PutBlob(hashed(b"first"), b"first"))
-    assert held.reached.wait(60)
-    peers = [served.peer() for _ in messages]
-    for peer, message in zip(peers, messages, strict=True):
-        peer.send(message)
-    until(lambda: served.server.service._writer._jobs.qsize() == len(messages), "all wait")
-    held.gate.set()
-    assert isinstance(first.reply(), BlobPut)
-    return peers
+    """Block the writer, send other peers' requests one by one, then unblock it."""
+    peers: list[Peer] = []
+
+    def all_wait() -> bool:
+        running = served.count(lambda one: len(one.running))
+        return running == len(peers) and bool(held.gate.calls)
+
+    for message in [PutBlob(hashed(b"first"), b"first"), *messages]:
+        peers.append(served.peer())
+        peers[-1].send(message)
+        until(all_wait, "it waits, and the first is begun")
+    held.gate.open()
+    assert isinstance(peers[0].reply(), BlobPut)
+    return peers[1:]
 
 
 def test_what_waits_at_once_is_committed_at_once(
@@ -1049,8 +1022,7 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
     def refused(store: Any, number: int) -> None:
         if store.depth == 1 and len(held.groups) == 2 and left:
             left.pop()
-            store._undo()
-            store._leave()
+            store.rollback(number)
             ours = issubclass(error, apsw.Error)
             raise store.explain(error("refused by the test")) if ours else error("refused")
         commit(store, number)
@@ -1104,16 +1076,8 @@ def test_a_large_request_has_a_transaction_of_its_own(
     small: Message = PutBlob(hashed(b"s"), b"s")
     under, put = append(1, large[:-1]), PutBlob(hashed(large), large)
     asked = [small, under, small, append(1, large), small, small, put, compressed(zeros), small]
-    first = served.peer()
-    first.send(small)
-    assert held.reached.wait(60)
-    peers, queue = [], served.server.service._writer._jobs
-    for number, message in enumerate(asked, 1):
-        peers.append(served.peer())
-        peers[-1].send(message)
-        until(lambda number=number: queue.qsize() == number, "it waits")  # type: ignore[misc]
-    held.gate.set()
-    assert not any(isinstance(peer.reply(), Failure) for peer in [first, *peers])
+    peers = gather(served, held, until, *asked)
+    assert not any(isinstance(peer.reply(), Failure) for peer in peers)
     assert held.groups == [1, 3, 1, 2, 1, 1, 1]
 
 
@@ -1166,8 +1130,7 @@ def test_readings_do_not_wait_for_writers(
     reader, writer = served.peer(), served.peer()
     raw.execute("BEGIN IMMEDIATE")
     writer.send(append(1, b"late"))
-    running = lambda: any(one._running for one in list(served.server.connections))  # noqa: E731
-    until(running, "the append waits")
+    until(lambda: served.count(lambda one: len(one.running)), "the append waits")
     for peer in (reader, served.peer()):
         for _ in range(5):
             assert last(peer) == [ONE, TWO]
