@@ -33,14 +33,19 @@ _SEGMENT = 1 << 17  # characters of a text that are sought at once: a hundred by
 
 def erase_in_logs(layout: Layout, text: str) -> None:
     """Replace the parts of a text in all logs, rotated ones too. Links are not followed."""
-    segments = range(0, len(text), _SEGMENT)
-    for start in segments:
+    for start in range(0, len(text), _SEGMENT) if any(_logs(layout)) else ():
         sought = _Sought(text[max(0, start - 2 * _GRAM) : start + _SEGMENT])
-        for folder, _, names in os.walk(layout.logs):
-            for name in sorted(names):
-                path = f"{folder}/{name}"
-                if os.path.isfile(path) and not os.path.islink(path):
-                    _erase(path, sought)
+        for path in _logs(layout):
+            _erase(path, sought)
+
+
+def _logs(layout: Layout) -> Iterator[str]:
+    """Yield the logs that have anything in them."""
+    for folder, _, names in os.walk(layout.logs):
+        for name in sorted(names):
+            path = f"{folder}/{name}"
+            if not os.path.islink(path) and os.path.isfile(path) and os.path.getsize(path):
+                yield path
 
 
 class _Sought:
