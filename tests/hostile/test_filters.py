@@ -447,8 +447,6 @@ def test_bombs_are_stopped(big: FilterSandbox, text: str) -> None:
         ids(big, text)
 
 
-# What one event of 16 MiB would have kept busy within a single step of SQLite, or between two looks
-# at the clock.
 def most(*values: str) -> str:
     """Return the largest of values, compared with one that none is."""
     return f"max({', '.join(values)}) = 5"
@@ -508,6 +506,13 @@ def test_a_large_event_takes_no_more_than_the_budget(
     except FilterError as error:
         assert "takes too long on event 1" in error.what  # noqa: PT017  or it is refused
     assert time.thread_time() - began < fence_module.EVENT_SECONDS + 3
+
+
+@pytest.mark.parametrize("size", [1_000, 100_000, 8 << 20])
+def test_a_computed_pattern_may_be_long_on_most_events(fenced: Fenced, size: int) -> None:
+    """It has 64 bytes on events up to 16 MiB, also where the event is tested on its own."""
+    text = f"content LIKE '%' || '{'b' * 63}'"
+    assert ids(fenced("a" * size + "b" * 63, "a" * size), text) == [1]
 
 
 @pytest.mark.parametrize("size", [500_000, 2_000_000])

@@ -1,1 +1,1 @@
-"""Filters: which conditions are accepted (`grammar`), and where they run (`sandbox`)."""
+"""Filters: which are accepted (`grammar`), how they are compiled (`guards`) and run (`sandbox`)."""

@@ -58,6 +58,8 @@ _VALUES = frozenset(
     "NULL TRUE FALSE CASE END COLLATE CURRENT_DATE CURRENT_TIME"  # noqa: SIM905
     " CURRENT_TIMESTAMP".split()
 )
+_KEYWORDS = JOINS | _VALUES
+_UNCALLED = JOINS | {"CASE"}  # a parenthesis after them is no call
 PATTERNS = {"LIKE": "%", "GLOB": "*"}
 _TIMES = frozenset(("date", "datetime", "julianday", "strftime", "time", "timediff", "unixepoch"))
 _AFTER = {
@@ -195,7 +197,7 @@ class Words:
         while self.word(index - 1) == "NOT":
             index -= 1  # of NOT LIKE, or of a negated condition that may start with like()
         if self.kind(index - 1) == "word":
-            return self.word(index - 1) not in JOINS | {"CASE"}
+            return self.word(index - 1) not in _UNCALLED
         return self.kind(index - 1) in ("text", "name", "number", "blob", ")")
 
     def is_call(self, index: int) -> bool:
@@ -203,13 +205,14 @@ class Words:
         word = self.word(index)
         if self.kind(index) not in ("word", "name") or self.kind(index + 1) != "(":
             return False
-        return not self.infix(index) if word in PATTERNS else word not in JOINS | {"CASE"}
+        return not self.infix(index) if word in PATTERNS else word not in _UNCALLED
 
     def arguments(self, index: int) -> list[list[Token]]:
         """Return the tokens of each argument of a call, given the index of its name."""
         found: list[list[Token]] = [[]]
         depth = 0
-        for token in self.tokens[index + 2 :]:
+        for at in range(index + 2, len(self.tokens)):
+            token = self.tokens[at]
             depth += (token[0] == "(") - (token[0] == ")")
             if depth < 0:
                 break
@@ -227,20 +230,22 @@ class Words:
 
 def accept(words: Words) -> None:
     """Raise FilterError for what no filter may contain, at the token at fault."""
-    opened: list[int] = []
+    opened: list[tuple[int, bool]] = []  # parentheses, and whether each is of a call
+    calls = 0
     for index, (kind, word, _) in enumerate(words.tokens):
         if kind == "(":
-            opened.append(index)
+            opened.append((index, words.is_call(index - 1)))
+            calls += opened[-1][1]
             if len(opened) > MAX_DEPTH:
                 what = f"more than {MAX_DEPTH} levels of parentheses"
                 words.refuse(index, what, "write it flat; OR and AND need none")
-            if sum(words.is_call(at - 1) for at in opened) > MAX_CALLS:
+            if calls > MAX_CALLS:
                 words.refuse(index, f"more than {MAX_CALLS} nested functions", "nest fewer")
         elif kind == ")":
             if not opened:
                 what = "a parenthesis closes that was never opened"
                 words.refuse(index, what, "remove it, or open one before it")
-            opened.pop()
+            calls -= opened.pop()[1]
         elif kind == "word" and word.upper() in _FORBIDDEN:
             what, fix = _FORBIDDEN[word.upper()]
             words.refuse(index, f"{word.upper()} is refused: {what}", fix)
@@ -255,10 +260,10 @@ def accept(words: Words) -> None:
             _check_pattern(words, index + 1, PATTERNS[word.upper()])
         elif kind == "word" and word.upper() == "IN" and words.kind(index + 1) != "(":
             words.refuse(index + 1, "IN takes a list in parentheses", "write IN ('a', 'b')")
-        elif kind == "name" or (kind == "word" and word.upper() not in JOINS | _VALUES):
+        elif kind == "name" or (kind == "word" and word.upper() not in _KEYWORDS):
             _check_name(words, index)
     if opened:
-        words.refuse(opened[-1], "a parenthesis is not closed", "close it")
+        words.refuse(opened[-1][0], "a parenthesis is not closed", "close it")
 
 
 def _check_call(words: Words, index: int) -> None:

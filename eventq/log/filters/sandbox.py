@@ -1,8 +1,8 @@
 """The filter sandbox: a read-only connection that limits what a filter can read, call and cost.
 
-A filter is an untrusted string. `grammar` has accepted and rewritten it. Here it is
-compiled as one expression in parentheses, on a connection whose authorizer allows only the columns
-of `events` and the listed functions.
+A filter is an untrusted string. `grammar` accepts it and `guards` completes it. Here it is compiled
+as one expression in parentheses, first as it was written and then with its guards, on a connection
+whose authorizer allows only the columns of `events` and the listed functions.
 
 These limits stop an expensive filter, from the inside out. Functions that are not linear in SQLite
 are replaced by Python's, which are. LIKE patterns are checked before they run. A window of ids that
@@ -53,8 +53,8 @@ MAX_CACHED = 1_000
 # CAST: other tools may have stored a BLOB; on text it has no effect.
 _TEXTS = [f"CAST({name} AS TEXT)" for name in COLUMNS[1:]]
 ROW = f"id, {', '.join(_TEXTS)}"
-LINE = ", ".join(f"'{name}', {text}" for name, text in zip(COLUMNS[1:], _TEXTS, strict=True))
-LINE = f"json_object('id', id, {LINE})"
+_PAIRS = [f"'{name}', {text}" for name, text in zip(COLUMNS[1:], _TEXTS, strict=True)]
+LINE = f"json_object('id', id, {', '.join(_PAIRS)})"
 # NOT INDEXED: an old thread has indexes on source and type, and the planner would sort to use them.
 RANGE = "FROM events NOT INDEXED WHERE id > ? AND id <= ?"
 ORDER = {False: "ORDER BY id", True: "ORDER BY id DESC"}
@@ -283,7 +283,7 @@ class FilterSandbox:
         It stops before an event with a large value, unless it is for this one, of `large` bytes.
         """
         db = self._open()
-        made = wanted.made()
+        made = wanted.made
         self._prepare(db, made, large)
         gate = "" if large or sql in _WITHOUT_TABLE else _gate(made)
         self._deadline = thread_time() + seconds
@@ -334,24 +334,22 @@ class FilterSandbox:
 
 
 class Filter:
-    """A filter that is a condition: its `text`, "" for all events, and whether it is `timed`."""
+    """A filter that is a condition: its `text`, "" for all events, and the form that is run.
 
-    __slots__ = ("_made", "_words", "text", "timed")
+    It is `timed` if it may depend on the current time, so that an event which does not match now
+    may match later.
+    """
+
+    __slots__ = ("made", "text", "timed")
 
     def __init__(self, text: str, attempt: Callable[[str], None]) -> None:
         """Accept a filter, or raise FilterError; `attempt` is how SQLite compiles it by itself."""
         self.text = text if text.strip(" \t\n\f\r") else ""
-        self._words = words = Words(self.text or "1")
+        words = Words(self.text or "1")
         accept(words)
         attempt(words.text)
         self.timed = is_timed(words)
-        self._made: Guarded | None = None
-
-    def made(self) -> Guarded:
-        """Return the form that is run."""
-        if self._made is None:
-            self._made = Guarded(self._words)
-        return self._made
+        self.made = Guarded(words)
 
 
 def _gate(made: Guarded) -> str:

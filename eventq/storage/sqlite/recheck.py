@@ -8,6 +8,8 @@ them.
 
 from __future__ import annotations
 
+from eventq.log.filters.sandbox import LINE, ORDER, RANGE, ROW
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -16,17 +18,6 @@ if TYPE_CHECKING:
 
     from eventq.log.filters.sandbox import FilterSandbox
 
-_COLUMNS = (
-    "SELECT id, CAST(created_at AS TEXT), CAST(source AS TEXT), CAST(type AS TEXT),"
-    " CAST(subtype AS TEXT), CAST(content AS TEXT)"
-)
-_LINE = (
-    ", json_object('id', id, 'created_at', CAST(created_at AS TEXT),"
-    " 'source', CAST(source AS TEXT), 'type', CAST(type AS TEXT),"
-    " 'subtype', CAST(subtype AS TEXT), 'content', CAST(content AS TEXT))"
-)
-_UP = " FROM events NOT INDEXED WHERE id > ? AND id <= ? ORDER BY id"
-_DOWN = _UP + " DESC"
 _EVENT = 6  # columns of an event
 
 
@@ -53,7 +44,7 @@ class Recheck:
         max_bytes: int,
     ) -> tuple[list[Any], int]:
         """Return the matching events of a range, and where to go on; see `FilterSandbox.page`."""
-        sql = _COLUMNS + (_LINE if lines else "") + (_DOWN if newest else _UP)
+        sql = f"SELECT {ROW}{f', {LINE}' if lines else ''} {RANGE} {ORDER[newest]}"
         cursor = self._connection.execute(sql, (after, upto))
         rows = []
         try:
@@ -78,7 +69,7 @@ class Recheck:
 
     def count(self, text: str, after: int, upto: int) -> int:
         """Return the number of ids of a range that match."""
-        cursor = self._connection.execute(_COLUMNS + _UP, (after, upto))
+        cursor = self._connection.execute(f"SELECT {ROW} {RANGE}", (after, upto))
         try:
             return sum(self._sandbox.matches(text, row) for row in cursor)
         finally:
