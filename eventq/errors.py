@@ -106,7 +106,8 @@ class FilterError(UsageError):
         what: str,
         text: str,
         at: int,
-        fix: str = "write one condition over id, created_at, source, type, subtype, content",
+        fix: str = "write one condition over id, created_at, source, type, subtype, content;"
+        " text stands in single quotes",
     ) -> None:
         super().__init__(what, fix)
         self.text = text

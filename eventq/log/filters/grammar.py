@@ -1,9 +1,9 @@
 """The grammar of filters: which conditions over events are accepted.
 
 Nothing here opens a database. SQLite compiles every filter by itself before it is run, and refuses
-what is not one expression. `accept` refuses, at the character at fault, what SQLite would take and
-no filter may contain: subqueries, parameters, other names, parentheses that leave the expression,
-and patterns that would be searched for too long.
+what is not one expression over the columns and functions that the sandbox allows. `accept` refuses,
+at the character at fault, what SQLite would take and no filter may contain: subqueries, parameters,
+parentheses that leave the expression, and patterns that would be searched for too long.
 
 The sandbox in `filters/sandbox.py` runs the result. It is safe even if this module misses
 something.
@@ -36,8 +36,6 @@ FUNCTIONS = frozenset(
 )
 
 MAX_TEXT = 65_536  # characters
-MAX_DEPTH = 200  # parentheses
-MAX_CALLS = 10  # nested functions
 MAX_PATHS = 16  # of json_extract(): each is sought in the whole value
 MAX_STRETCHES = 8  # pieces of a pattern between the wildcards
 MAX_REPEAT = 16  # how often LIKE and GLOB may compare one character of the content
@@ -54,29 +52,11 @@ JOINS = frozenset(
     "AND OR NOT IS IN BETWEEN LIKE GLOB ESCAPE WHEN THEN ELSE AS DISTINCT"  # noqa: SIM905
     " FROM ISNULL NOTNULL".split()
 )
-_VALUES = frozenset(
-    "NULL TRUE FALSE CASE END COLLATE CURRENT_DATE CURRENT_TIME"  # noqa: SIM905
-    " CURRENT_TIMESTAMP".split()
-)
-_KEYWORDS = JOINS | _VALUES
 _UNCALLED = JOINS | {"CASE"}  # a parenthesis after them is no call
 PATTERNS = {"LIKE": "%", "GLOB": "*"}
 _TIMES = frozenset(("date", "datetime", "julianday", "strftime", "time", "timediff", "unixepoch"))
-_AFTER = {
-    "COLLATE": ("collation", frozenset(("NOCASE", "BINARY", "RTRIM"))),
-    "AS": ("type", frozenset(("TEXT", "INTEGER", "INT", "REAL", "NUMERIC", "BLOB"))),
-}
-_LIST = f"a filter may use {', '.join(COLUMNS)}"
-_FORBIDDEN = {
-    **dict.fromkeys(
-        "SELECT WITH VALUES UNION INTERSECT EXCEPT EXISTS RECURSIVE TABLE".split(),  # noqa: SIM905
-        ("a filter has no subquery", _LIST),
-    ),
-    **dict.fromkeys(
-        "RAISE OVER FILTER MATCH REGEXP".split(),  # noqa: SIM905
-        ("it is not available in a filter", "use LIKE, GLOB or instr()"),
-    ),
-}
+_TYPES = ("BLOB", "INT", "INTEGER", "NUMERIC", "REAL", "TEXT")  # of CAST
+_SUBQUERIES = ("SELECT", "VALUES", "WITH")
 
 
 class Unreadable(str):
@@ -230,78 +210,42 @@ class Words:
 
 def accept(words: Words) -> None:
     """Raise FilterError for what no filter may contain, at the token at fault."""
-    opened: list[tuple[int, bool]] = []  # parentheses, and whether each is of a call
-    calls = 0
+    opened = []  # parentheses
     for index, (kind, word, _) in enumerate(words.tokens):
         if kind == "(":
-            opened.append((index, words.is_call(index - 1)))
-            calls += opened[-1][1]
-            if len(opened) > MAX_DEPTH:
-                what = f"more than {MAX_DEPTH} levels of parentheses"
-                words.refuse(index, what, "write it flat; OR and AND need none")
-            if calls > MAX_CALLS:
-                words.refuse(index, f"more than {MAX_CALLS} nested functions", "nest fewer")
+            opened.append(index)
         elif kind == ")":
             if not opened:
                 what = "a parenthesis closes that was never opened"
                 words.refuse(index, what, "remove it, or open one before it")
-            calls -= opened.pop()[1]
-        elif kind == "word" and word.upper() in _FORBIDDEN:
-            what, fix = _FORBIDDEN[word.upper()]
-            words.refuse(index, f"{word.upper()} is refused: {what}", fix)
-        elif words.word(index - 1) in _AFTER and words.kind(index - 1) == "word":
-            what, names = _AFTER[words.word(index - 1)]
-            if word.upper() not in names:
-                fix = f"use one of {', '.join(sorted(names))}"
-                words.refuse(index, f"unknown {what} '{word}'", fix)
+            opened.pop()
+        elif kind == "word" and word.upper() in _SUBQUERIES:
+            what = f"{word.upper()} is refused: a filter has no subquery"
+            words.refuse(index, what, "write one condition over the columns of one event")
+        elif words.word(index - 1) == "AS" and word.upper() not in _TYPES:
+            words.refuse(index, f"unknown type '{word}'", f"use one of {', '.join(_TYPES)}")
         elif words.is_call(index):
             _check_call(words, index)
         elif kind == "word" and word.upper() in PATTERNS:
             _check_pattern(words, index + 1, PATTERNS[word.upper()])
         elif kind == "word" and word.upper() == "IN" and words.kind(index + 1) != "(":
             words.refuse(index + 1, "IN takes a list in parentheses", "write IN ('a', 'b')")
-        elif kind == "name" or (kind == "word" and word.upper() not in _KEYWORDS):
-            _check_name(words, index)
     if opened:
-        words.refuse(opened[-1][0], "a parenthesis is not closed", "close it")
+        words.refuse(opened[-1], "a parenthesis is not closed", "close it")
 
 
 def _check_call(words: Words, index: int) -> None:
     name = words.tokens[index][1].lower()
-    if name not in FUNCTIONS | {"cast"}:
-        words.refuse(index, f"'{name}' is not a function a filter may use", _nearest(name))
     if name.upper() in PATTERNS:
         _check_pattern(words, index + 2, PATTERNS[name.upper()])
     elif name == "json_extract" and len(words.arguments(index)) > MAX_PATHS + 1:
         words.refuse(index, f"json_extract() takes at most {MAX_PATHS} paths", "ask for fewer")
-    elif name in ("max", "min") and len(words.arguments(index)) == 1:
-        # Inside a guard, SQLite would accept these as aggregates over a single row.
-        what = f"{name}() with one value is an aggregate over rows"
-        words.refuse(index, what, f"give {name}() two values")
     elif name == "unhex":
         for skipped in words.arguments(index)[1:]:
             kind, word, at = skipped[0] if skipped else ("", "", len(words.text))
             if len(skipped) != 1 or kind != "text" or len(word) > MAX_SKIPPED + 2:
                 what = f"unhex() skips at most {MAX_SKIPPED} characters, given as a literal"
                 raise FilterError(what, words.text, at, "write them as text in single quotes")
-
-
-def _check_name(words: Words, index: int) -> None:
-    name, word = words.name(index), words.tokens[index][1]
-    if name == "events" and words.kind(index + 1) == "." and words.kind(index - 1) != ".":
-        return
-    if word[0] == '"' and name not in COLUMNS:
-        words.refuse(index, f"{word} is not a column", "use single quotes for text")
-    if name not in COLUMNS:
-        fix = f"{_LIST}, and text stands in single quotes"
-        words.refuse(index, f"'{word}' is not a column", fix)
-
-
-def _nearest(name: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, sorted(FUNCTIONS), 1)
-    return f"did you mean {close[0]}()?" if close else f"use one of {', '.join(sorted(FUNCTIONS))}"
 
 
 def _readable(text: str) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from eventq.log.filters.grammar import COLUMNS, JOINS, PATTERNS, Words, is_literal
 
-MAX_GUARDS = 16  # nested JSON functions and arrows
 MAX_STEPS = 4  # columns, or functions and operators, or twice the patterns, without jumps
 
 _JSON = frozenset(("json", "json_array_length", "json_extract", "json_type"))
@@ -86,15 +85,9 @@ class _Writer:
         """Return the filter with all that is put into it."""
         for index in range(len(self._words.tokens)):
             self._token(index)
-        pieces, depth, end = [], 0, 0
+        pieces, end = [], 0
         for index, (_, word, at) in enumerate(self._words.tokens):
-            depth += self._before[index].count(_VALID)
-            if depth > MAX_GUARDS:
-                self._words.refuse(
-                    index, f"more than {MAX_GUARDS} nested JSON functions", "nest fewer"
-                )
             pieces += [self._words.text[end:at], self._before[index], word, self._after[index]]
-            depth -= self._after[index].count(_END)
             end = at + len(word)
         return "".join(pieces)
 

@@ -223,10 +223,12 @@ class FilterSandbox:
         """Let SQLite compile a filter as it was written; raise FilterError with its place."""
         try:
             self._open().execute(_TRIAL.replace("{}", text)).close()
-        except (apsw.SQLError, apsw.AuthError, apsw.TooBigError) as error:
-            before = len(_TRIAL.partition("{}")[0])
-            place = text.encode()[: max(getattr(error, "error_offset", -1) - before, 0)]
-            raise _refusal(error, text, len(place.decode(errors="ignore"))) from error
+        except _FAULTS as error:
+            at = getattr(error, "error_offset", -1) - len(_TRIAL.partition("{}")[0])
+            if at > 0:  # bytes
+                at = len(text.encode()[:at].decode(errors="ignore"))
+            # No cause: this reads no table, so that no other schema of the thread is at fault.
+            raise _refusal(error, text, at) from None
 
     def _open(self) -> apsw.Connection:
         if self._db is None:
@@ -261,17 +263,19 @@ class FilterSandbox:
                 ids.shrink()
                 continue
             except _LargeError as error:
-                ids.single_out(error.number)  # the rows before it are kept
-                large = error.size
+                ids.jump(error.number)  # the rows before it are kept
+                ids.width, large = 1, error.size
                 continue
             if rows.room <= 0 or len(rows.found) >= limit:
-                return rows.found, ids.edge(int(rows.found[-1][0]))
+                ids.jump(int(rows.found[-1][0]))
+                ids.at += 1
+                break
             large = 0
             ids.advance()
             if len(rows.found) == before and ids.remain():
                 # A pruned range is not scanned window by window.
-                cursor = self._open().execute(_NEXT[ids.newest], (ids.after, ids.upto))
-                row = cursor.fetchone()
+                rest = ids.turned(ids.at, ids.end)
+                row = self._open().execute(_NEXT[ids.newest], rest).fetchone()
                 ids.jump(row[0] if row else None)
         return rows.found, ids.rest()
 
@@ -293,18 +297,12 @@ class FilterSandbox:
             if self._late:
                 raise _TooLongError from None
             raise
-        except (
-            apsw.SQLError,
-            apsw.AuthError,
-            apsw.TooBigError,
-            apsw.MismatchError,
-            _RefusedError,
-        ) as error:
+        except _FAULTS as error:
             if str(error).startswith("no such table"):
                 raise
             if large and "pattern too complex" in str(error):
                 raise _TooLongError from error
-            raise _refusal(error, wanted.text, _quoted(wanted.text, str(error))) from error
+            raise _refusal(error, wanted.text, -1) from error
         finally:
             self._deadline, self._late = float("inf"), False
 
@@ -385,49 +383,45 @@ class _RefusedError(Exception):
     """A function's result would exceed a limit."""
 
 
+# What SQLite and our functions say of a filter; other errors are of the store.
+_FAULTS = (apsw.SQLError, apsw.AuthError, apsw.TooBigError, apsw.MismatchError, _RefusedError)
+
+
 class _Range:
-    """The ids that are still to be scanned, from one end, in windows."""
+    """The ids that are still to be scanned, from one end, in windows.
+
+    They are `at` < id <= `end`; newest first, these are the bounds of negated ids.
+    """
 
     def __init__(self, after: int, upto: int, *, newest: bool) -> None:
-        self.after, self.upto, self.newest = after, upto, newest
+        self.newest = newest
+        self.at, self.end = self.turned(after, upto)
         self.width = WINDOW
 
+    def turned(self, after: int, upto: int) -> tuple[int, int]:
+        return (-upto - 1, -after - 1) if self.newest else (after, upto)
+
     def remain(self) -> bool:
-        return self.after < self.upto
+        return self.at < self.end
 
     def window(self) -> tuple[int, int]:
-        if self.newest:
-            return max(self.after, self.upto - self.width), self.upto
-        return self.after, min(self.upto, self.after + self.width)
+        return self.turned(self.at, min(self.end, self.at + self.width))
 
     def advance(self) -> None:
         """Move on to the next window, and widen it if this one was narrowed."""
-        low, high = self.window()
-        self.after, self.upto = (self.after, low) if self.newest else (high, self.upto)
+        self.at = min(self.end, self.at + self.width)
         self.width = min(WINDOW, self.width * 2)
 
     def shrink(self) -> None:
-        self.width = max(1, min(self.width, self.upto - self.after) // 100)
-
-    def single_out(self, number: int) -> None:
-        """Continue with this single event of the window."""
-        self.after, self.upto = (self.after, number) if self.newest else (number - 1, self.upto)
-        self.width = 1
+        self.width = max(1, min(self.width, self.end - self.at) // 100)
 
     def jump(self, found: int | None) -> None:
-        """Continue at an existing id, or end the range for None."""
-        if self.newest:
-            self.upto = self.after if found is None else found
-        else:
-            self.after = self.upto if found is None else found - 1
-
-    def edge(self, last: int) -> int:
-        """Return the id to continue at after a row."""
-        return last - 1 if self.newest else last
+        """Continue at an id, or end the range for None."""
+        self.at = self.end if found is None else (-found if self.newest else found) - 1
 
     def rest(self) -> int:
-        """Return the id to continue at after the last window."""
-        return self.upto if self.newest else self.after
+        """Return the id to continue after, or, newest first, the last of what remains."""
+        return -self.at - 1 if self.newest else self.at
 
 
 def _authorize(
@@ -477,8 +471,14 @@ def _too_much(wanted: Filter, where: str = "") -> NoReturn:
 
 
 def _refusal(error: Exception, text: str, at: int) -> FilterError:
-    """Return the error for what SQLite says of a filter."""
+    """Return the error for what SQLite says of a filter; `at` is -1 if it does not say where."""
     what = str(error).split("\n")[0]
+    name = what.rpartition(": ")[2]
+    if at < 0:  # such as errors at run time, which may quote what they mean
+        quoted = what[what.find("'") :]
+        at = max(text.find(quoted if quoted.endswith("'") else name), 0)
+    if "function: " in what:
+        return FilterError(f"'{name}' is not a function a filter may use", text, at, _nearest(name))
     if isinstance(error, apsw.TooBigError):
         what = "it makes values that are too large"
     if at >= len(text):
@@ -486,10 +486,11 @@ def _refusal(error: Exception, text: str, at: int) -> FilterError:
     return FilterError(f"the filter does not work: {what}", text, at)
 
 
-def _quoted(text: str, message: str) -> int:
-    """Return the position of what a message quotes: errors at run time have no offset."""
-    quoted = message[message.find("'") :]
-    return max(text.find(quoted), 0) if quoted.endswith("'") else 0
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name.lower(), sorted(FUNCTIONS), 1)
+    return f"did you mean {close[0]}()?" if close else f"use one of {', '.join(sorted(FUNCTIONS))}"
 
 
 # --- Python's versions of functions that are not linear in SQLite, or whose results grow ---
