@@ -21,7 +21,6 @@ WHERE json_valid(?1)) WHERE value IS NOT NULL)"""
 def groups_of(events: Sequence[Event], by: str, connection: apsw.Connection) -> list[str | None]:
     """Return what each event is ordered by; None is no group."""
     if by in ("source", "type"):
-        place = 2 if by == "source" else 3
-        return [str(event[place]) for event in events]
-    rows = [(event[5], by) for event in events]
+        return [event.source if by == "source" else event.type for event in events]
+    rows = [(event.content, by) for event in events]
     return [value for (value,) in connection.executemany(_VALUE_AT, rows)]

@@ -298,7 +298,7 @@ FAULTS: list[tuple[str, str]] = [
     ),
     (
         "UPDATE subscriptions SET filter = 'nonsense = 1'",
-        "the filter of consumer 'w' is refused: 'nonsense' is not a column",
+        "the filter of consumer 'w' is refused: the filter does not work: no such column: nonsense",
     ),
 ]
 
