@@ -461,15 +461,15 @@ class Thread:
         """Subscribe `consumer` and return the subscription.
 
         `sh -c` runs `handler`, in the current directory, while a matching event waits for the
-        consumer. With `each` it runs once for each event, which it gets on its standard input; its
-        exit code says what became of it. Without a handler nothing runs: the consumer is for
-        `claim`, `consume` and `pop`. `from_now=True` skips the events that are stored already, and
-        `more` are other fields of `Subscription`, such as `timeout` and `max_attempts`.
+        consumer; of a thread in PostgreSQL `eventq work` does, in its own. With `each` it runs once
+        for each event, which it gets on its standard input; its exit code says what became of it.
+        Without a handler nothing runs: the consumer is for `claim`, `consume` and `pop`.
+        `from_now=True` skips the events that are stored already, and `more` are other fields of
+        `Subscription`, such as `timeout` and `max_attempts`.
 
         To subscribe again with equal values changes nothing; `replace` changes the values and keeps
         the progress. `warn` gets a sentence about a filter that compares times in two spellings
-        (default: a Python warning). Raises ConsumerExistsError, FilterError, InputError, and
-        LogicError for a handler of a thread in PostgreSQL, which nobody would run.
+        (default: a Python warning). Raises ConsumerExistsError, FilterError and InputError.
         """
         from eventq.records.consumer import Subscription
 
@@ -482,7 +482,7 @@ class Thread:
         if each and handler is None:
             raise UsageError("there is no handler to run for each event", "give a shell command")
         kind = "pull" if handler is None else "each" if each else "loop"
-        if kind != "pull":
+        if kind != "pull" and not self.is_shared:  # else it is run on another machine
             more.setdefault("directory", os.getcwd())
         rest: dict[str, Any] = {**more}
         from_now = rest.pop("from_now", False)

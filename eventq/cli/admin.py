@@ -27,8 +27,8 @@ def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
 
     PATH may also be postgresql://USER@HOST/DATABASE?thread=NAME: then programs on many machines can
     use it. First, the owner of the database makes the tables with --schema; later, it brings them
-    up to date. Events, keys, consumers without a handler, pop, claims, dead letters and Python
-    workers work there. Handlers, work, dispatch, serve, turns, runs and artifacts do not yet.
+    up to date. The log, consumers, claims, dead letters and workers are there; turns, runs, blobs
+    and artifacts are not yet.
     """
     from eventq.thread import init as make
     from eventq.thread import init_anywhere, init_schema
@@ -121,6 +121,8 @@ def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
     from eventq.storage.rules import MOST_UNFINISHED
 
     yield f"    runs: {_way(consumer)}"
+    if consumer.label is not None:
+        yield f"    label: {show.readable(consumer.label)}"
     yield f"    failure: {_failure(consumer)}"
     if consumer.worked:
         yield "    worker: yes"

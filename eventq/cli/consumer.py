@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         backoff: tuple[float, float]
         lease: float
         emit_dead: bool
+        label: str | None
 
 
 _MUST_POP = (
@@ -81,6 +82,9 @@ def subscribe(
         )
     if new.kind == "loop" and not IS_THREAD:
         show.note(_MUST_POP)
+    if thread.is_shared and new.kind != "pull":
+        command = thread.notifier.command(new.label)
+        show.note(f"Note: the handler runs where a worker does and allows it: {command}")
     shown = {"consumer_id": new.consumer_id, "handler_cmd": new.handler_cmd, "filter": new.filter}
     show.result(shown, f"Subscribed consumer '{consumer}'", json=json)
 
@@ -197,6 +201,12 @@ COMMANDS = {
                     default="30s",
                 ),
                 Option("emit-dead", "Push an event record/dead-letter for each dead letter."),
+                *unless_thread(
+                    Option(
+                        "label NAME",
+                        "Only workers with this label run the handler. For a thread in PostgreSQL.",
+                    )
+                ),
             ),
             Option("replace", "Change an existing subscription; it keeps its place."),
             JSON,

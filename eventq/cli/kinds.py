@@ -153,11 +153,11 @@ def json_value(word: str, name: str) -> Any:
 
 
 def handled(word: str, name: str) -> str:
-    """Return the directory of a thread; raise LogicError for one whose handlers nobody runs."""
-    from eventq.log.notifier import check_handlers
+    """Return the directory of a thread; raise LogicError for one in PostgreSQL."""
+    from eventq.log.notifier import check_dispatch
 
     path = place(word, name)
-    check_handlers(path)
+    check_dispatch(path)
     return path
 
 

@@ -7,10 +7,17 @@ import sys
 
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON_ERRORS
-from eventq.cli.table import Command, Option
-from eventq.cli.work import choose_threads
-from eventq.errors import NotAThreadError
+from eventq.cli.rules import needs
+from eventq.cli.table import Command, Option, together
+from eventq.cli.work import ALLOW, LABEL, choose_threads
+from eventq.errors import NotAThreadError, UsageError
 from eventq.log.claims import milliseconds
+from eventq.storage.address import parse
+from eventq.storage.layout import is_shared, is_url, resolve, resolve_folder, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.cli.work import Shared
 
 _GRACE_SECONDS = 30  # unless it is given
 _END_SECONDS = 20  # beyond the grace period, for what was killed to be gone
@@ -50,7 +57,7 @@ _LINGER = """
 #"""
 
 
-def systemd(*, thread: list[str], all: list[str], user: bool, grace: float) -> None:
+def systemd(*, thread: list[str], all: list[str], user: bool, grace: float, shared: Shared) -> None:
     """Print a systemd unit that runs handlers.
 
     It runs 'eventq work' for the threads. The first lines say how to install it.
@@ -58,7 +65,17 @@ def systemd(*, thread: list[str], all: list[str], user: bool, grace: float) -> N
     places = [*_threads(thread), *_folders(all)]
     words = [word for option, path in places for word in (option, path)]
     paths = [path for _, path in places]
-    slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in os.path.basename(paths[0]))
+    files = [path for path in paths if not is_url(path)]
+    if shared["allow"] is not None:
+        files.append(os.path.abspath(shared["allow"]))
+        words += ["--allow", files[-1]]
+        words += [word for label in shared["label"] for word in ("--label", label)]
+    elif any(map(is_shared, paths)):
+        raise UsageError(
+            "a worker runs of threads in PostgreSQL only what a file allows", "add --allow FILE"
+        )
+    name = parse(paths[0]).name if is_url(paths[0]) else os.path.basename(paths[0])
+    slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in name)
     name = f"eventq-{slug.strip('-') or 'work'}"
     folder = "~/.config/systemd/user" if user else "/etc/systemd/system"
     sudo = "" if user else "sudo "
@@ -75,9 +92,9 @@ def systemd(*, thread: list[str], all: list[str], user: bool, grace: float) -> N
             name=name,
             more=_LINGER if user else "",
             description=_literal(f"eventq handlers of {', '.join(paths)}"),
-            mounts=" ".join(map(escape, paths)),
+            mounts=" ".join(map(escape, files)),
             start=" ".join(escape(word).replace("$", "$$") for word in command),
-            user="" if user else f"User={_owner(paths[0])}\n",
+            user="" if user else f"User={_owner(files[0])}\n",
             timeout=_digits(grace + _END_SECONDS),
             target="default.target" if user else "multi-user.target",
         ).rstrip("\n")
@@ -85,18 +102,15 @@ def systemd(*, thread: list[str], all: list[str], user: bool, grace: float) -> N
 
 
 def _threads(paths: list[str]) -> list[tuple[str, str]]:
-    from eventq.storage.layout import resolve
     from eventq.thread import exists
 
     for path in paths:
         if not exists(path):
             raise NotAThreadError(path)
-    return [("--thread", resolve(path)) for path in paths]
+    return [("--thread", shown(path) if is_url(path) else resolve(path)) for path in paths]
 
 
 def _folders(paths: list[str]) -> list[tuple[str, str]]:
-    from eventq.storage.layout import resolve_folder
-
     return [("--all", resolve_folder(path)) for path in paths]
 
 
@@ -151,8 +165,8 @@ COMMANDS = {
         [
             Option(
                 "thread PATH…",
-                "The directory of a thread; may be repeated (default: $EVENTQ_THREAD).",
-                kinds.handled,
+                "The directory or URL of a thread; may be repeated (default: $EVENTQ_THREAD).",
+                kinds.place,
             ),
             Option(
                 "all DIR…",
@@ -166,10 +180,11 @@ COMMANDS = {
                 kinds.duration,
                 default="30s",
             ),
+            *together("shared", ALLOW, LABEL),
             JSON_ERRORS,
         ],
         "eventq service systemd --thread ./inbox",
         "eventq service systemd --all /srv/threads --user",
-        rules=[choose_threads],
+        rules=[choose_threads, needs("label", "allow")],
     )
 }

@@ -7,12 +7,21 @@ import os
 
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON_ERRORS
-from eventq.cli.table import Argument, Command, Option, is_given
+from eventq.cli.rules import needs
+from eventq.cli.table import Argument, Command, Option, is_given, together
 from eventq.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from eventq.cli.table import Raw
+
+    class Shared(TypedDict):
+        """What this machine runs of threads in PostgreSQL."""
+
+        allow: str | None
+        label: list[str]
 
 
 def work(
@@ -23,6 +32,7 @@ def work(
     consumer: list[str],
     grace: float,
     dispatches: bool,
+    shared: Shared,
 ) -> int:
     """Run handlers in the foreground, until SIGTERM.
 
@@ -36,6 +46,7 @@ def work(
 
     if worker is not None:
         return _run_program(worker, *thread)
+    from eventq.running.allowed import Allowed
     from eventq.running.work import Work
 
     disk.allow_more_files()
@@ -43,6 +54,7 @@ def work(
         thread,
         all,
         consumer,
+        allowed=None if shared["allow"] is None else Allowed(shared["allow"], shared["label"]),
         grace=grace,
         hands_over=dispatches,
         say=lambda line: show.note(f"[{clock.stamp(clock.now())}] {show.program()} work: {line}"),
@@ -84,7 +96,7 @@ def _check_place(raw: Raw) -> None:
     if raw["WORKER"] is None:
         choose_threads(raw)
         return
-    for name in ("all", "consumer", "grace", "no-dispatch"):
+    for name in ("all", "consumer", "grace", "no-dispatch", "allow", "label"):
         if is_given(raw[name]) and raw[name] is not False:
             raise UsageError(
                 f"--{name} is not for a Python worker", "leave it out; its program says such things"
@@ -93,6 +105,16 @@ def _check_place(raw: Raw) -> None:
         raise UsageError("a Python worker has one thread", "give --thread once")
 
 
+ALLOW = Option(
+    "allow FILE",
+    "The commands that may be run for threads in PostgreSQL. One a line; in it, * is any text that"
+    " adds no other command. A line ** allows all.",
+    kinds.path,
+)
+LABEL = Option(
+    "label NAME…",
+    "Run consumers with this label; may be repeated (default: those without one).",
+)
 COMMANDS = {
     "work": Command(
         work,
@@ -100,7 +122,7 @@ COMMANDS = {
             Argument("[WORKER]"),
             Option(
                 "thread PATH…",
-                "The directory of a thread; may be repeated (default: $EVENTQ_THREAD).",
+                "The directory or URL of a thread; may be repeated (default: $EVENTQ_THREAD).",
                 kinds.place,
             ),
             Option(
@@ -115,6 +137,7 @@ COMMANDS = {
                 kinds.duration,
                 default="30s",
             ),
+            *together("shared", ALLOW, LABEL),
             Option(
                 "no-dispatch",
                 "At the end, leave what waits to the next push or worker. By default a"
@@ -127,7 +150,8 @@ COMMANDS = {
         "eventq work --thread ./inbox",
         "eventq work --all /srv/threads --grace 2m",
         "eventq work --thread ./inbox --consumer mailer --consumer worker",
+        "eventq work --thread 'postgresql://user@host/database?thread=inbox' --allow commands.txt",
         "eventq work tasks:worker --thread ./inbox",
-        rules=[_check_place],
+        rules=[_check_place, needs("label", "allow")],
     )
 }

@@ -64,7 +64,7 @@ def settings_of(new: Subscription) -> Settings:
     return Settings(
         new.kind, command, None if new.kind == "pull" else new.directory,
         check_positive(new.batch, "batch"), check_natural(new.concurrency, "concurrency"),
-        new.ordered_by, new.on_failure, base, most, lease, new.emit_dead,
+        new.ordered_by, new.on_failure, base, most, lease, new.emit_dead, new.label,
     )  # fmt: skip
 
 
@@ -72,11 +72,11 @@ def subscription_of(state: ConsumerState) -> Subscription:
     """Return the subscription of a consumer."""
     from eventq.records.consumer import Subscription
 
-    kind, command, place, batch, many, by, failure, base, most, lease, emit = state.settings
+    kind, command, place, batch, many, by, failure, base, most, lease, emit, label = state.settings
     handler = {"pull": None, "each": command}.get(kind, state.handler)
     return Subscription(
         state.consumer, handler, state.filter, state.max_attempts, state.timeout, kind, batch,
-        many, by, failure, (base / 1000, most / 1000), lease / 1000, emit, place,
+        many, by, failure, (base / 1000, most / 1000), lease / 1000, emit, place, label,
     )  # fmt: skip
 
 
@@ -88,6 +88,10 @@ def _check_handler(new: Subscription) -> None:
             raise UsageError("a pull consumer has no handler", "leave one of the two out")
     elif not handler or not handler.strip() or "\0" in handler:
         raise UsageError("the handler is empty", "give a shell command")
+    if new.label is not None:
+        check_name(new.label, "label")
+        if new.kind == "pull":
+            raise UsageError("a label is for a handler", "give one, or leave the label out")
 
 
 def check_order(by: str | None) -> None:
@@ -203,8 +207,7 @@ class Subscriptions:
         `warn` raises, nothing is stored.
         """
         settings = settings_of(new)
-        if settings.kind != "pull":
-            self._notifier.check_handlers()
+        self._notifier.check_label(settings.label)
         handler = ":" if settings.kind != "loop" else (new.handler_cmd or "")
         terms = (handler, new.filter, new.max_attempts, new.timeout)
         db = self._db
@@ -345,6 +348,10 @@ class Subscriptions:
     def _waiting(self, state: ConsumerState) -> QueueStatus:
         """Return what claims have left of the events before the frontier."""
         return QueueStatus() if state.settings.kind == "loop" else self.queue(state.consumer)
+
+    def command(self, state: ConsumerState) -> str:
+        """Return the command that runs the handler of a consumer, if nobody does."""
+        return self._notifier.command(state.settings.label)
 
     def halted(self) -> Iterator[tuple[str, str]]:
         """Yield each consumer that is paused or stalled, and why nothing runs for it."""

@@ -14,7 +14,7 @@ import os
 import sys
 from time import thread_time
 
-from eventq.errors import FilterError, LogicError
+from eventq.errors import FilterError, LogicError, UsageError
 from eventq.storage.layout import is_shared, shown
 from eventq.system import clock, environment, processes
 from eventq.system.locks import queue
@@ -50,9 +50,17 @@ class Notifier:
         self._argv_expires = 0.0
         self._seen: tuple[object, list[ConsumerState]] = (None, [])
 
-    def check_handlers(self) -> None:
-        """Raise LogicError where no handler is ever run."""
-        check_handlers(self._layout.thread)
+    def check_label(self, label: str | None) -> None:
+        """Raise UsageError for a label where it would choose nothing."""
+        if label is not None:
+            raise UsageError(
+                "a label chooses among the machines that work for a thread in PostgreSQL",
+                "leave it out: this thread belongs to one machine",
+            )
+
+    def command(self, label: str | None) -> str:  # noqa: ARG002 (machines have labels)
+        """Return the command that runs handlers which wait."""
+        return f"eventq dispatch --thread {quote(self._layout.thread)}"
 
     def committed(self, commit: Commit) -> None:
         """Wake the consumers of new events."""
@@ -192,14 +200,19 @@ class Notifier:
         self._children = [pid for pid in self._children if processes.reap(pid) is None]
 
 
-def check_handlers(path: str) -> None:
-    """Raise LogicError for a path whose handlers nobody runs: a thread in PostgreSQL."""
+def check_dispatch(path: str) -> None:
+    """Raise LogicError for a thread in PostgreSQL, whose handlers no dispatch starts."""
     if is_shared(path):
         raise LogicError(
-            f"no handler runs for '{shown(path)}', a thread in PostgreSQL",
-            "subscribe without a handler, then claim or pop its events, or run a Python worker with"
-            " 'eventq work MODULE:NAME'",
+            f"nothing is dispatched for '{shown(path)}', a thread in PostgreSQL",
+            f"run '{work_command(shown(path))}' on the machines that may run its handlers",
         )
+
+
+def work_command(thread: str, label: str | None = None) -> str:
+    """Return the command that runs the handlers of a thread in PostgreSQL."""
+    more = "" if label is None else f" --label {quote(label)}"
+    return f"eventq work --thread {quote(thread)} --allow FILE{more}"
 
 
 class RemoteNotifier(Notifier):
@@ -214,7 +227,14 @@ class RemoteNotifier(Notifier):
 
     def start(self) -> None:
         """Raise LogicError: there is nothing to start."""
-        self.check_handlers()
+        check_dispatch(self._layout.thread)
+
+    def check_label(self, label: str | None) -> None:
+        """Accept any label: workers have some."""
+
+    def command(self, label: str | None) -> str:
+        """Return the command that works for the thread; somebody may have to allow its handlers."""
+        return work_command(self._layout.thread, label)
 
 
 def _command(chosen: str) -> list[str]:

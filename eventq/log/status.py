@@ -102,6 +102,7 @@ def _consumer(
         advice=wait.advice,
         halted=0 if kind == "loop" else queue.halted,
         worked=leases.is_worked(state.consumer),
+        label=settings.label,
     )
 
 
@@ -139,7 +140,7 @@ def _wait(
         return Wait("its worker" if kind == "pull" else "its handler")
     if kind == "pull":
         return Wait("a program that claims or pops its events; none is known", is_unserved=True)
-    return Wait("a handler, and nobody runs it", f"eventq dispatch --thread {thread}", True)
+    return Wait("a handler, and nobody runs it", subscriptions.command(state), True)
 
 
 def _age(db: Database, event: int) -> float | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         lease: float
         emit_dead: bool
         directory: str | None
+        label: str | None
 
 
 class Settings(Record):
@@ -32,7 +33,8 @@ class Settings(Record):
     A `loop` handler pops and acks by itself, `each` runs `command` for up to `batch` events, `pull`
     runs nothing. With `concurrency` 0 events come in order, otherwise so many are claimed at once,
     and those alike in `ordered_by` come in order. After the last attempt the consumer stalls or the
-    event is dead (`on_failure`; None: stall in order, dead with claims).
+    event is dead (`on_failure`; None: stall in order, dead with claims). Of a shared thread,
+    workers with the `label` run it; without one, those without labels.
     """
 
     kind: str = "loop"
@@ -46,6 +48,7 @@ class Settings(Record):
     backoff_most: int = 300_000
     lease: int = 30_000
     emit_dead: bool = False
+    label: str | None = None
 
     @property
     def failure(self) -> str:
@@ -102,7 +105,8 @@ class Subscription(Record):
     (`batch`: for so many); of "pull", it is None, and nothing runs. With `concurrency` 0 events
     come in order; else so many handlers run at once, and events alike in `ordered_by` in order.
     After `max_attempts` the consumer stalls or the event is dead, as `on_failure` says. `backoff`
-    are the least and the most seconds before another attempt, `lease` those of a claim.
+    are the least and the most seconds before another attempt, `lease` those of a claim. Of a thread
+    in PostgreSQL, workers with the `label` run the handler; without one, those without labels.
     """
 
     consumer_id: str
@@ -119,6 +123,7 @@ class Subscription(Record):
     lease: float = 30.0
     emit_dead: bool = False
     directory: str | None = None
+    label: str | None = None
 
 
 class ConsumerInfo(Record):
@@ -131,10 +136,10 @@ class ConsumerInfo(Record):
     handler for it alone. `done`, `failed` and `buried` count attempts of the last 24 hours, and
     `dead` dead letters. `log` is the file with what handlers print.
 
-    `batch`, `concurrency`, `ordered_by`, `on_failure` ("stall" or "dead"), `backoff` and `lease`
-    are those of the subscription. `waits_for` says what has to happen next, and `advice` is the
-    command to run for that, or None where nobody has to do anything. `worked` says whether a worker
-    looks after the consumer: `eventq work`, or a `Worker`.
+    `batch`, `concurrency`, `ordered_by`, `on_failure` ("stall" or "dead"), `backoff`, `lease` and
+    `label` are those of the subscription. `waits_for` says what has to happen next, and `advice` is
+    the command to run for that, or None where nobody has to do anything. `worked` says whether a
+    worker looks after the consumer: `eventq work`, or a `Worker`.
 
     Of the pending events, claims have looked at the `unfinished` ones: `leased` are claimed now,
     `parked` wait for an earlier event of their group, `halted` have stopped their group or the
@@ -178,3 +183,4 @@ class ConsumerInfo(Record):
     advice: str | None = None
     halted: int = 0
     worked: bool = False
+    label: str | None = None

@@ -38,7 +38,8 @@ class Job(Record):
     """What a handler is started for.
 
     With `events`, they are its input, and it says with its exit code what became of them; without,
-    it reads them itself. `fence` is the number of the supervisor.
+    it reads them itself. `fence` is the number of the supervisor. At the `deadline`, a time of
+    `clock.monotonic`, it has to be dead.
     """
 
     consumer: str
@@ -48,6 +49,7 @@ class Job(Record):
     events: Sequence[Event] = ()
     attempt: int = 0
     fence: int = 0
+    deadline: float | None = None
 
     def variables(self) -> dict[str, str]:
         """Return the variables that tell a handler of its only event."""
@@ -88,10 +90,13 @@ class Output:
 class Handlers:
     """The starter of the handlers of one thread."""
 
-    def __init__(self, layout: Layout, journal: Journal) -> None:
-        """Take the paths and the journal of the thread."""
+    def __init__(
+        self, layout: Layout, journal: Journal, guard: Callable[[str, float | None], object]
+    ) -> None:
+        """Take the paths and the journal of the thread; `guard` is as of a `Supervisor`."""
         self._layout = layout
         self._journal = journal
+        self._guard = guard
 
     def start(self, job: Job, note: Callable[[int], object]) -> Output:
         """Start a handler once `note` has recorded its pid; return what it will write.
@@ -116,7 +121,9 @@ class Handlers:
         try:
             pid = processes.fork(lambda: _become(job, (gate, opener, source, log), environ))
             note(pid)
-            mark = mark_of(identity(pid)).encode()
+            name = identity(pid)
+            self._guard(name, job.deadline)
+            mark = mark_of(name).encode()
         finally:
             os.write(opener, mark)
             for fd in (gate, opener, source):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from eventq.errors import EventqError
 from eventq.log.claims import without_orphans
 from eventq.running.handlers import Job
 from eventq.storage.queue_rows import Verdict, Worker
@@ -18,6 +19,8 @@ from eventq.system.processes import LATE, STOPPED, Group, end_orphan, identity, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eventq.log.consumers import Subscriptions
     from eventq.log.journal import Journal
     from eventq.records.consumer import ConsumerState
@@ -33,17 +36,21 @@ _LOST = "its worker was lost"
 class Run:
     """One handler at work on the events of one claim."""
 
-    def __init__(self, taken: Taken, state: ConsumerState) -> None:
-        """Take what was claimed; the process is started next."""
+    def __init__(self, taken: Taken, state: ConsumerState, begun: float) -> None:
+        """Take what was claimed after a time of `clock.monotonic`; the process is started next."""
         self.taken = taken
         self.events = [claimed.event for claimed in taken.claims]
         self.revived = taken.claims[0].revived
         self.output: Output | None = None  # what it has written, once it is started
         self.span = state.settings.lease
         self.timeout = state.timeout
-        self.renew_at = clock.monotonic() + self.span / 3000
+        self.renew(begun)
         self.group = Group(0, None)  # of the process, once there is one
         self.lost = False  # the lease has ended: the result does not count
+
+    def renew(self, begun: float) -> None:
+        """Note that its claim was made or extended, after a time of `clock.monotonic`."""
+        self.renew_at, self.ends_at = begun + self.span / 3000, begun + self.span / 1000
 
     def verdict(self, consumer: str, what: str, span: int | None = None) -> Verdict:
         """Return a verdict on all its events."""
@@ -59,12 +66,19 @@ class Pool:
     """The runs of one consumer: one at a time in order, or as many as its settings say."""
 
     def __init__(
-        self, consumer: str, subscriptions: Subscriptions, handlers: Handlers, journal: Journal
+        self,
+        consumer: str,
+        subscriptions: Subscriptions,
+        handlers: Handlers,
+        journal: Journal,
+        is_ours: Callable[[ConsumerState], bool] = lambda _: True,
     ) -> None:
         """Start with no handler running."""
         self.consumer = consumer
-        self.is_each = True  # whether the consumer is still run for each event
+        self.is_each = True  # whether the consumer is still run for each event, and by us
         self.fence = 0  # of the supervisor, by now
+        self.deadline: float | None = None  # of its lease, by now
+        self._is_ours = is_ours
         self.has_room = False  # whether an event that comes now could be handled at once
         self.runs: list[Run] = []
         self._subscriptions = subscriptions
@@ -85,7 +99,7 @@ class Pool:
         for run in [*self.runs]:
             self._follow(run)
         state = self._subscriptions.state(self.consumer)
-        self.is_each = state is not None and state.settings.kind == "each"
+        self.is_each = state is not None and state.settings.kind == "each" and self._is_ours(state)
         if state is not None and self.is_each and self._ends_at is None:
             self._end_lost()
             slots = max(1, state.settings.concurrency)
@@ -117,7 +131,7 @@ class Pool:
         settings = state.settings
         single = settings.batch == 1 or state.acked < self._single
         limit = 1 if single else settings.batch
-        token = os.urandom(16)
+        token, begun = os.urandom(16), clock.monotonic()
         taken = self._claims.take(self.consumer, limit, settings.lease, self._worker, token)
         if not taken.claims:
             return False
@@ -126,7 +140,7 @@ class Pool:
         taken = without_orphans(self._subscriptions.database, self._journal, self.consumer, taken)
         if not taken.claims:
             return False
-        run = Run(taken, state)
+        run = Run(taken, state, begun)
         self.runs.append(run)  # also if it cannot be started: its claim is given back later then
         self._start(run, state)
         return True
@@ -142,9 +156,10 @@ class Pool:
     def _start(self, run: Run, state: ConsumerState) -> None:
         command = state.settings.command or ":"
         first = run.taken.claims[0]
+        end = None if self.deadline is None else min(self.deadline, run.ends_at)
         job = Job(
             self.consumer, command, state.settings.directory, state.acked, run.events,
-            first.attempt, self.fence,
+            first.attempt, self.fence, end,
         )  # fmt: skip
 
         def note(pid: int) -> None:
@@ -191,12 +206,27 @@ class Pool:
 
     def _extend(self, run: Run) -> None:
         """Extend the claim; kill the handler if it is lost, as somebody else may have the event."""
-        run.renew_at = clock.monotonic() + run.span / 3000
+        run.renew_at = (begun := clock.monotonic()) + run.span / 3000
         lost = self._claims.settle([run.verdict(self.consumer, "extend", run.span)]).lost
         if lost:
             self._say(run, "was acked, replayed or given to another worker: its handler is killed")
             run.lost = True
             run.group.kill()
+        else:
+            run.renew(begun)
+
+    def abandon(self) -> None:
+        """Kill all that runs, at once, and give its events back: the consumer is not ours."""
+        for run in self.runs:
+            run.group.end()
+            if run.output is not None:
+                run.output.close()
+        for run in self.runs:
+            try:
+                self._claims.settle([run.returned(self.consumer)])
+            except EventqError as error:
+                self._say(run, f"was not given back ({error}): its claim ends by itself")
+        self.runs.clear()
 
     def _settle(self, run: Run, output: Output) -> None:
         """Settle what a handler was started for, as its exit code says."""

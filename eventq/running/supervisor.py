@@ -41,11 +41,17 @@ TRANSITIONS = {
         "stopping": "released",
         "stalled": "released",
         "failed": "gone",
+        "lost": "gone",
     },
-    "running": {"progress": "look", "no progress": "backoff", "gave up": "released"},
-    "pool": {"idle": "released", "worked": "released", "changed": "look"},
-    "orphan": {"ended": "look", "stopping": "released"},
-    "backoff": {"time": "look", "resumed": "look"},
+    "running": {
+        "progress": "look",
+        "no progress": "backoff",
+        "gave up": "released",
+        "lost": "gone",
+    },
+    "pool": {"idle": "released", "worked": "released", "changed": "look", "lost": "gone"},
+    "orphan": {"ended": "look", "stopping": "released", "lost": "gone"},
+    "backoff": {"time": "look", "resumed": "look", "lost": "gone"},
     "released": {"due": "look", "idle": "gone", "taken": "gone"},
     "gone": {},
 }
@@ -119,15 +125,24 @@ class Supervisor:
         locks: Mapping[str, Lease],
         *,
         yields: bool = False,
+        is_ours: Callable[[ConsumerState], bool] = lambda _: True,
+        guard: Callable[[str, float | None], object] = lambda _, __: None,
     ) -> None:
-        """Take over the locks. One that `yields` leaves consumers to workers that come later."""
+        """Take over the locks. One that `yields` leaves consumers to workers that come later.
+
+        Only what `is_ours` is run. `guard` is told when a handler has to be dead at the latest,
+        whatever becomes of this process, and None once it has ended.
+        """
         self._layout = layout
         self._subscriptions = subscriptions
         self._journal = journal
         self._watched = [Watched(consumer, lock) for consumer, lock in locks.items()]
         self._backoff_base = self._first_backoff()
-        self._handlers = Handlers(layout, journal)
+        self._handlers = Handlers(layout, journal, self._guard)
         self._yields = yields
+        self._is_ours = is_ours
+        self._tell_guard = guard
+        self._guarded: dict[str, float] = {}  # when handlers have to be dead, by their names
         self._watcher: Watcher | None = None
         self._ends_at: float | None = None  # when handlers that still run are ended
         self._hand_over: Callable[[], object] | None = None
@@ -165,10 +180,10 @@ class Supervisor:
         Nothing happens before `wake_at` unless a child ends or a watcher wakes.
         """
         for watched in self._watched:
-            if watched.paused_until <= clock.monotonic():
-                self._restore_lock_file(watched)
+            if self._keep(watched) and watched.paused_until <= clock.monotonic():
                 self._advance(watched)
         self._watched = [w for w in self._watched if w.state != "gone"]
+        self._guard_all()
         return bool(self._watched)
 
     def has(self, consumer: str) -> bool:
@@ -220,10 +235,55 @@ class Supervisor:
         times = [w.wake_at for w in self._watched if w.wake_at is not None]
         return min([*times, clock.monotonic() + _TICK])
 
-    def _restore_lock_file(self, watched: Watched) -> None:
-        """Recreate a lock file that a handler removed, unless the lock was released."""
-        if watched.lock is not None and watched.state != "released":
-            watched.lock.renew()
+    # --- the lease of a consumer ------------------------------------------------------------------
+
+    def _keep(self, watched: Watched) -> bool:
+        """Renew the lease of a consumer, unless it was released; return False when it is lost.
+
+        In a directory, this recreates a lock file that a handler has removed.
+        """
+        lock = watched.lock
+        if lock is None or watched.state == "released":
+            return True
+        try:
+            if lock.renew() or lock.deadline is None:
+                return True
+        except Exception as error:  # noqa: BLE001 (one consumer must not end it for all)
+            self._try_later(watched, error)
+            return False
+        self._journal.warn(
+            f"dispatch: consumer={watched.consumer} lost its lease: what runs for it is killed"
+        )
+        if watched.group is not None:
+            watched.group.end()
+        if watched.pool is not None:
+            watched.pool.abandon()
+        lock.close()
+        watched.lock = None
+        watched.move("lost")
+        return False
+
+    def _guard(self, handler: str, deadline: float | None) -> None:
+        """Have a handler killed at its deadline, if it has one, whatever becomes of us."""
+        if deadline is not None:
+            self._guarded[handler] = deadline
+            self._tell_guard(handler, deadline)
+
+    def _guard_all(self) -> None:
+        """Say until when handlers may run by now, and which have ended."""
+        lasting: dict[str, float] = {}
+        for watched in self._watched:
+            end = None if watched.lock is None else watched.lock.deadline
+            if end is not None and watched.group is not None:
+                lasting[watched.group.name] = end
+            if end is not None and watched.pool is not None:
+                lasting |= {run.group.name: min(end, run.ends_at) for run in watched.pool.runs}
+        for handler in self._guarded.keys() - lasting.keys():
+            del self._guarded[handler]
+            self._tell_guard(handler, None)
+        for handler, deadline in lasting.items():
+            if self._guarded.get(handler) != deadline:
+                self._guard(handler, deadline)
 
     def _advance(self, watched: Watched) -> None:
         """Move one consumer on as far as is possible without waiting."""
@@ -282,10 +342,13 @@ class Supervisor:
             watched.move("orphan")
             return
         state = self._subscriptions.state(watched.consumer)
-        if state is not None and state.settings.kind == "each":
+        if state is None or not self._is_ours(state):
+            watched.move("idle")
+            return
+        if state.settings.kind == "each":
             watched.move("each")
             return
-        if state is None or not self._subscriptions.ready(state):
+        if not self._subscriptions.ready(state):
             watched.move("idle")
             return
         self._start(watched, state)
@@ -295,10 +358,11 @@ class Supervisor:
         """Run the handlers of a consumer that is run for each event."""
         if watched.pool is None:
             parts = self._subscriptions, self._handlers, self._journal
-            watched.pool = Pool(watched.consumer, *parts)
+            watched.pool = Pool(watched.consumer, *parts, self._is_ours)
             if self._ends_at is not None:
                 watched.pool.stop(self._ends_at)
         watched.pool.fence = self._fence(watched)
+        watched.pool.deadline = None if watched.lock is None else watched.lock.deadline
         watched.wake_at = watched.pool.advance()
         # Its next time is in the store. That of a handler that pops is here only: a worker would
         # start it at once, and use up its attempts.
@@ -379,7 +443,7 @@ class Supervisor:
         if lock is not None:
             lock.release()
         state = self._subscriptions.state(watched.consumer)
-        due = state is not None and self._is_wanted(watched, state)
+        due = state is not None and self._is_ours(state) and self._is_wanted(watched, state)
         orphan = lock is not None and self._ends_at is not None and lock.orphan() is not None
         is_worked = self._is_worked(watched)
         watched.lock, watched.makes_way = None, False
@@ -391,6 +455,9 @@ class Supervisor:
             watched.move("taken")
         elif is_worked:
             self._subscriptions.ring()
+            watched.move("taken")
+        elif state is not None and not self._is_ours(state):
+            self._subscriptions.ring()  # whose it is by now may have found the lease held
             watched.move("taken")
         elif due:
             watched.lock, watched.fence = self._subscriptions.lease(watched.consumer), 0
@@ -420,7 +487,8 @@ class Supervisor:
         supervisor acks while we wait for it counts, or its events would be handled twice.
         """
         if not watched.fence:
-            watched.fence = self._subscriptions.raise_fence(watched.consumer)
+            lease = 0 if watched.lock is None else watched.lock.fence
+            watched.fence = lease or self._subscriptions.raise_fence(watched.consumer)
         return watched.fence
 
     def _start(self, watched: Watched, state: ConsumerState) -> None:
@@ -431,7 +499,8 @@ class Supervisor:
         if watched.attempts_void(state):
             watched.reset_attempts()
         where, fence = state.settings.directory, self._fence(watched)
-        job = Job(watched.consumer, state.handler, where, state.acked, fence=fence)
+        end = None if watched.lock is None else watched.lock.deadline
+        job = Job(watched.consumer, state.handler, where, state.acked, fence=fence, deadline=end)
 
         pids: list[int] = []
 

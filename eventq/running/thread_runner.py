@@ -10,6 +10,7 @@ from __future__ import annotations
 from eventq.errors import DamagedError, EventqError, NotAThreadError
 from eventq.running.supervisor import Supervisor
 from eventq.storage.engines import trace
+from eventq.storage.layout import shown
 from eventq.system import clock
 from eventq.system.mounts import check_local
 from eventq.thread import Thread
@@ -29,11 +30,12 @@ _MOST_COMPLAINTS = 1_000  # that are remembered, as each is reported once
 class ThreadRunner:
     """A thread with the consumers that this process works for."""
 
-    def __init__(
-        self, directory: str, names: Collection[str], say: Callable[[str], object]
-    ) -> None:
+    look_each_second = False  # or nobody would notice what has changed
+
+    def __init__(self, path: str, names: Collection[str], say: Callable[[str], object]) -> None:
         """Take the names of the consumers, none for all; `say` gets a line for people."""
-        self.directory = directory
+        self.path = path
+        self.is_new = True
         self.retry_at = 0.0  # after an error
         self._names = names
         self._tell = say
@@ -41,7 +43,6 @@ class ThreadRunner:
         self._thread: Thread | None = None
         self._supervisor: Supervisor | None = None
         self._trace: object = None  # at the time of the last look
-        self._is_new = True
         self._errors = 0
         self._complaints: set[str] = set()
         self._hands_over = False
@@ -65,7 +66,7 @@ class ThreadRunner:
 
     def say(self, what: str) -> None:
         """Write a line about the thread."""
-        self._tell(f"{self.directory}: {what}")
+        self._tell(f"{shown(self.path)}: {what}")
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -73,7 +74,7 @@ class ThreadRunner:
         """Take the consumers that are due. Raises NotAThreadError, DamagedError and others."""
         thread, supervisor = self._open()
         thread.database.alive()
-        self._trace = trace(self.directory)
+        self._trace = self._traced()
         states = [state for state in thread.consumers.states() if self._is_ours(state)]
         self._hold({state.consumer for state in states})
         leases = thread.consumers.leases()
@@ -90,13 +91,22 @@ class ThreadRunner:
 
     def _open(self) -> tuple[Thread, Supervisor]:
         if self._thread is None or self._supervisor is None:
-            if self._is_new:
-                check_local(self.directory)
-            self._thread = thread = Thread(self.directory)
+            self._thread = thread = self._connect()
             thread.journal.listener = self.say
-            parts = thread.layout, thread.consumers, thread.journal
-            self._supervisor = Supervisor(*parts, {})
+            self._supervisor = self._supervise(thread)
         return self._thread, self._supervisor
+
+    def _connect(self) -> Thread:
+        if self.is_new:
+            check_local(self.path)
+        return Thread(self.path)
+
+    def _supervise(self, thread: Thread) -> Supervisor:
+        return Supervisor(thread.layout, thread.consumers, thread.journal, {})
+
+    def _traced(self) -> object:
+        """Return what changes with the thread, whether it is open or not."""
+        return trace(self.path)
 
     def _is_ours(self, state: ConsumerState) -> bool:
         named = not self._names or state.consumer in self._names
@@ -116,10 +126,10 @@ class ThreadRunner:
                 self._complain(f"consumer '{consumer}' is shared with pushes: {error}")
                 continue
             self.say(f"works for consumer '{consumer}'")
-        if self._is_new and not consumers:
+        if self.is_new and not consumers:
             named = " or ".join(f"'{name}'" for name in sorted(self._names))
             self.say(f"has no consumer {named or 'to work for'} yet")
-        self._is_new = False
+        self.is_new = False
 
     def _take(self, state: ConsumerState, leases: Leases) -> None:
         """Supervise a consumer that is due, or whose supervisor or worker was lost."""
@@ -136,14 +146,21 @@ class ThreadRunner:
         """Do what can be done without waiting; return whether anything is left to supervise."""
         return self._supervisor is not None and self._supervisor.advance()
 
-    def refresh(self) -> bool:
-        """Refresh the holds; return whether anything has changed since the last look."""
+    def has_changed(self) -> bool:
+        """Return whether anything has changed since the last look."""
+        return self._trace != self._traced()
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read once anything may have changed; -1 for none."""
+        return -1
+
+    def refresh(self) -> None:
+        """Refresh the holds."""
         for consumer, hold in self._holds.items():
             try:
                 hold.renew()
             except OSError as error:
                 self._complain(f"the hold of consumer '{consumer}' is not refreshed: {error}")
-        return self._trace != trace(self.directory)
 
     # --- trouble ----------------------------------------------------------------------------------
 

@@ -4,12 +4,17 @@ A worker keeps pushes from starting handlers, so what it leaves undone would wai
 It tells the watchdog through a pipe which threads it works for, and each second that it is alive.
 When the pipe ends without a farewell, or nothing comes for so long that no hold of the worker is
 fresh any more, the watchdog has a dispatch started where events wait.
+
+Of a thread in PostgreSQL it kills the handlers of a worker that was killed, and each one before the
+lease ends under which it runs: then another machine may run the next one, whatever keeps the worker
+from renewing it.
 """
 
 from __future__ import annotations
 
 import os
 import select
+from math import inf
 
 from eventq.log.journal import Journal
 from eventq.running.dispatch import detach
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
 _STUCK_SECONDS = FRESH_SECONDS + 1  # without a sign of the worker
 _GONE_SECONDS = 5.0  # for the watchdog to end after a farewell
+_MARGIN = 0.5  # seconds before its deadline that a handler is killed
 
 
 class Watchdog:
@@ -61,6 +67,10 @@ class Watchdog:
         """Send a sign of life."""
         self._tell("")
 
+    def guard(self, handler: str, deadline: float | None) -> None:
+        """Kill a handler of this name at a time of `clock.monotonic`; None: it has ended."""
+        self._tell(f"={deadline or 0.0!r} {handler}")
+
     def _tell(self, what: str) -> None:
         if self._fd < 0:
             return
@@ -92,6 +102,7 @@ class _Watch:
         self._fd = fd
         self._hands_over = hands_over
         self._threads: dict[str, None] = {}
+        self._deadlines: dict[str, float] = {}  # of handlers, by their names
         self._torn = b""
 
     def run(self) -> None:
@@ -100,7 +111,8 @@ class _Watch:
         poll.register(self._fd, select.POLLIN)
         heard_at: float | None = clock.monotonic()
         while True:
-            if poll.poll(1000):
+            self._kill_late()
+            if poll.poll(self._patience()):
                 if not (data := os.read(self._fd, 1 << 16)):
                     break
                 self._hear(data)
@@ -108,8 +120,21 @@ class _Watch:
             elif heard_at is not None and clock.monotonic() > heard_at + _STUCK_SECONDS:
                 self._hand_over("does nothing")
                 heard_at = None  # from now on, pushes start handlers
+        for handler in self._deadlines:
+            _kill(handler)
         if self._hands_over:
             self._hand_over("was killed")
+
+    def _patience(self) -> int:
+        """Return for how many ms to wait for the worker."""
+        left = min(self._deadlines.values(), default=inf) - _MARGIN - clock.monotonic()
+        return max(0, min(1000, int(left * 1000) + 1)) if left < 1 else 1000
+
+    def _kill_late(self) -> None:
+        late = clock.monotonic() + _MARGIN
+        for handler in [name for name, at in self._deadlines.items() if at <= late]:
+            _kill(handler)
+            del self._deadlines[handler]
 
     def _hear(self, data: bytes) -> None:
         *words, self._torn = (self._torn + data).split(b"\0")
@@ -119,6 +144,11 @@ class _Watch:
                 self._threads[directory] = None
             elif word[:1] == b"-":
                 self._threads.pop(directory, None)
+            elif word[:1] == b"=":
+                deadline, _, handler = directory.partition(" ")
+                self._deadlines.pop(handler, None)
+                if float(deadline):
+                    self._deadlines[handler] = float(deadline)
             elif word:
                 self._hands_over = False
 
@@ -128,6 +158,12 @@ class _Watch:
                 _dispatch(directory, why)
             except Exception as error:  # noqa: BLE001 (one thread must not end it for all)
                 Journal(Layout(directory)).error(f"work: the worker {why}, and {error}")
+
+
+def _kill(handler: str) -> None:
+    """Kill what runs of a handler."""
+    if (number := processes.group_of(handler)) is not None:
+        processes.kill_group(number, processes.signals.SIGKILL)
 
 
 def _dispatch(directory: str, why: str) -> None:

@@ -1,8 +1,9 @@
 """`eventq work`: a process in the foreground that runs the handlers of one or many threads.
 
-It waits at one inotify instance for all threads, for its handlers, and for signals. Nothing is done
-for a thread that is idle but to refresh its holds every few seconds, and to look at the times of
-its files, in case somebody could not ring the bell.
+It waits at one inotify instance for all threads in directories, at a connection for each one in
+PostgreSQL, for its handlers, and for signals. Nothing is done for a thread that is idle but to
+refresh its holds every few seconds, and to look whether anything has changed, in case somebody
+could not ring the bell.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ import os
 import select
 import signal
 
-from eventq.errors import DamagedError, EventqError, LogicError, NotAThreadError, PlatformError
-from eventq.log.notifier import check_handlers
+from eventq.errors import DamagedError, EventqError, NotAThreadError, PlatformError, UsageError
 from eventq.running.supervisor import Waker, milliseconds_to
 from eventq.running.thread_runner import ThreadRunner
 from eventq.running.watchdog import Watchdog
 from eventq.storage.engines import bells
-from eventq.storage.layout import Layout, resolve, resolve_folder
+from eventq.storage.layout import Layout, is_shared, is_url, resolve, resolve_folder, shown
 from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+
+    from eventq.running.allowed import Allowed
 
 GRACE_SECONDS = 30.0  # for handlers to end after SIGTERM
 _REFRESH_SECONDS = 5  # between two refreshes of a hold; each second it is the turn of some threads
@@ -43,19 +45,26 @@ class Work:
         folders: Sequence[str] = (),
         consumers: Sequence[str] = (),
         *,
+        allowed: Allowed | None = None,
         grace: float = GRACE_SECONDS,
         hands_over: bool = True,
         say: Callable[[str], object] = print,
     ) -> None:
         """Take threads, folders with threads below, and consumers, none for all.
 
-        After a signal, handlers have `grace` seconds to end. What waits then is left to a dispatch
-        if it `hands_over`. `say` gets a line for people. Raises LogicError for a thread whose
-        handlers nobody runs.
+        Of a thread in PostgreSQL, only what is `allowed` is run. After a signal, handlers have
+        `grace` seconds to end. What waits then is left to a dispatch if it `hands_over`. `say` gets
+        a line for people. Raises UsageError for a thread in PostgreSQL of which nothing is allowed.
         """
-        for path in threads:
-            check_handlers(path)
-        self._threads = [resolve(path) for path in threads]
+        self._threads = [path if is_url(path) else resolve(path) for path in threads]
+        for path in self._threads:
+            if allowed is None and is_shared(path):
+                raise UsageError(
+                    f"the handlers of '{shown(path)}' are commands from a database that others"
+                    " write to",
+                    "say in a file which of them this machine runs, and add --allow FILE",
+                )
+        self._allowed = allowed
         self._folders = [resolve_folder(path) for path in folders]
         self._consumers = frozenset(consumers)
         self._grace, self._hands_over, self._say = grace, hands_over, say
@@ -65,7 +74,7 @@ class Work:
         self._busy: dict[str, ThreadRunner] = {}
         self._idle: dict[str, ThreadRunner] = {}  # that are still open, the longest idle first
         self._known: dict[str, object] = {}  # all threads that were ever found
-        self._passed: set[str] = set()  # those that are passed over
+        self._passed: set[str] = set()  # those in PostgreSQL, of which nothing is allowed
         self._turn = 0  # counts seconds
         self._turn_at = self._find_at = clock.monotonic()
         self._ends_at = 0.0  # when handlers that still run are ended
@@ -73,7 +82,7 @@ class Work:
         self._first_error: EventqError | None = None
         self._watchdog: Watchdog | None = None
         self._poll: select.poll | None = None
-        self._registered = -1
+        self._registered: set[int] = set()
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -118,14 +127,16 @@ class Work:
     def _wait(self, waker: Waker) -> None:
         """Wait until there is something to do."""
         assert self._poll is not None
-        watched = self._bells.fileno()
-        if watched != self._registered:
-            if self._registered >= 0:
-                self._poll.unregister(self._registered)
-            if watched >= 0:
-                self._poll.register(watched, select.POLLIN)
-            self._registered = watched
-        self._poll.poll(milliseconds_to(self.wake_at()))
+        wakers = {runner.fileno(): runner for runner in self._runners.values()}
+        wanted = {self._bells.fileno(), *wakers} - {-1}
+        for fd in self._registered - wanted:
+            self._poll.unregister(fd)
+        for fd in wanted - self._registered:
+            self._poll.register(fd, select.POLLIN)
+        self._registered = wanted
+        for fd, _ in self._poll.poll(milliseconds_to(self.wake_at())):
+            if fd in wakers and wakers[fd].has_changed():
+                self._queue[wakers[fd].path] = None
         waker.drain()
 
     def wake_at(self) -> float:
@@ -147,9 +158,9 @@ class Work:
             self._find()
         if now >= self._turn_at:
             self._refresh(now)
-        for directory in [*self._queue][:_MOST_LOOKS]:
-            del self._queue[directory]
-            self._look(self._runners[directory])
+        for path in [*self._queue][:_MOST_LOOKS]:
+            del self._queue[path]
+            self._look(self._runners[path])
         for runner in [*self._busy.values()]:
             self._advance(runner)
         while len(self._idle) > _MOST_OPEN:
@@ -157,12 +168,18 @@ class Work:
 
     def _look(self, runner: ThreadRunner) -> None:
         """Look at a thread; one that is gone or damaged is given up."""
-        self._idle.pop(runner.directory, None)
-        self._busy[runner.directory] = runner
+        self._idle.pop(runner.path, None)
+        self._busy[runner.path] = runner
+        is_only = runner.is_new and len(self._runners) == 1 and not self._folders
         try:
             runner.look()
         except (NotAThreadError, DamagedError, PlatformError) as error:
             self._lose(runner, error)
+        except EventqError as error:
+            if is_only and runner.look_each_second:
+                self._lose(runner, error)  # who has started us should see why
+            else:
+                runner.fail(error)
         except Exception as error:  # noqa: BLE001 (one thread must not end it for all)
             runner.fail(error)
 
@@ -172,20 +189,27 @@ class Work:
                 return
         except Exception as error:  # noqa: BLE001 (one thread must not end it for all)
             runner.fail(error)
-        del self._busy[runner.directory]
+        del self._busy[runner.path]
         if runner.is_open:
-            self._idle[runner.directory] = runner
+            self._idle[runner.path] = runner
 
     def _refresh(self, now: float) -> None:
-        """Refresh the holds of some threads, and look at those that have changed unnoticed."""
+        """Refresh the holds of some threads, and look at what has changed unnoticed."""
         behind = int(min(now - self._turn_at, _REFRESH_SECONDS - 1))
         turns = {(self._turn + n) % _REFRESH_SECONDS for n in range(behind + 1)}
         self._turn += behind + 1
         self._turn_at = now + 1
         self._beat()
         for number, runner in enumerate([*self._runners.values()]):
-            if number % _REFRESH_SECONDS in turns and runner.refresh() and now >= runner.retry_at:
-                self._queue[runner.directory] = None
+            is_its_turn = number % _REFRESH_SECONDS in turns
+            if is_its_turn:
+                runner.refresh()
+            if (
+                (is_its_turn or runner.look_each_second)
+                and now >= runner.retry_at
+                and runner.has_changed()
+            ):
+                self._queue[runner.path] = None
 
     def _beat(self) -> None:
         if self._watchdog is not None:
@@ -203,11 +227,29 @@ class Work:
             if directory in self._known and identity in (None, self._known[directory]):
                 continue
             self._known[directory] = identity
-            self._bells.add(directory)  # before the first look
-            if self._watchdog is not None:
-                self._watchdog.add(directory)
-            self._runners[directory] = ThreadRunner(directory, self._consumers, self._say)
+            self._runners[directory] = self._runner(directory)
             self._queue[directory] = None
+
+    def _runner(self, path: str) -> ThreadRunner:
+        """Return a runner for a thread, which is watched from now on."""
+        if self._allowed is not None and is_shared(path):
+            from eventq.running.shared_runner import SharedRunner
+
+            return SharedRunner(
+                path,
+                self._consumers,
+                self._say,
+                allowed=self._allowed,
+                guard=self._guard,
+            )
+        self._bells.add(path)
+        if self._watchdog is not None:
+            self._watchdog.add(path)
+        return ThreadRunner(path, self._consumers, self._say)
+
+    def _guard(self, handler: str, deadline: float | None) -> None:
+        if self._watchdog is not None:
+            self._watchdog.guard(handler, deadline)
 
     def _below(self) -> Iterator[str]:
         """Yield the threads below the folders, and watch where more may appear."""
@@ -218,7 +260,11 @@ class Work:
             if os.path.exists(Layout(folder).database):
                 yield folder
                 continue
-            if self._passes(folder):
+            if is_shared(folder):
+                if self._allowed is not None:
+                    yield folder
+                else:
+                    self._pass(folder)
                 continue
             try:
                 with os.scandir(folder) as found:
@@ -229,29 +275,26 @@ class Work:
                 continue  # gone, or not for us
             folders += reversed(names)
 
-    def _passes(self, folder: str) -> bool:
-        """Return whether a folder is a thread whose handlers nobody runs, and say so once."""
-        try:
-            check_handlers(folder)
-        except LogicError as error:
-            if folder not in self._passed:
-                self._say(f"{error.what}: it is passed over ({error.fix})")
-            self._passed.add(folder)
-            return True
-        return False
+    def _pass(self, folder: str) -> None:
+        """Say once that a thread is passed over."""
+        if folder not in self._passed:
+            what = f"'{folder}', a thread in PostgreSQL, is passed over"
+            self._say(f"{what}: nothing is allowed to run for it (add --allow FILE)")
+        self._passed.add(folder)
 
     def _lose(self, runner: ThreadRunner, error: EventqError) -> None:
         """Report a thread that is gone or damaged, once, and go on with the others."""
-        directory = runner.directory
+        path = runner.path
         self._first_error = self._first_error or error
         self._say(f"{error.what}: it is given up until it changes ({error.advice})")
         runner.release()
         runner.close()
-        self._bells.remove(directory)
-        if self._watchdog is not None:
-            self._watchdog.remove(directory)
+        if not is_shared(path):
+            self._bells.remove(path)
+            if self._watchdog is not None:
+                self._watchdog.remove(path)
         for place in (self._runners, self._busy, self._idle, self._queue):
-            place.pop(directory, None)
+            place.pop(path, None)
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -290,7 +333,7 @@ class Work:
 
 
 def _identity(directory: str) -> object:
-    """Return what changes when a thread that was lost comes back, or is repaired."""
+    """Return what changes when a thread in a directory comes back, or is repaired."""
     try:
         found = os.stat(Layout(directory).database)
     except OSError:

@@ -1087,11 +1087,18 @@ class Lease(Protocol):
     def renew_every(self) -> float | None:
         """After how many seconds it has to be renewed; None if it lasts as long as its process."""
 
+    @property
+    def deadline(self) -> float | None:
+        """When it ends unless it is renewed, as `clock.monotonic` says; None as above."""
+
     def renew(self) -> bool:
         """Hold it for longer; return False when it is lost."""
 
     def note(self, handler: int | None = None) -> None:
-        """Write down who holds it: this process, and the handler that it runs."""
+        """Write down who holds it: this process, and the handler that it runs.
+
+        Raises BusyError when it is lost.
+        """
 
     def orphan(self) -> int | None:
         """Return the pid of a handler that the last holder left running here, or None."""
@@ -1188,6 +1195,9 @@ class Database(Log, Protocol):
 
         Raises NotAThreadError when the thread was deleted or replaced.
         """
+
+    def trace(self) -> object:
+        """Return what changes whenever a consumer may become due, or has lost its supervisor."""
 
     def has_memory(self) -> bool:
         """Return whether there are turns and outputs: a thread of the original tool has none."""

@@ -167,6 +167,7 @@ class ConsumerLock:
 
     fence = 0  # the locks of the system exclude everybody else as long as they are held
     renew_every: float | None = None
+    deadline: float | None = None
 
     def __init__(self, files: ConsumerFiles, guard: int, fd: int) -> None:
         """Wrap the locked descriptors of the guard and of the lock file."""

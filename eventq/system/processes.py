@@ -490,6 +490,12 @@ class Group:
         self._kill_at = now + GRACE_SECONDS
         return text
 
+    def end(self) -> None:
+        """Kill it, and wait for its end for some seconds."""
+        if self.pid:
+            kill_group(self.pid, signals.SIGKILL)
+            wait(self.pid, _GONE_SECONDS)
+
     def kill(self) -> None:
         """Kill it at once; again later, if anything is left."""
         kill_group(self.pid, signals.SIGKILL)

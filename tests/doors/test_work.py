@@ -15,6 +15,7 @@ import pytest
 
 import eventq
 from eventq.errors import LogicError, PlatformError
+from eventq.log.notifier import quote
 from eventq.system import mounts, processes
 from tests.doors.support import run
 from tests.servers import fresh
@@ -370,8 +371,6 @@ def test_a_worker_refuses_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 # --- threads in PostgreSQL ------------------------------------------------------------------------
 
-INSTEAD = "subscribe without a handler, then claim or pop its events, or run a Python worker"
-
 
 @pytest.fixture(params=["its URL", "a directory that names it"])
 def shared(request: pytest.FixtureRequest, postgres: str, tmp_path: Path) -> str:
@@ -384,39 +383,40 @@ def shared(request: pytest.FixtureRequest, postgres: str, tmp_path: Path) -> str
     return str(tmp_path / "shared")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["subscribe", "--consumer", "w", "--handler", "cat"],
-        ["subscribe", "--consumer", "w", "--each", "--handler", "cat"],
-        ["work"],
-        ["dispatch"],
-        ["service", "systemd"],
-    ],
-    ids=" ".join,
-)
-def test_handlers_that_nobody_would_run_are_refused(shared: str, words: list[str]) -> None:
-    """One line says so at once, and what to do instead."""
+def test_a_dispatch_names_the_command_that_works(shared: str) -> None:
+    """No dispatch runs handlers on other machines: one line says what does."""
     for place, variable in ((["--thread", shared], ""), ([], shared)):
-        done = run(*words, *place, EVENTQ_THREAD=variable)
+        done = run("dispatch", *place, EVENTQ_THREAD=variable)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert done.err.startswith("Error: no handler runs for '")
-        assert INSTEAD in done.err
-    with eventq.open(shared) as thread:
-        assert thread.subscriptions() == []
+        assert f"run 'eventq work --thread {quote(shared)} --allow FILE'" in done.err
+    with eventq.open(shared) as thread, pytest.raises(LogicError, match="--allow FILE"):
+        thread.dispatch()
 
 
-def test_a_program_is_refused_a_handler_too(shared: str) -> None:
-    """It may subscribe without one, and claim."""
+def test_a_subscription_says_that_a_worker_is_needed(shared: str) -> None:
+    """On stderr, with the command; not for a consumer that nothing runs for."""
+    done = run(
+        "subscribe", "--thread", shared, "--consumer", "w", "--handler", "cat", "--label", "a b"
+    )
     with eventq.open(shared) as thread:
-        for each in (False, True):
-            with pytest.raises(LogicError, match=INSTEAD):
-                thread.subscribe("w", "cat", each=each)
-        with pytest.raises(LogicError, match=INSTEAD):
-            thread.dispatch()
-        thread.subscribe("w")
-        thread.push("self", "note", "x")
-        assert thread.settle(thread.claim("w")) == []
+        path = quote(thread.path)
+        (made,) = thread.subscriptions()
+        assert (made.handler_cmd, made.label, made.directory) == ("cat", "a b", None)
+    assert f": eventq work --thread {path} --allow FILE --label 'a b'\n" in done.err
+    done = run("subscribe", "--thread", shared, "--consumer", "v")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_a_unit_for_threads_in_postgresql(shared: str, tmp_path: Path) -> None:
+    """It has the file of what is allowed; without one, it is refused."""
+    done = run("service", "systemd", "--thread", shared)
+    assert (done.code, done.out) == (2, "")
+    assert "add --allow FILE" in done.err
+    (tmp_path / "allow").write_text("true")
+    words = ("--allow", str(tmp_path / "allow"), "--label", "gpu")
+    done = run("service", "systemd", "--thread", shared, *words)
+    assert (done.code, done.err) == (0, "")
+    assert f"--allow {tmp_path}/allow --label gpu --grace 30 --no-dispatch\n" in done.out
 
 
 @pytest.mark.parametrize("place", ["--thread", "EVENTQ_THREAD", "run"])
@@ -458,8 +458,8 @@ def test_a_worker_of_many_threads_names_those_that_it_passes_over(
         made._find()
     made._bells.close()
     (line,) = said
-    assert line.startswith(f"no handler runs for '{tmp_path}/shared', a thread in PostgreSQL")
-    assert INSTEAD in line
+    assert line.startswith(f"'{tmp_path}/shared', a thread in PostgreSQL, is passed over")
+    assert "--allow FILE" in line
     assert [*made._runners] == [own]
 
 

@@ -39,7 +39,7 @@ _STATES = f"""
 SELECT consumer, handler, filter, coalesce(acked, 0), updated_at, max_attempts, timeout, attempts,
     attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter, kind, command,
     directory, batch, concurrency, ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms,
-    emit_dead, paused, coalesce(replay_from, frontier), blocked_at,
+    emit_dead, label, paused, coalesce(replay_from, frontier), blocked_at,
     (
         SELECT u.attempts
         FROM eventq.unfinished u
@@ -76,21 +76,21 @@ ORDER BY position
 _FIELDS = (
     "handler", "filter", "max_attempts", "timeout", "kind", "command", "directory", "batch",
     "concurrency", "ordered_by", "on_failure", "backoff_ms", "backoff_most_ms", "lease_ms",
-    "emit_dead",
+    "emit_dead", "label",
 )  # fmt: skip
 # A consumer that was unsubscribed has a row, with its progress.
 _PUT = f"""
 INSERT INTO eventq.consumers (
     bucket, thread_id, consumer, position, handler, filter, max_attempts, timeout, kind, command,
     directory, batch, concurrency, ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms,
-    emit_dead
+    emit_dead, label
 )
 VALUES (
     %(b)s, %(t)s, %(consumer)s,
     (SELECT coalesce(max(position), 0) + 1 FROM eventq.consumers WHERE {MINE}),
     %(handler)s, %(filter)s, %(max_attempts)s, %(timeout)s, %(kind)s, %(command)s, %(directory)s,
     %(batch)s, %(concurrency)s, %(ordered_by)s, %(on_failure)s, %(backoff_ms)s,
-    %(backoff_most_ms)s, %(lease_ms)s, %(emit_dead)s
+    %(backoff_most_ms)s, %(lease_ms)s, %(emit_dead)s, %(label)s
 )
 ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET
     position = excluded.position,
@@ -109,6 +109,7 @@ ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET
     backoff_most_ms = excluded.backoff_most_ms,
     lease_ms = excluded.lease_ms,
     emit_dead = excluded.emit_dead,
+    label = excluded.label,
     paused = false,
     attempts = 0,
     attempts_at = 0,
@@ -153,6 +154,7 @@ SET
     backoff_most_ms = %(backoff_most_ms)s,
     lease_ms = %(lease_ms)s,
     emit_dead = %(emit_dead)s,
+    label = %(label)s,
     attempts = 0,
     attempts_at = 0,
     stalled = NULL,
@@ -617,8 +619,8 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
     """Return a row as a record: what was noted for another acked event does not count."""
     consumer, handler, text, acked, updated_at, most, timeout = row[:7]
     attempts, attempts_at, stalled, stalled_at, after, scanned, scanned_text = row[7:14]
-    settings = Settings._make(row[14:25])
-    paused, frontier, blocked_at, tried, code, error = row[25:]
+    settings = Settings._make(row[14:26])
+    paused, frontier, blocked_at, tried, code, error = row[26:]
     # A handler that pops begins after the acked event, whatever claims have examined before.
     frontier = 0 if settings.kind == "loop" else frontier or 0
     fits = after <= max(acked, frontier) and scanned_text == (text or "")

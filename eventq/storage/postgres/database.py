@@ -247,6 +247,12 @@ class Database(Commits):
             raise NotAThreadError(self.address.shown)
         return 0
 
+    def trace(self) -> object:
+        """Return what changes whenever a consumer may become due, or has lost its supervisor."""
+        from eventq.storage.postgres.leases import TRACE
+
+        return self.rows(TRACE)
+
     def has_memory(self) -> bool:
         """Return False: turns and blobs are not there yet."""
         return False

@@ -10,7 +10,7 @@ import os
 
 import psycopg
 
-from eventq.errors import EventqError, StoreError
+from eventq.errors import BusyError, EventqError, StoreError
 from eventq.storage.postgres.failures import translate
 from eventq.storage.postgres.link import DURABLE, MINE, NOW, Link
 from eventq.storage.postgres.names import check_short
@@ -70,6 +70,15 @@ _ALL = f"""
 SELECT consumer, owner IS NOT NULL, owned_until > {NOW}, worked_until > {NOW}
 FROM eventq.consumers
 WHERE {MINE} AND (owner IS NOT NULL OR worked_until > 0)
+"""
+# Several workers see that a consumer is left to them, or was lost, without being told.
+TRACE = f"""
+SELECT n.last_event, sum(c.revision)::bigint, count(c.owner),
+    count(*) FILTER (WHERE c.owner IS NOT NULL AND c.owned_until <= {NOW})
+FROM eventq.counters n
+    LEFT JOIN eventq.consumers c ON c.bucket = n.bucket AND c.thread_id = n.thread_id
+WHERE n.bucket = %(b)s AND n.thread_id = %(t)s
+GROUP BY n.last_event
 """
 _WAKE = f"UPDATE eventq.consumers SET revision = revision + 1 WHERE {_OF}"
 
@@ -141,7 +150,12 @@ class Lease:
     def note(self, handler: int | None = None) -> None:
         """Write down the handler that this process runs."""
         self._left = None
-        self._run(_NOTE, process=self._process(handler))
+        if not self._run(_NOTE, process=self._process(handler)):
+            self._is_held = False
+            raise BusyError(
+                f"the lease of consumer '{self._consumer}' has ended",
+                "leave the consumer to the worker that has it now",
+            )
 
     def orphan(self) -> int | None:
         """Return the pid of a handler that the last holder left running here, or None."""

@@ -75,6 +75,7 @@ ORDER BY number
 """
 _ORIGINAL_STATES = _ORIGINAL_STATES_AS.format(*_TEXTS, more="")
 # The pause stays: only `pause` and `resume` change it.
+# All but the label, which only shared threads have.
 _PUT_SETTINGS = """
 INSERT INTO consumer_settings (
     consumer_id, kind, command, directory, batch, concurrency, ordered_by, on_failure, backoff_ms,
@@ -300,7 +301,7 @@ class Consumers:
                 return False
             self._run(_CLEAN_STATE, (consumer, attempts, timeout))
             if settings is not None:
-                self._run(_PUT_SETTINGS, (consumer, *settings))
+                self._run(_PUT_SETTINGS, (consumer, *settings[:-1]))
             if from_now and (last := self._db.events.last()):
                 self._run(SET_ACKED, (consumer, last, clock.stamp(clock.now())))
             self._db.ring_on_commit()
@@ -321,7 +322,7 @@ class Consumers:
             if not self._db.connection.changes():
                 return False
             self._run(_CLEAN_STATE, (consumer, attempts, timeout))
-            self._run(_PUT_SETTINGS, (consumer, *settings))
+            self._run(_PUT_SETTINGS, (consumer, *settings[:-1]))
             self._db.ring_on_commit()
         return True
 
@@ -640,7 +641,7 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
     """Return a row as a record: what was noted for another acked event does not count."""
     consumer, handler, text, acked, updated_at, most, timeout = row[:7]
     attempts, attempts_at, stalled, stalled_at, after, scanned, scanned_text = row[7:14]
-    settings = ORIGINAL if row[14] is None else Settings._make((*row[14:24], bool(row[24])))
+    settings = ORIGINAL if row[14] is None else Settings._make((*row[14:24], bool(row[24]), None))
     # A handler that pops begins after the acked event, whatever claims have examined before.
     frontier = 0 if settings.kind == "loop" else row[26] or 0
     fits = after <= max(acked, frontier) and scanned_text == (text or "")
