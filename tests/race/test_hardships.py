@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +19,8 @@ import pytest
 import eventq
 from eventq.errors import DamagedError
 from eventq.log.consumers import Subscriptions
-from eventq.running import supervisor
 from eventq.running.dispatch import Dispatch
+from eventq.running.supervisor import Supervisor
 from eventq.storage.queue_rows import Verdict, Worker
 from eventq.system import clock, locks, processes
 from eventq.system.locks import ConsumerLock, FolderLock
@@ -27,6 +29,7 @@ from tests.race.support import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from eventq.records.consumer import ConsumerState
     from tests.race.support import Box
 
 PUSH = 'import sys, eventq\nwith eventq.open(sys.argv[1]) as thread:\n    thread.push("self", "test", "x")\n'
@@ -56,14 +59,21 @@ def test_a_failing_notifier_is_noticed_though_its_code_is_lost(box: Box) -> None
     box.settle()
 
 
-def watched(
-    thread: eventq.Thread, consumer: str
-) -> tuple[supervisor.Supervisor, supervisor.Watched]:
-    """Return a supervisor in this process, and its state of a consumer that it holds."""
-    lock = ConsumerLock.take(thread.layout.consumer(consumer))
+def supervisor(thread: eventq.Thread, *, yields: bool = False) -> Supervisor:
+    """Return a supervisor in this process, which holds the consumer `w`."""
+    lock = ConsumerLock.take(thread.layout.consumer("w"))
     assert lock is not None
-    made = supervisor.Supervisor(thread.layout, thread.consumers, thread.journal, {consumer: lock})
-    return made, made._watched[0]
+    return Supervisor(thread.layout, thread.consumers, thread.journal, {"w": lock}, yields=yields)
+
+
+def journal(thread: eventq.Thread) -> str:
+    """Return what the journal of a thread says."""
+    return Path(thread.layout.journal).read_text()
+
+
+def run_until(boss: Supervisor, thread: eventq.Thread, text: str) -> None:
+    """Supervise until the journal says a text."""
+    until(lambda: boss.advance() and text in journal(thread), text)
 
 
 @pytest.fixture
@@ -75,17 +85,13 @@ def thread(tmp_path: Path) -> Iterator[eventq.Thread]:
         yield made
 
 
-def test_the_back_off_of_the_thousandth_attempt_is_a_number(
-    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_back_off_of_the_thousandth_attempt_is_a_number(thread: eventq.Thread) -> None:
     """However many attempts were made, the wait is at most five minutes."""
-    boss, one = watched(thread, "w")
-    one.attempts, one.acked, one.state = 5_000, 0, "running"
-    monkeypatch.setattr("eventq.system.clock.monotonic", lambda: 100.0)
-    boss._judge(one)
-    assert one.state == "backoff"
-    assert one.wake_at is not None
-    assert 250 <= one.wake_at <= 400
+    thread.consumers.note_attempts(thread.consumers.known("w"), 4_999)
+    run_until(supervisor(thread), thread, "attempt=5000/")
+    wait = re.search(r"; next attempt in ([\d.]+)m;", journal(thread))
+    assert wait is not None
+    assert 2.5 <= float(wait[1]) <= 5
 
 
 @pytest.mark.parametrize(
@@ -95,38 +101,41 @@ def test_trouble_with_the_store_is_waited_out(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """After any error the supervisor retries, with growing delays."""
-    boss, one = watched(thread, "w")
 
     def fail(*_: object) -> bool:
         raise error
 
+    boss, times = supervisor(thread), iter(range(100, 1_000_000, 100))
+    monkeypatch.setattr(clock, "monotonic", lambda: next(times))
     with monkeypatch.context() as patch:
         patch.setattr(Subscriptions, "ready", fail)
-        delays = []
-        for _ in range(3):
-            boss._advance(one)
-            assert one.wake_at is not None
-            delays.append(one.wake_at - clock.monotonic())
-    assert one.state == "look"
-    assert delays == sorted(delays)
-    assert one.lock is not None
+        assert [boss.advance() for _ in range(3)] == [True] * 3
+    assert re.findall(r"failed, retried in (.*)s ", journal(thread)) == ["0.5", "1", "2"]
+    assert locks.held(thread.layout.consumer("w"))
     thread.ack("w", 1)
-    boss._advance(one)
-    assert one.state == "gone"
+    assert not boss.advance()
 
 
-def test_an_ack_during_the_back_off_forgets_the_attempts(thread: eventq.Thread) -> None:
+def test_an_ack_at_the_end_of_the_back_off_forgets_the_attempts(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Attempts count runs without progress after one acked id, also in memory."""
-    boss, one = watched(thread, "w")
-    one.attempts, one.acked = 4, 0
     thread.push("self", "test", "y")
-    thread.ack("w", 1)
-    boss._advance(one)
-    assert one.attempts < 2, "the run that follows, which may have ended already, is the first"
-    assert "spawned" in Path(thread.layout.journal).read_text()
-    until(
-        lambda: one.group is None or processes.reap(one.group.pid) is not None, "the handler ends"
-    )
+    thread.subscribe("w", "true", replace=True)
+    boss = supervisor(thread)
+    run_until(boss, thread, "attempt=1/")
+    real = Subscriptions.state
+
+    def state(self: Subscriptions, consumer: str) -> ConsumerState | None:
+        monkeypatch.setattr(Subscriptions, "state", real)
+        found = real(self, consumer)
+        thread.ack("w", 1)
+        return found
+
+    monkeypatch.setattr(Subscriptions, "state", state)
+    monkeypatch.setattr(clock, "monotonic", lambda: 1e9)  # it is over
+    run_until(boss, thread, "event=2 attempt=")
+    assert "event=2 attempt=1/5" in journal(thread), "nor does the first run count as idle"
 
 
 def test_a_handler_keeps_its_timeout_when_its_subscription_is_replaced(
@@ -135,16 +144,11 @@ def test_a_handler_keeps_its_timeout_when_its_subscription_is_replaced(
     """The time that a handler was started with counts, whatever becomes of the subscription."""
     thread.unsubscribe("w")
     thread.subscribe("w", "sleep 1000", timeout=0.01)
-    boss, one = watched(thread, "w")
-    boss._advance(one)
+    boss = supervisor(thread)
+    boss.advance()
     thread.unsubscribe("w")
     thread.subscribe("w", "true")
-
-    def ended() -> bool:
-        boss._advance(one)
-        return one.state != "running"
-
-    until(ended, "the handler is ended")
+    run_until(boss, thread, "killed signal=15")
 
 
 def test_a_handler_whose_log_cannot_be_written_runs_all_the_same(box: Box) -> None:
@@ -193,21 +197,19 @@ def test_a_lasting_shared_lock_counts_as_held(
     path = thread.layout.consumer("w").lock
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_SH)
-    monkeypatch.setattr("eventq.system.locks._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(clock, "monotonic", count().__next__)
     assert ConsumerLock.take(thread.layout.consumer("w")) is None
     os.close(fd)
 
 
-def test_a_push_whose_follow_ups_fail_is_still_a_push(
-    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_push_whose_follow_ups_fail_is_still_a_push(thread: eventq.Thread) -> None:
     """After the commit a failure is only a warning, or the event would be pushed twice."""
 
     def fail(*_: object) -> None:
         raise ValueError("surprise")
 
-    monkeypatch.setattr(thread._mirror, "_append", fail)
-    thread.database.subscribe("notifier", fail)
+    for name in ("mirror", "notifier"):
+        thread.database.subscribe(name, fail)
     assert thread.push("self", "test", "y").id == 2
     assert thread.push_many([("self", "test", "z")]).last_id == 3
     text = Path(thread.layout.journal).read_text()
@@ -225,9 +227,8 @@ def test_nonsense_in_the_environment_keeps_no_handler_from_running(
     with eventq.open(tmp_path / "t", create=True) as thread:
         assert thread.push("self", "test", "x").id == 1
         thread.subscribe("w", "true")
-        boss, _ = watched(thread, "w")
-        assert boss._backoff_base is None
-        assert "EVENTQ_BACKOFF is " in Path(thread.layout.journal).read_text()
+        supervisor(thread)
+        assert "that of the consumer is used" in journal(thread)
     for fd in ("3", value):
         monkeypatch.setenv("EVENTQ_DISPATCH_FD", fd)
         assert command("dispatch", "--thread", thread.path).returncode == 0
@@ -451,14 +452,10 @@ def test_a_back_off_ends_when_the_attempts_do_not_count_any_more(
 ) -> None:
     """`resume`, an ack and a new subscription start the handler now, and reset attempts."""
     thread.push("self", "test", "y")
-    boss, one = watched(thread, "w")
-    monkeypatch.setattr(
-        "eventq.system.clock.monotonic", lambda: 100.0
-    )  # the time of the back-off never comes
-    one.attempts, one.acked, one.state = 7, 0, "running"
-    boss._judge(one)
-    boss._advance(one)
-    assert (one.state, one.attempts) == ("backoff", 8)
+    thread.consumers.note_attempts(thread.consumers.known("w"), 7)
+    boss = supervisor(thread)
+    monkeypatch.setattr(clock, "monotonic", lambda: 100.0)  # the back-off does not end by itself
+    run_until(boss, thread, "attempt=8/")
     if how == "resume":
         thread.resume("w")
     elif how == "ack":
@@ -466,23 +463,25 @@ def test_a_back_off_ends_when_the_attempts_do_not_count_any_more(
     else:
         thread.unsubscribe("w")
         thread.subscribe("w", "exit 1")
-    boss._advance(one)
-    assert one.attempts < 2
-    assert "spawned" in Path(thread.layout.journal).read_text()
-    until(
-        lambda: one.group is None or processes.reap(one.group.pid) is not None, "the handler ends"
-    )
+    run_until(boss, thread, "attempt=1/")
 
 
-def test_resume_during_a_run_counts_anew(thread: eventq.Thread) -> None:
+def test_resume_during_a_run_counts_anew(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the run that is under way then makes of it is the first attempt."""
-    boss, one = watched(thread, "w")
-    one.attempts, one.acked, one.state = 7, 0, "running"
-    boss._judge(one)
-    one.state = "running"
-    thread.resume("w")
-    boss._judge(one)
-    assert one.attempts == 1
+    gate = f"{thread.path}/gate"
+    os.mkfifo(gate)
+    thread.subscribe("w", f"read line < '{gate}'; exit 1", replace=True, max_attempts=100_000)
+    thread.consumers.note_attempts(thread.consumers.known("w"), 7)
+    monkeypatch.setenv("EVENTQ_BACKOFF", "0")
+    boss = supervisor(thread)
+    for text in ("attempt=8/", "attempt=1/"):
+        until(lambda: boss.advance() and boss.running, "the handler runs")
+        if text == "attempt=1/":
+            thread.resume("w")
+        os.close(os.open(gate, os.O_WRONLY))
+        run_until(boss, thread, text)
 
 
 def test_a_worker_that_ends_while_a_supervisor_makes_way_leaves_nothing(
@@ -490,20 +489,13 @@ def test_a_worker_that_ends_while_a_supervisor_makes_way_leaves_nothing(
 ) -> None:
     """Between two looks it is gone: then the supervisor keeps what waits for its time."""
     thread.subscribe("w", "exit 1", each=True, backoff=(9, 9), replace=True)
-    boss, one = watched(thread, "w")
-    boss._yields = True
-
-    def waits() -> bool:
-        boss._advance(one)
-        return bool(thread.info().subscriptions[0].failed)
-
-    until(waits, "it has failed, and waits")
+    boss = supervisor(thread, yields=True)
+    run_until(boss, thread, "next attempt in")
     looks = iter([True])
-    monkeypatch.setattr(boss, "_is_worked", lambda _: next(looks, False))
-    boss._advance(one)
+    monkeypatch.setattr(locks.Leases, "is_worked", lambda *_: next(looks, False))
+    assert boss.advance()
     assert next(looks, None) is None, "it made way"
-    assert one.lock is not None
-    assert one.state == "pool"
+    assert locks.held(thread.layout.consumer("w"))
     thread.unsubscribe("w")
     until(lambda: not boss.advance(), "it ends")
 
@@ -544,7 +536,8 @@ def test_rubbish_in_a_guard_is_signalled_to_nobody(
     """Neither a group of processes nor everybody gets a signal, whatever stands in the file."""
     lock = ConsumerLock.take(thread.layout.consumer("w"))
     assert lock is not None
-    lock._write(note, lock.guard)
+    os.pwrite(lock.guard, note, 0)
+    os.ftruncate(lock.guard, len(note))
     sent: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, _: sent.append(pid))
     thread.resume("w")
