@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _GRAM = 16
 _PART = 2 * _GRAM - 1
 _LEAST, _LEAST_LINE = 4, 8  # bytes of a text, and of a line of it, that are sought as a whole
-_BLOCK = 1 << 20  # bytes of a log that are in memory at once
+BLOCK = 1 << 20  # bytes of a log that are in memory at once
 _MARGIN = 64  # bytes before and after them, to see where a part begins and ends
 _SEGMENT = 1 << 17  # characters of a text that are sought at once: a hundred bytes of memory each
 
@@ -34,7 +34,7 @@ _SEGMENT = 1 << 17  # characters of a text that are sought at once: a hundred by
 def erase_in_logs(layout: Layout, text: str) -> None:
     """Replace the parts of a text in all logs, rotated ones too. Links are not followed."""
     for start in range(0, len(text), _SEGMENT) if any(_logs(layout)) else ():
-        sought = _Sought(text[max(0, start - 2 * _GRAM) : start + _SEGMENT])
+        sought = Sought(text[max(0, start - 2 * _GRAM) : start + _SEGMENT])
         for path in _logs(layout):
             _erase(path, sought)
 
@@ -48,10 +48,11 @@ def _logs(layout: Layout) -> Iterator[str]:
                 yield path
 
 
-class _Sought:
-    """A text in its spellings."""
+class Sought:
+    """A text that is sought in logs, in all its spellings."""
 
     def __init__(self, text: str) -> None:
+        """Index the spellings of a text, and of its lines."""
         self._texts = spellings(text)
         self._places: dict[bytes, tuple[bytes, int]] = {}  # where 16 bytes are in which spelling
         self._again: set[bytes] = set()  # all 31 bytes around 16 that are in several places
@@ -130,15 +131,15 @@ def spellings(text: str) -> set[bytes]:
     return found
 
 
-def _erase(path: str, sought: _Sought) -> None:
+def _erase(path: str, sought: Sought) -> None:
     fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         changed, base = False, 0
         found: list[tuple[int, int]] = []
         while True:
             start = max(0, base - _MARGIN)
-            block = os.pread(fd, base - start + _BLOCK + _MARGIN, start)
-            base += _BLOCK
+            block = os.pread(fd, base - start + BLOCK + _MARGIN, start)
+            base += BLOCK
             is_last = start + len(block) <= base
             found += [(start + first, start + end) for first, end in sought.among(block)]
             found = _merged(found)

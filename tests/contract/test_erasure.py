@@ -29,8 +29,8 @@ from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
 from eventq.storage.sqlite import database
 from eventq.system.jsontext import quote
+from eventq.system.locks import lock_whole
 from tests.conftest import write_as_original
-from tests.engines import sqlite
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
@@ -117,13 +117,12 @@ def test_a_rebuild_under_way_does_not_bring_it_back(
     thread.push("self", "note", "another")
     code = (
         "import sys, eventq; from eventq.log import mirror\n"
-        "copy = mirror._copy\n"
-        "def slow(fd, blocks):\n"
-        "    lines = copy(fd, blocks)\n"
-        "    print('read', flush=True) if lines else None\n"
-        "    sys.stdin.readline() if lines else None\n"
-        "    return lines\n"
-        "mirror._copy = slow\n"
+        "write = mirror.write_all\n"
+        "def slow(fd, block):\n"
+        "    write(fd, block)\n"
+        "    print('read', flush=True)\n"
+        "    sys.stdin.readline()\n"
+        "mirror.write_all = slow\n"
         "eventq.open(sys.argv[1]).rebuild_mirror()\n"
     )
     with subprocess.Popen(
@@ -134,15 +133,15 @@ def test_a_rebuild_under_way_does_not_bring_it_back(
         assert other.stdin is not None
         assert other.stdout is not None
         assert other.stdout.readline() == b"read\n"
-        scrub = thread._mirror._fresh
 
-        def going_on(path: str) -> int:
+        def going_on(fd: int, *, wait: bool) -> None:
+            monkeypatch.setattr(mirror, "lock_whole", lock_whole)
             assert other.stdin is not None
             other.stdin.write(b"\n")
             other.stdin.flush()
-            return scrub(path)
+            lock_whole(fd, wait=wait)
 
-        monkeypatch.setattr(thread._mirror, "_fresh", going_on)
+        monkeypatch.setattr(mirror, "lock_whole", going_on)
         thread.erasures.event(1)
         assert other.wait(60) == 0
     assert remains(thread.path, text) == []
@@ -177,23 +176,23 @@ def test_what_an_event_is_ordered_by_is_erased(thread: Thread) -> None:
 
 
 @pytest.mark.parametrize("work", ["erase", "prune"])
-def test_a_push_under_way_does_not_bring_it_back(thread: Thread, work: str) -> None:
+def test_a_push_under_way_does_not_bring_it_back(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
     """A push that has committed, and has not written its line yet, leaves the mirror as it is."""
-    text = secret(1)
-    with eventq.open(thread.path) as other:
-        subscribers = sqlite(other.database)._subscribers
-        at = [name for name, _ in subscribers].index("mirror")
-        name, append = subscribers[at]
+    text, append = secret(1), mirror.Mirror.committed
 
-        def late(commit: Commit) -> None:
-            if work == "erase":
-                thread.erasures.event(1)
-            else:
-                thread.prune(keep_last=0, force=True)
-            append(commit)
+    def late(self: mirror.Mirror, commit: Commit) -> None:
+        if work == "erase":
+            thread.erasures.event(1)
+        else:
+            thread.prune(keep_last=0, force=True)
+        append(self, commit)
 
-        subscribers[at] = name, late
-        other.push("self", "note", text)
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror.Mirror, "committed", late)
+        with eventq.open(thread.path) as other:
+            other.push("self", "note", text)
     assert remains(thread.path, text) == []
     thread.push("self", "note", "later")
     with open(thread.layout.mirror, encoding="utf-8") as file:
@@ -208,7 +207,7 @@ def test_a_file_that_cannot_be_changed_is_an_error(
     text = secret(1)
     thread.push("self", "note", text)
 
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", thread.layout.mirror)
 
     def erase() -> object:
@@ -217,7 +216,7 @@ def test_a_file_that_cannot_be_changed_is_an_error(
         return thread.prune(keep_last=0, force=True)
 
     with monkeypatch.context() as patch:
-        patch.setattr(thread._mirror, "rewrite", refuse)
+        patch.setattr(mirror.Mirror, "rewrite", refuse)
         with pytest.raises(DiskError, match="could not be changed: Permission denied"):
             erase()
     assert [one.finished for one in thread.erasures] == [False]
@@ -257,7 +256,7 @@ def test_a_log_of_several_blocks_is_erased(
     thread: Thread, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """Wherever the text is, no part of it stays at the end of a block."""
-    monkeypatch.setattr(traces, "_BLOCK", 1024)
+    monkeypatch.setattr(traces, "BLOCK", 1024)
     log = thread.layout.handler_log("w")
     for before in range(700, 1300):
         with open(log, "w", encoding="utf-8") as file:
@@ -283,7 +282,7 @@ def test_a_part_that_begins_as_another_does_is_erased(thread: Thread) -> None:
 def test_a_long_text_in_a_log_is_found_once() -> None:
     """Not anew at each of its bytes: the time would grow with the square of its length."""
     text = secret(7, 9_000)
-    assert len([*traces._Sought(text).among(text.encode())]) < 100
+    assert len([*traces.Sought(text).among(text.encode())]) < 100
 
 
 def test_two_erasures_at_once_do_not_undo_each_other(
@@ -296,14 +295,14 @@ def test_two_erasures_at_once_do_not_undo_each_other(
     (claim,) = thread.claim("w", limit=1)
     thread.settle(dead=[claim], error="what it said")
     thread.push("self", "note", "last")
-    fresh = thread._mirror._fresh
 
-    def meanwhile(path: str) -> int:
+    def meanwhile(fd: int, *, wait: bool) -> None:
+        monkeypatch.setattr(mirror, "lock_whole", lock_whole)
         with eventq.open(thread.path) as other:
             other.erasures.event(2)
-        return fresh(path)
+        lock_whole(fd, wait=wait)
 
-    monkeypatch.setattr(thread._mirror, "_fresh", meanwhile)
+    monkeypatch.setattr(mirror, "lock_whole", meanwhile)
     thread.erasures.event(1)
     assert contents(thread) == [ERASED, ERASED, "last"]
     with open(thread.layout.mirror, encoding="utf-8") as file:
@@ -319,10 +318,10 @@ def test_two_prunes_at_once_do_not_forget_each_other(
     scrub = thread.database.memory.scrub
 
     def meanwhile() -> None:
-        monkeypatch.undo()
-        with eventq.open(thread.path) as other:
-            monkeypatch.setattr(other.erasures, "_clean", lambda: None)  # killed before it
-            other.prune(before_id=3, force=True)
+        with eventq.open(thread.path) as other, monkeypatch.context() as patch:
+            patch.setattr(mirror.Mirror, "rewrite", None)  # it goes no further
+            with pytest.raises(TypeError):
+                other.prune(before_id=3, force=True)
         scrub()
 
     monkeypatch.setattr(thread.database, "scrub", meanwhile)
