@@ -60,11 +60,8 @@ class Workers:
         self.clock = Clock(1773829800.0)
         self.threads = [eventq.open(path) for _ in range(5)]
         patch.setattr("eventq.system.clock.now", self.clock)
-        for owner, name in (
-            (Claims, "_look_ahead"),
-            (Database, "begin"),
-            (consumers.Consumers, "_set_acked"),
-        ):
+        # Looks ahead, transactions and acks.
+        for owner, name in ((Claims, "accept"), (Database, "begin"), (Database, "change")):
             patch.setattr(owner, name, self._stepping(getattr(owner, name), name))
 
     def _stepping(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -494,47 +491,34 @@ def test_no_event_is_lost_or_leased_twice(case: str, most: int, workers: Workers
 # --- the plays have teeth: each of these mistakes is found ----------------------------------------
 
 
-def any_page_fits(patch: pytest.MonkeyPatch) -> None:
-    """A claim uses what it found ahead, although a replay began or the filter was changed."""
-    real = queueing.Change.claim
+def looked_ahead(remake: Callable[[Any, Any], Any]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Return a mistake: what a claim found ahead is taken for something else."""
 
-    def claim(change: Any, limit: int, span: int, worker: Any, token: bytes, ahead: Any) -> Any:
-        ahead = ahead._replace(filter=change.queue.filter, after=-1)
-        return real(change, limit, span, worker, token, ahead)
+    def mistake(patch: pytest.MonkeyPatch) -> None:
+        real = queueing.Change.claim
 
-    patch.setattr(queueing.Change, "claim", claim)
+        def claim(change: Any, *args: Any) -> Any:
+            return real(*(change, *args[:-1], remake(change, args[-1])))
 
+        patch.setattr(queueing.Change, "claim", claim)
 
-def any_filter_fits(patch: pytest.MonkeyPatch) -> None:
-    """A claim uses what it found ahead by a filter that was changed since."""
-    real = queueing.Change.claim
-
-    def claim(change: Any, *args: Any) -> Any:
-        ahead = args[-1]._replace(filter=change.queue.filter)
-        return real(*(change, *args[:-1], ahead))
-
-    patch.setattr(queueing.Change, "claim", claim)
+    return mistake
 
 
-def an_end_that_was_not_read(patch: pytest.MonkeyPatch) -> None:
-    """A claim says that it has examined also what was pushed since it looked ahead."""
-    real = queueing.Change._claim_ahead
-
-    def claim_ahead(change: Any, limit: int, lease: Any, found: Any, ahead: Any) -> None:
-        real(change, limit, lease, found, ahead._replace(upto=change._db.events.last()))
-
-    patch.setattr(queueing.Change, "_claim_ahead", claim_ahead)
+def back(change: Any, ahead: Any) -> Any:
+    """Go back to where a claim looked ahead, although others have gone on since."""
+    change.frontier = min(change.frontier, ahead.upto)
+    return ahead
 
 
-def a_way_back(patch: pytest.MonkeyPatch) -> None:
-    """A claim goes back to where it looked ahead, although others have gone on since."""
-    real = queueing.Change._claim_ahead
-
-    def claim_ahead(change: Any, limit: int, lease: Any, found: Any, ahead: Any) -> None:
-        change.frontier = min(change.frontier, ahead.upto)
-        real(change, limit, lease, found, ahead)
-
-    patch.setattr(queueing.Change, "_claim_ahead", claim_ahead)
+any_filter_fits = looked_ahead(lambda change, ahead: ahead._replace(filter=change.queue.filter))
+any_page_fits = looked_ahead(  # also one from before a replay
+    lambda change, ahead: ahead._replace(filter=change.queue.filter, after=-1)
+)
+an_end_that_was_not_read = looked_ahead(  # that of what was pushed since
+    lambda change, ahead: ahead._replace(upto=change.queue.last)
+)
+a_way_back = looked_ahead(back)
 
 
 def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
@@ -580,18 +564,37 @@ def a_subscription_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(storage, "look", look)
 
 
-def an_ack_that_looked_before(patch: pytest.MonkeyPatch) -> None:
-    """An ack looks for leases, and then stores without another look."""
-    start, rest = consumers._ACK.split("WHERE NOT EXISTS")
-    end = rest[rest.index("ON CONFLICT") :]
-    patch.setattr(consumers, "_ACK", f"{start} WHERE ?2 AND (?5 IS NULL OR ?5 >= 0) {end}")
+def reworded(name: str, reword: Callable[[str], str]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Return a mistake: statements say something else, those of `run` inside a transaction."""
+
+    def mistake(patch: pytest.MonkeyPatch) -> None:
+        real = getattr(Database, name)
+
+        def run(db: Database, sql: str, *args: Any, **named: Any) -> Any:
+            is_meant = name == "change" or db.depth
+            return real(db, reword(sql) if is_meant else sql, *args, **named)
+
+        patch.setattr(Database, name, run)
+
+    return mistake
 
 
-def nonces_known_before(patch: pytest.MonkeyPatch) -> None:
-    """A claim looks for its nonce before the lock only."""
-    patch.setattr(Claims, "_repeated", lambda *_: None)
-    keep = storage._KEEP_NONCE.replace("INSERT", "INSERT OR IGNORE")
-    patch.setattr(storage, "_KEEP_NONCE", keep)
+def without_a_second_look(sql: str) -> str:
+    """Let an ack store after it has looked for leases, without another look."""
+    start, both, rest = sql.partition("WHERE NOT EXISTS")
+    if not both or "?5" not in rest:
+        return sql
+    return f"{start} WHERE ?2 AND (?5 IS NULL OR ?5 >= 0) {rest[rest.index('ON CONFLICT') :]}"
+
+
+def without_nonces(sql: str) -> str:
+    """Let a claim look for its nonce before the lock only."""
+    sql = sql.replace("FROM claim_nonces WHERE", "FROM claim_nonces WHERE 0 AND")
+    return sql.replace("INSERT INTO claim_nonces", "INSERT OR IGNORE INTO claim_nonces")
+
+
+an_ack_that_looked_before = reworded("change", without_a_second_look)
+nonces_known_before = reworded("run", without_nonces)
 
 
 def leases_outlive_an_unsubscribe(patch: pytest.MonkeyPatch) -> None:
