@@ -184,11 +184,12 @@ def test_a_push_under_way_does_not_bring_it_back(
 
     def late(self: mirror.Mirror, commit: Commit) -> None:
         if work == "erase":
-            thread.erasures.event(1)
+            thread.erasures.event(2)
         else:
             thread.prune(keep_last=0, force=True)
         append(self, commit)
 
+    thread.push("self", "note", "before")
     with monkeypatch.context() as patch:
         patch.setattr(mirror.Mirror, "committed", late)
         with eventq.open(thread.path) as other:
@@ -196,7 +197,7 @@ def test_a_push_under_way_does_not_bring_it_back(
     assert remains(thread.path, text) == []
     thread.push("self", "note", "later")
     with open(thread.layout.mirror, encoding="utf-8") as file:
-        assert len(file.readlines()) == (2 if work == "erase" else 1)
+        assert len(file.readlines()) == (3 if work == "erase" else 1)
 
 
 @pytest.mark.parametrize("work", ["erase", "prune"])
