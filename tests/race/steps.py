@@ -26,7 +26,7 @@ from eventq.log.journal import Journal
 from eventq.running import dispatch, handlers, supervisor
 from eventq.running.dispatch import Dispatch
 from eventq.storage.layout import Layout
-from eventq.storage.sqlite.consumers import Consumers
+from eventq.storage.sqlite.database import Database
 from eventq.storage.sqlite.events import Events
 from eventq.system import clock, locks, processes
 from eventq.system.locks import ConsumerLock
@@ -199,7 +199,7 @@ class Play:
         self.removing = False  # whether handlers remove their lock file at their end
         self._stores: list[eventq.Thread] = []
         self._children: dict[int, Actor] = {}
-        self._supervisors: dict[Actor | None, supervisor.Supervisor] = {}
+        self._locks: dict[Actor | None, list[ConsumerLock]] = {}  # that an actor has open
         self._pid = 100_000
         self._patch(patch)
 
@@ -209,7 +209,7 @@ class Play:
         self.pushed, self.got, self.running, self.starts, self.spawned = [], [], set(), 0, 0
         self.failing, self.page, self.removing = 0, 100, False
         self._children.clear()
-        self._supervisors.clear()
+        self._locks.clear()
         return self.stage
 
     # --- what takes the place of the system -------------------------------------------------------
@@ -239,11 +239,19 @@ class Play:
     def _patch(self, patch: pytest.MonkeyPatch) -> None:
         real_close, real_release = ConsumerLock.close, ConsumerLock.release
         real_forget, real_keep = ConsumerLock.forget, ConsumerLock.renew
+        real_take, real_change = ConsumerLock.take, Database.change
         play = self
+
+        def take(files: locks.ConsumerFiles) -> ConsumerLock | None:
+            lock = real_take(files)
+            if lock is not None:
+                play._locks.setdefault(play.stage.current, []).append(lock)
+            return lock
 
         def close(lock: ConsumerLock) -> None:
             play.stage.step("letting go")
             real_close(lock)
+            play._locks[play.stage.current].remove(lock)
             play.stage.step("let go")
 
         def release(lock: ConsumerLock) -> None:
@@ -266,7 +274,16 @@ class Play:
         patch.setattr(ConsumerLock, "forget", forget)
         patch.setattr(ConsumerLock, "renew", keep)
         self._patch_system_locks(patch)
+        patch.setattr(ConsumerLock, "take", take)
         patch.setattr(ConsumerLock, "close", close)
+        stepping = self._stepping(real_change, "ack")
+        patch.setattr(
+            Database,
+            "change",
+            lambda db, sql, *args, **named: (
+                stepping if "INTO consumer_progress" in sql else real_change
+            )(db, sql, *args, **named),
+        )
         for owner, name in (
             (Subscriptions, "due"),
             (Subscriptions, "states"),
@@ -274,7 +291,6 @@ class Play:
             (Events, "add"),
         ):
             patch.setattr(owner, name, self._stepping(getattr(owner, name), name))
-        patch.setattr(Consumers, "_set_acked", self._stepping(Consumers._set_acked, "set_acked"))
         patch.setattr(notifier, "queue", self._stepping(locks.queue, "queue"))
         patch.setattr(locks.Leases, "is_held", self._stepping(locks.Leases.is_held, "held"))
         for name, fake in (
@@ -286,7 +302,7 @@ class Play:
             patch.setattr(clock if name in ("pause", "monotonic") else processes, name, fake)
         patch.setattr(dispatch, "detach", lambda _: None)
         patch.setattr(supervisor, "supervise", self._supervise)
-        patch.setattr(handlers, "_become", self._become_handler)
+        patch.setattr(handlers, "become", self._become_handler)
         signals = SimpleNamespace(
             SIGCHLD=17,
             SIGKILL=9,
@@ -419,9 +435,8 @@ class Play:
         def work() -> None:
             thread = self.open()
             journal = Journal(thread.layout)
-            made = supervisor.Supervisor(thread.layout, thread.consumers, journal, mine)
-            self._supervisors[self.stage.current] = made
-            made.run()
+            self._locks[self.stage.current] = [*mine.values()]
+            supervisor.Supervisor(thread.layout, thread.consumers, journal, mine).run()
             journal.close()
             self.give_back(thread)
 
@@ -430,13 +445,7 @@ class Play:
     def _become_handler(
         self, _: object, fds: tuple[int, int, int, int], environ: dict[str, str]
     ) -> None:
-        parent = self._supervisors[self.stage.current]
-        inherited = [
-            os.dup(fd)
-            for watched in parent._watched
-            if watched.lock is not None
-            for fd in watched.lock.fds
-        ]
+        inherited = [os.dup(fd) for lock in self._locks[self.stage.current] for fd in lock.fds]
         fd = os.dup(fds[0])
         poll = real_select.poll()
         poll.register(fd, real_select.POLLIN | real_select.POLLHUP)
@@ -492,18 +501,13 @@ class Play:
             state = thread.consumers.state(consumer)
             return state if state is not None and thread.consumers.due(state) else None
 
-        while waiting():
-            fd = locks._open(thread.layout.consumer(consumer).lock, thread.layout.database)
-            taken = locks._locks(fd)
-            while taken and (state := waiting()):
+        files = thread.layout.consumer(consumer)
+        files.guard = f"{self.path}/unknown"
+        while waiting() and (lock := ConsumerLock.take(files)) is not None:
+            while state := waiting():
                 self._handle(consumer, state.acked)
-            if taken:
-                self.stage.step("releasing")
-                fcntl.flock(fd, fcntl.LOCK_UN)
-                self.stage.step("released")
-            os.close(fd)
-            if not taken:
-                break
+            lock.release()
+            lock.close()
         self.give_back(thread)
 
     def remove(self, consumer: str) -> None:

@@ -6,19 +6,22 @@ import contextlib
 import os
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from threading import get_ident
+from typing import TYPE_CHECKING
 
 import pytest
 
 import eventq
+from eventq.log.consumers import Subscriptions
 from eventq.running import dispatch
-from eventq.running.supervisor import Supervisor
 from eventq.system import locks
 from tests.race.steps import Play, explore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from eventq.records.consumer import ConsumerState
 
 
 @pytest.fixture
@@ -125,46 +128,57 @@ def test_consumers_of_one_supervisor_do_not_cost_each_other_a_wake_up(
 
 def no_last_look(patch: pytest.MonkeyPatch) -> None:
     """The supervisor goes without looking once more after it has let the lock go."""
+    real_release, real_state = locks.ConsumerLock.release, Subscriptions.state
+    going: set[int] = set()  # the supervisors that have just done so
 
-    def released(self: Any, watched: Any) -> None:
-        watched.lock.release()
-        watched.lock.forget()
-        watched.lock = None
-        watched.move("idle")
+    def release(lock: locks.ConsumerLock) -> None:
+        real_release(lock)
+        going.add(get_ident())
 
-    patch.setattr(Supervisor, "_released", released)
+    def state(self: Subscriptions, consumer: str) -> ConsumerState | None:
+        if get_ident() not in going:
+            return real_state(self, consumer)
+        going.remove(get_ident())
+        return None
+
+    patch.setattr(locks.ConsumerLock, "release", release)
+    patch.setattr(Subscriptions, "state", state)
 
 
 def a_look_counts_as_held(patch: pytest.MonkeyPatch) -> None:
-    """A dispatch takes somebody who only looks for somebody who holds the lock."""
+    """A dispatch gives up when it meets somebody who only looks."""
+    real = locks.lock_whole
 
-    def locked(fd: int) -> bool:
-        import fcntl
-
+    def lock_whole(fd: int, *, wait: bool) -> None:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            real(fd, wait=wait)
         except BlockingIOError:
-            return False
-        return True
+            raise TimeoutError from None
 
-    patch.setattr(locks, "_locks", locked)
+    patch.setattr(locks, "lock_whole", lock_whole)
 
 
 def only_closed(patch: pytest.MonkeyPatch) -> None:
     """The supervisor closes its descriptor, but a process that is a fork of it still has it."""
+    real, guards = locks.ConsumerLock.take, [""]
+
+    def take(files: locks.ConsumerFiles) -> locks.ConsumerLock | None:
+        guards[0] = files.guard
+        return real(files)
 
     def forget(lock: locks.ConsumerLock) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(lock._files.guard)
+            os.unlink(guards[0])
         lock.close()
 
+    patch.setattr(locks.ConsumerLock, "take", take)
     patch.setattr(locks.ConsumerLock, "release", lambda _: None)
     patch.setattr(locks.ConsumerLock, "forget", forget)
 
 
 def no_lock(patch: pytest.MonkeyPatch) -> None:
     """Two supervisors believe that they hold the lock."""
-    patch.setattr(locks, "_locks", lambda _: True)
+    patch.setattr(locks, "lock_whole", lambda *_, **__: None)
     patch.setattr(locks.ConsumerLock, "orphan", lambda _: None)
 
 

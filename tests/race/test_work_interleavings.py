@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select as real_select
 import signal
+from collections import Counter
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.running import thread_runner, work
-from eventq.running.supervisor import Supervisor
+from eventq.running import work
 from eventq.running.thread_runner import ThreadRunner
 from eventq.running.work import Work
 from eventq.storage.sqlite.database import Database
@@ -33,7 +33,11 @@ class WorkPlay(Play):
     def __init__(self, path: str, patch: pytest.MonkeyPatch) -> None:
         super().__init__(path, patch)
         self.rings = 0
-        self.workers: dict[Actor, Work] = {}
+        self.notes: dict[Actor | None, Any] = {}  # the workers, and what a signal calls
+        self.signals: Counter[Actor | None] = Counter()
+        self.busy: set[Actor | None] = set()  # the workers that supervise a consumer
+        self.bells: dict[Actor | None, _Bells] = {}
+        real_advance = ThreadRunner.advance
         play = self
 
         def ring(_: Database) -> None:
@@ -41,14 +45,20 @@ class WorkPlay(Play):
             play.rings += 1
             play.stage.step("rung")
 
-        def made(*args: Any, **named: Any) -> Supervisor:
-            supervisor = Supervisor(*args, **named)
-            play._supervisors[play.stage.current] = supervisor
-            return supervisor
+        def listen(number: int, handler: Any) -> None:
+            if number == signal.SIGTERM:
+                play.notes.setdefault(play.stage.current, handler)
+
+        def advance(runner: ThreadRunner) -> bool:
+            play.busy.add(play.stage.current)
+            if is_busy := real_advance(runner):
+                return is_busy
+            play.busy.remove(play.stage.current)
+            return False
 
         patch.setattr(Database, "ring", ring)
         patch.setattr(Database, "ring_for_events", ring)
-        patch.setattr(thread_runner, "Supervisor", made)
+        patch.setattr(ThreadRunner, "advance", advance)
         for owner, name in (
             (locks.Hold, "renew"),
             (locks.Hold, "release"),
@@ -56,16 +66,19 @@ class WorkPlay(Play):
         ):
             patch.setattr(owner, name, self._stepping(getattr(owner, name), name))
         numbers = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
-        patch.setattr(work, "signal", SimpleNamespace(**numbers, signal=lambda *_: None))
+        patch.setattr(work, "signal", SimpleNamespace(**numbers, signal=listen))
         poll = SimpleNamespace(poll=lambda: _Poll(self), POLLIN=real_select.POLLIN)
         patch.setattr(work, "select", poll)
-        patch.setattr(work, "bells", lambda: _Bells(self))
+        patch.setattr(
+            work, "bells", lambda: self.bells.setdefault(self.stage.current, _Bells(self))
+        )
         patch.setattr(work, "Watchdog", lambda *_, **__: _Nobody())
 
     def reset(self, schedule: dict[int, int]) -> Stage:
         """Begin anew with a schedule."""
         self.rings = 0
-        self.workers.clear()
+        for found in (self.notes, self.signals, self.busy, self.bells):
+            found.clear()
         return super().reset(schedule)
 
     @property
@@ -78,15 +91,13 @@ class WorkPlay(Play):
 
     def work(self) -> None:
         """Work until somebody stops it."""
-        actor = self.stage.current
-        assert actor is not None
-        self.workers[actor] = made = Work([self.path], say=lambda _: None)
-        made.run()
+        Work([self.path], say=lambda _: None).run()
 
     def stop(self) -> None:
         """Stop all workers."""
-        for made in self.workers.values():
-            made._note(signal.SIGTERM, None)
+        for actor, note in self.notes.items():
+            note(signal.SIGTERM, None)
+            self.signals[actor] += 1
         self.stage.step("stopped")
 
     def stop_late(self) -> None:
@@ -102,8 +113,7 @@ class WorkPlay(Play):
 
     def _rests(self, actor: Actor) -> bool:
         """Return whether an actor is a worker that waits, and has no consumer to supervise."""
-        made = self.workers.get(actor)
-        return made is not None and not made._busy and not actor.ready()
+        return actor in self.notes and actor not in self.busy and not actor.ready()
 
     def check_nothing_waits(self) -> None:
         """Raise AssertionError if a consumer is due."""
@@ -165,7 +175,6 @@ class _Poll:
     def __init__(self, play: WorkPlay) -> None:
         self._play = play
         self._seen = play.ended()
-        self._actor = play.stage.current
         self._signals = 0
 
     def register(self, *_: object) -> None:
@@ -173,14 +182,14 @@ class _Poll:
 
     def poll(self, milliseconds: int) -> list[object]:
         play, seen = self._play, self._seen
-        worker = play.workers[self._actor]  # type: ignore[index]
+        me = play.stage.current
 
         def wakes() -> bool:
-            stopped = len(worker._signals) != self._signals
-            return play.ended() != seen or worker._bells.has_rung() or stopped  # type: ignore[attr-defined]
+            stopped = play.signals[me] != self._signals
+            return play.ended() != seen or play.bells[me].has_rung() or stopped
 
         play.stage.wait(wakes, milliseconds / 1000)
-        self._seen, self._signals = play.ended(), len(worker._signals)
+        self._seen, self._signals = play.ended(), play.signals[me]
         return []
 
 
