@@ -182,8 +182,8 @@ def group(number: int) -> list[int]:
     for _ in range(_LOOKS):
         if not has_group(number):
             return []
-        if members := dict(_members(number)):
-            return [pid for pid, ended in members.items() if not ended]
+        if found := dict(members(number)):
+            return [pid for pid, ended in found.items() if not ended]
     return [number]
 
 
@@ -194,7 +194,7 @@ def group_has(number: int, variable: str) -> bool:
     """
     wanted, is_seen = f"\0{variable}\0".encode(), False
     for _ in range(_LOOKS):
-        for pid, ended in _members(number):
+        for pid, ended in members(number):
             if wanted in (found := b"" if ended else environ_of(pid)):
                 return True
             is_seen |= bool(found)
@@ -203,7 +203,7 @@ def group_has(number: int, variable: str) -> bool:
     return False
 
 
-def _members(number: int) -> Iterator[tuple[int, bool]]:
+def members(number: int) -> Iterator[tuple[int, bool]]:
     """Yield each process of a group, the youngest first, and whether it has ended."""
     if not os.path.isdir("/proc/self"):
         yield from _members_by_ps(number)

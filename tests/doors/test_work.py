@@ -449,18 +449,26 @@ def test_a_worker_of_many_threads_names_those_that_it_passes_over(
     """Once, in one line; it works for the others."""
     from eventq.running.work import Work
 
-    own = eventq.init(tmp_path / "own")
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "thread.url").write_text(fresh(postgres))
     said: list[str] = []
-    made = Work([], [str(tmp_path)], say=said.append)
-    for _ in range(2):
-        made._find()
-    made._bells.close()
-    (line,) = said
+
+    def own(name: str) -> None:
+        with eventq.open(tmp_path / name, create=True) as thread:
+            thread.subscribe("w", "true", each=True)
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line == f"{tmp_path}/later: works for consumer 'w'":
+            signal.raise_signal(signal.SIGTERM)
+        elif "works for" in line:
+            own("later")
+
+    own("own")
+    assert Work([], [str(tmp_path)], say=say).run() == signal.SIGTERM
+    (line,) = [line for line in said if "passed over" in line]
     assert line.startswith(f"'{tmp_path}/shared', a thread in PostgreSQL, is passed over")
     assert "--allow FILE" in line
-    assert [*made._runners] == [own]
 
 
 @pytest.mark.parametrize("words", [["mirror", "rebuild"], ["serve", "--listen", "127.0.0.1:0"]])

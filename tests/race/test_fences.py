@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq.running.supervisor import Supervisor, Watched
+from eventq.running.supervisor import Supervisor
 from eventq.system import processes
+from eventq.system.locks import ConsumerLock
 from tests.race.support import until
 
 if TYPE_CHECKING:
@@ -126,20 +127,26 @@ def test_a_lock_that_is_taken_again_brings_a_new_number(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else may have been the supervisor between the release and the next lease."""
-    consumers = box.thread.consumers
+    consumers, trace = box.thread.consumers, os.path.join(box.folder, "fences")
     monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
-    box.thread.subscribe("w", "true")
-    lock = consumers.lease("w")
-    assert lock is not None
-    made = Supervisor(box.thread.layout, consumers, box.thread.journal, {})
-    watched = Watched("w", lock)
-    watched.fence, watched.state = consumers.raise_fence("w"), "released"
+    monkeypatch.setenv("EVENTQ_BACKOFF", "1000")
+    box.thread.subscribe("w", f'echo "${{EVENTQ_FENCE%% *}}" >> {quote(trace)}')
     box.thread.push("self", "test", "x")
-    consumers.raise_fence("w")
-    made._released(watched)
-    assert watched.state == "look"
-    assert made._fence(watched) == made._fence(watched) == 3
-    assert watched.lock is not None
-    watched.lock.release()
-    watched.lock.forget()
+    lock, release = ConsumerLock.take(box.thread.layout.consumer("w")), ConsumerLock.release
+    assert lock is not None
+    made = Supervisor(box.thread.layout, consumers, box.thread.journal, {"w": lock})
+
+    def meanwhile(lock: ConsumerLock) -> None:
+        release(lock)
+        monkeypatch.setattr(ConsumerLock, "release", release)
+        consumers.raise_fence("w")
+        box.thread.push("self", "test", "y")
+
+    monkeypatch.setattr(ConsumerLock, "release", meanwhile)
+    until(lambda: made.advance() and exists(box, "fences"), "the first handler runs")
     box.thread.ack("w", 1)
+    until(lambda: made.advance() and box.thread.last_id() == 2 and made.running, "the next one")
+    box.thread.ack("w", 2)
+    until(lambda: not made.advance(), "the supervisor ends")
+    with open(trace, encoding="utf-8") as file:
+        assert file.read().split() == ["1", "3"]

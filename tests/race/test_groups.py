@@ -133,7 +133,7 @@ def test_a_group_in_which_nobody_is_seen_is_not_gone(monkeypatch: pytest.MonkeyP
     seen: list[dict[int, bool]] = [{}, {}, {8: True, 9: False}, {8: True}, {8: True}]
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(processes, "has_group", lambda _: True)
-    monkeypatch.setattr(processes, "_members", lambda _: (seen.pop(0) if seen else {}).items())
+    monkeypatch.setattr(processes, "members", lambda _: (seen.pop(0) if seen else {}).items())
     monkeypatch.setattr(processes, "kill_group", lambda *what: killed.append(what))
     assert processes.group(7) == [9]
     group = processes.Group(7, None)

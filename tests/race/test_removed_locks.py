@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import portalocker
@@ -22,7 +23,6 @@ from tests.race.support import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.race.support import Box
 
@@ -220,15 +220,14 @@ def test_a_lock_that_came_free_while_we_had_its_guard_is_tried_again(
     """A process that met our guard left its event to us; older holders have looked already."""
     fd = os.open(thread.layout.consumer("w").lock, os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    holders, real = [fd], locks._take
+    holders = [fd]
 
-    def failing(layout: object, path: str) -> int | None:
-        found = real(layout, path)  # type: ignore[arg-type]
-        if found is None and holders:
+    def flock(fd: int, how: int) -> None:
+        if how == fcntl.LOCK_UN and holders:  # of the guard
             os.close(holders.pop())
-        return found
+        fcntl.flock(fd, how)
 
-    monkeypatch.setattr(locks, "_take", failing)
+    monkeypatch.setattr(locks, "flock", flock)
     take(thread).close()
     assert holders == []
 
@@ -345,7 +344,9 @@ def test_the_library_takes_the_locks_of_consumers(
     lock.forget()
     hold = locks.Hold(thread.path, "w")
     assert locks.Leases(thread.path).is_worked("w")
-    os.close(hold._fd)  # as if it was killed
+    (name,) = locks.guards(thread.layout.guards)
+    hold.release()
+    Path(thread.layout.guards, name).touch()  # as if it was killed
     leases = locks.Leases(thread.path)
     assert leases.is_lost("w")
     leases.forget_lost("w")

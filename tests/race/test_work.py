@@ -467,31 +467,21 @@ def test_handlers_may_open_as_many_files_as_ever(box: Box, workers: list[Worker]
         assert int(file.read()) == min(soft, 700)
 
 
-def test_without_inotify_it_looks_often(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_inotify_it_looks_often(box: Box) -> None:
     """Then the times of the files say what has changed."""
-    from eventq.running.work import Work
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(28, "no more watches")
-
-    monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch.__init__", refuse)
     box.patch.setenv("EVENTQ_NOTIFIER", "none")
     box.thread.subscribe("w", "true", each=True)
-    said: list[str] = []
-    made = Work([box.path], say=said.append)
-    made.advance()
-    assert "works for consumer 'w'" in said[0]
-    made.advance()
+    worker = box.start(
+        "import sys, inotify_simple; from eventq.running.work import Work\n"
+        "def refuse(*_): raise OSError(28, 'no more watches')\n"
+        "inotify_simple.INotify.add_watch = refuse\n"
+        "Work([sys.argv[1]]).run()\n"
+    )
+    until(lambda: locks.Leases(box.path).is_worked("w"), "it works")
     box.thread.push("self", "note", "x")
-
-    def is_handled() -> bool:
-        made.advance()
-        return box.all_handled()
-
-    until(is_handled, "the event is handled")
-    made.stop()
-    until(lambda: not made.finish(), "it ends")
-    made._bells.close()
+    until(box.all_handled, "the event is handled")
+    worker.terminate()
+    assert worker.communicate(timeout=DEADLINE)[1] == ""
 
 
 def test_idle_threads_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,24 +491,20 @@ def test_idle_threads_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("EVENTQ_NOTIFIER", "none")
     for number in range(60):
         with eventq.open(tmp_path / str(number), create=True) as thread:
-            thread.subscribe("w", "true", each=True)
-    made = Work([], [str(tmp_path)], say=lambda _: None)
-    made._find()
-    while made._queue:
-        made.advance()
-    assert len(made._runners) == 60
-    assert sum(runner.is_open for runner in made._runners.values()) == 32
-    closed = [path for path, runner in made._runners.items() if not runner.is_open]
+            thread.subscribe("w", f"kill {os.getpid()}", each=True)  # that ends the worker
+    closed, real = [], eventq.Thread.close
+
+    def close(thread: eventq.Thread) -> None:
+        real(thread)
+        closed.append(thread.path)
+        if len(closed) == 60 - 32:
+            with eventq.open(closed[0]) as again:
+                again.push("self", "note", "x")
+
+    monkeypatch.setattr(eventq.Thread, "close", close)
+    before, said = len(os.listdir("/dev/fd")), list[str]()
+    assert Work([], [str(tmp_path)], say=said.append).run() == signal.SIGTERM
+    assert len([line for line in said if "works for consumer 'w'" in line]) == 60
     with eventq.open(closed[0]) as thread:
-        thread.push("self", "note", "x")
-
-        def is_handled() -> bool:
-            made.advance()
-            return thread.info().subscriptions[0].last_acked_id == 1
-
-        until(is_handled, "the event is handled")
-    made.stop()
-    until(lambda: not made.finish(), "it ends")
-    made._end()
-    made._bells.close()
-    assert not any(runner.is_open for runner in made._runners.values())
+        assert thread.info().subscriptions[0].last_acked_id == 1
+    assert len(os.listdir("/dev/fd")) == before
