@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     Function = Callable[..., Any]
 
 GRACE_SECONDS = 30.0  # for functions to end after SIGTERM
-_LOOK_SECONDS = 1.0  # between two looks whether to stop
+LOOK_SECONDS = 1.0  # between two looks whether to stop
 _HOLD_SECONDS = 5.0  # between two notes that it works for its consumers
-_PAUSE_SECONDS = 1.0  # after an error that may pass; each further one doubles it
+PAUSE_SECONDS = 1.0  # after an error that may pass; each further one doubles it
 _MOST_PAUSE = 60.0
 _CHILD_STATUS = 70  # of a process that a function forked and that returned from it
 _VARIABLE = "EVENTQ_THREAD"
@@ -167,13 +167,13 @@ class _Running:
             return [(claim, one, now - since) for claim, (one, since) in self._since.items()]
 
 
-class _Backoff:
+class Backoff:
     """Attempts at what may fail for a while: the waits in between are doubled, up to a minute."""
 
     def __init__(self, stopping: threading.Event) -> None:
         """Take what ends the waits."""
         self._stopping = stopping
-        self._pause = _PAUSE_SECONDS
+        self._pause = PAUSE_SECONDS
 
     def attempt(self, what: str, call: Callable[..., _T], *args: Any) -> _T | None:
         """Call a function; after an error that may pass, log it, wait, and return None.
@@ -190,7 +190,7 @@ class _Backoff:
             self._stopping.wait(self._pause)
             self._pause = min(2 * self._pause, _MOST_PAUSE)
             return None
-        self._pause = _PAUSE_SECONDS
+        self._pause = PAUSE_SECONDS
         return result
 
     def insist(self, what: str, call: Callable[..., _T], *args: Any) -> _T | None:
@@ -319,8 +319,8 @@ class Worker:
 
         return self._backoff().insist("the worker could not start an OS thread", start)
 
-    def _backoff(self) -> _Backoff:
-        return _Backoff(self._stopping)
+    def _backoff(self) -> Backoff:
+        return Backoff(self._stopping)
 
     def _guard(self, loop: Callable[..., None], *args: Any) -> None:
         """Run a loop; what ends it before its time ends the worker."""
@@ -361,11 +361,11 @@ class Worker:
     # --- calls ------------------------------------------------------------------------------------
 
     def _claim(
-        self, backoff: _Backoff, thread: Thread, consumer: _Consumer, limit: int
+        self, backoff: Backoff, thread: Thread, consumer: _Consumer, limit: int
     ) -> list[Claim]:
         """Claim events, or return [] after a while, and after an error that may pass."""
         what = f"consumer '{consumer.name}' could not claim"
-        how = (consumer.name, limit, consumer.lease, _LOOK_SECONDS)
+        how = (consumer.name, limit, consumer.lease, LOOK_SECONDS)
         claims = backoff.attempt(what, thread.claim, *how) or []
         for claim in claims:
             self._running.add(claim, consumer)
@@ -413,7 +413,7 @@ class Worker:
                         tasks.add(asyncio.create_task(self._await(claim, consumer, settles)))
                 else:
                     await asyncio.wait(
-                        tasks, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                        tasks, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
                     )
                 consumer.end_child(caller)
                 for task in [task for task in tasks if task.done()]:

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 OF_LINES = ("session/entry", "session/line")  # types of turns; only older versions made the second
 LONGEST = 128 << 20  # bytes of a line
-_BATCH_BYTES = 4 << 20  # of lines that share a transaction
-_BATCH_LINES = 4_000
-_PLACED = 10_000  # turns that share a transaction
+BATCH_BYTES = 4 << 20  # of lines that share a transaction
+BATCH_LINES = 4_000
+PLACED = 10_000  # turns that share a transaction
 _NO_LINK = Link(None)
 _MISSING = 1_000  # parents that no line has, with which a file is built anew each time
 _SHORT = 8  # characters of an entry's id in the name of its branch
@@ -259,8 +259,8 @@ class Import:
             if n or not part.first
         ]
         known = self._row.generation > 1 or any(turns)
-        for n in range(0, len(todo), _PLACED):
-            nodes = todo[n : n + _PLACED]
+        for n in range(0, len(todo), PLACED):
+            nodes = todo[n : n + PLACED]
             try:
                 with self._database.write(relaxed=True):
                     made = self._store.place(self._row.session, nodes, base=self._base, known=known)
@@ -442,7 +442,7 @@ def _grouped(page: Iterable[StoredLine]) -> Iterator[list[StoredLine]]:
     group: list[StoredLine] = []
     size = 0
     for line in page:
-        if group and size + line.size > _BATCH_BYTES:
+        if group and size + line.size > BATCH_BYTES:
             yield group
             group, size = [], 0
         group.append(line)
@@ -528,7 +528,7 @@ def _batches(file: Iterable[bytes]) -> Iterator[list[bytes]]:
     for line in file:
         batch.append(line)
         size += len(line)
-        if size >= _BATCH_BYTES or len(batch) >= _BATCH_LINES:
+        if size >= BATCH_BYTES or len(batch) >= BATCH_LINES:
             yield batch
             batch, size = [], 0
     if batch:

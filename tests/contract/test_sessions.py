@@ -23,13 +23,13 @@ from eventq.records.checks import refs_in
 from eventq.records.turn import NewTurn
 from eventq.sessions import files as sessions
 from eventq.sessions import imports
+from eventq.sessions import lines as lines_module
 from eventq.sessions.forks import ENTRY, OLD_LINE
 from eventq.sessions.lines import CUT, PLAIN, RAW, split
 from eventq.storage.sqlite.sessions import Sessions
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from eventq.records.session import SessionImported
@@ -683,26 +683,26 @@ def test_a_context_of_the_name(thread: eventq.Thread) -> None:
     assert export(thread, "abc") == lines(HEADER)
 
 
-@pytest.mark.parametrize("where", ["_prepared", "place", "show"])
+@pytest.mark.parametrize("where", ["pack", "place", "show"])
 def test_somebody_imports_at_the_same_time(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """An import goes on after a concurrent one of the same session, which may be further."""
-    monkeypatch.setattr(imports, "_BATCH_LINES", 2)
+    monkeypatch.setattr(imports, "BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
     path = write(os.path.dirname(thread.path), lines(*entries[:5]))
-    real = getattr(imports.Import, where)
-    calls: list[int] = []
+    owner: Any = lines_module if where == "pack" else imports.Import
+    real, calls = getattr(owner, where), []
 
-    def disturbed(self: imports.Import, *given: Any) -> Any:
-        calls.append(self._row.lines)
-        if len(calls) == (2 if where == "_prepared" else 1):
+    def disturbed(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == (3 if where == "pack" else 1):
             write(os.path.dirname(thread.path), lines(*entries))
             with eventq.open(thread.path) as other:
                 other.sessions.import_file(path)
-        return real(self, *given)
+        return real(*given)
 
-    monkeypatch.setattr(imports.Import, where, disturbed)
+    monkeypatch.setattr(owner, where, disturbed)
     thread.sessions.import_file(path)
     assert export(thread, "abc") == lines(*entries)
     assert len(turns(thread, "abc")) == 5
@@ -735,7 +735,6 @@ def test_somebody_imports_again_and_again(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An import that others overtake each time gives up, and says so."""
-    monkeypatch.setattr(sessions, "_TRIES", 3)
     monkeypatch.setattr(Sessions, "grow", lambda *_: None)
     with pytest.raises(ConflictError, match="somebody else imports 'abc'"):
         load(thread, lines(HEADER))
@@ -743,7 +742,7 @@ def test_somebody_imports_again_and_again(
 
 def test_a_batch_is_one_change(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 85: an import that fails in a transaction keeps the earlier ones, and no more."""
-    monkeypatch.setattr(imports, "_BATCH_LINES", 2)
+    monkeypatch.setattr(imports, "BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
     real = Sessions.grow
 
@@ -765,17 +764,15 @@ def test_a_batch_is_one_change(thread: eventq.Thread, monkeypatch: pytest.Monkey
 
 def test_batches_of_bytes(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction has some MiB or 500 lines, so that memory is bounded."""
-    seen = []
-    real = imports._batches
-    monkeypatch.setattr(imports, "_BATCH_BYTES", 1000)
-    monkeypatch.setattr(imports, "_BATCH_LINES", 5)
+    seen, real = [], Sessions.grow
+    monkeypatch.setattr(imports, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(imports, "BATCH_LINES", 5)
 
-    def noted(*given: Any) -> Iterator[list[bytes]]:
-        for batch in real(*given):
-            seen.append(len(batch))
-            yield batch
+    def noted(self: Any, was: Any, first: int, batch: list[Any], *more: Any) -> Any:
+        seen.append(len(batch))
+        return real(self, was, first, batch, *more)
 
-    monkeypatch.setattr(imports, "_batches", noted)
+    monkeypatch.setattr(Sessions, "grow", noted)
     data = lines(*[{"a": 1}] * 12, *[{"a": "x" * 600}] * 5)
     load(thread, data, "s")
     assert seen == [5, 5, 4, 2, 1]
@@ -1078,10 +1075,10 @@ def test_a_torn_line_stays_until_its_successor_is_stored(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An import that fails while it replaces a torn line loses nothing."""
-    torn = lines(HEADER) + b'{"torn":"hal'
+    torn, grow = lines(HEADER) + b'{"torn":"hal', Sessions.grow
     load(thread, torn)
     with monkeypatch.context() as patch:
-        patch.setattr(imports.Import, "_new_line", lambda *_: 1 / 0)
+        patch.setattr(Sessions, "grow", lambda *given: grow(*given) and 1 / 0)
         with pytest.raises(ZeroDivisionError):
             load(thread, torn + b'f"}\n')
     assert export(thread, "abc") == torn

@@ -19,7 +19,7 @@ import pytest
 
 import eventq
 from eventq.errors import DamagedError, LogicError, StoreError, UnknownConsumerError, UsageError
-from eventq.running.worker import _Backoff
+from eventq.running.worker import Backoff
 from tests.claiming import leased
 from tests.contract.test_consumers import acked
 from tests.engines import sqlite
@@ -41,7 +41,7 @@ class Unusual(BaseException):
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers notice soon that they are to stop."""
-    monkeypatch.setattr("eventq.running.worker._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("eventq.running.worker.LOOK_SECONDS", 0.05)
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -592,7 +592,7 @@ def test_what_fails_for_a_while_ends_no_worker(
     """It logs that it could not claim or settle, and goes on; what is not settled comes again."""
     owner = type(thread) if name == "claim" else eventq.Claim
     real, times, got = getattr(owner, name), iter([1]), []
-    monkeypatch.setattr("eventq.running.worker._PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("eventq.running.worker.PAUSE_SECONDS", 0.01)
 
     def call(*args: Any) -> Any:
         if next(times, None):
@@ -631,7 +631,7 @@ def test_the_waits_after_errors_are_doubled_up_to_a_minute() -> None:
     def fail() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    backoff = _Backoff(Stopping())
+    backoff = Backoff(Stopping())
     for _ in range(8):
         backoff.attempt("it failed", fail)
     assert backoff.attempt("it failed", len, "x") == 1
@@ -649,7 +649,7 @@ def test_an_os_thread_that_cannot_be_started_is_tried_again(
     """No consumer is left without one, and nothing is claimed that nobody calls."""
     real, got = threading.Thread.start, []
     failing: set[tuple[int, bool]] = set()
-    monkeypatch.setattr("eventq.running.worker._PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("eventq.running.worker.PAUSE_SECONDS", 0.01)
 
     def start(self: threading.Thread) -> None:
         starter = threading.current_thread()

@@ -48,8 +48,8 @@ def spell(entries: list[Entry]) -> bytes:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip syncs, as no power is cut here, and use small transactions."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-    monkeypatch.setattr(imports, "_BATCH_LINES", 3)
-    monkeypatch.setattr(imports, "_PLACED", 2)
+    monkeypatch.setattr(imports, "BATCH_LINES", 3)
+    monkeypatch.setattr(imports, "PLACED", 2)
 
 
 @pytest.fixture(params=["grown", "rewritten"])

@@ -45,7 +45,7 @@ NEW = b"".join([OLD, b'y"}\n', *ENTRIES, b'{"odd": 1}\r\n', LONG, b'{"torn":'])
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip syncs, as no power is cut here, and use small transactions."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
-    monkeypatch.setattr(sessions, "_BATCH_LINES", 3)
+    monkeypatch.setattr(sessions, "BATCH_LINES", 3)
 
 
 @pytest.fixture
