@@ -230,7 +230,7 @@ class _Shown:
             return
         terminal.ensure_newline()
         terminal.section(title, sep="_", red=True, bold=True)
-        report.toterminal(terminal._tw)
+        terminal.line(report.longreprtext)
         for name, text in report.sections:
             terminal.section(name, sep="-")
             terminal.line(text.rstrip("\n"))

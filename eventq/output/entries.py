@@ -44,7 +44,6 @@ SIGNATURES = frozenset({"thinkingSignature", "thoughtSignature", "textSignature"
 TRANSIENTS = frozenset({"partialJson", "jsonlEvents"})
 FULL = "eventq:full"
 DEEPEST = 500  # nested arrays and objects; Python's own parser fails below a thousand
-_KEPT = MAX_CHARS - len(NOTICE)
 _FOREIGN = "blob:sha256:"
 _PREFIXES = (REF, _FOREIGN)
 _GALLERIES = frozenset({"content", "images", "frames"})
@@ -506,9 +505,10 @@ def _is_oversize(text: str) -> bool:
 
 def _cut(text: str) -> str:
     """Return the start of a text and NOTICE, in MAX_CHARS UTF-16 units without splitting a pair."""
+    kept = MAX_CHARS - len(NOTICE)
     if text.isascii():
-        return text[:_KEPT] + NOTICE
-    units = text[:_KEPT].encode("utf-16-le", "surrogatepass")[: _KEPT * 2]
+        return text[:kept] + NOTICE
+    units = text[:kept].encode("utf-16-le", "surrogatepass")[: kept * 2]
     if units[-1] & 0xFC == 0xD8:  # the high half of a pair
         units = units[:-2]
     return units.decode("utf-16-le", "surrogatepass") + NOTICE

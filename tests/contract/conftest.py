@@ -99,5 +99,4 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits for text and base64 to a few characters, for random values."""
     monkeypatch.setattr(entries, "MAX_CHARS", 80)  # a ref has 76
     monkeypatch.setattr(entries, "NOTICE", "\n[cut]")
-    monkeypatch.setattr(entries, "_KEPT", 74)
     monkeypatch.setattr(entries, "THRESHOLD", 8)

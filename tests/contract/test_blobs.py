@@ -453,11 +453,18 @@ def test_processes_that_put_the_same(thread: Thread, stored: Stored) -> None:
 # --- what there is --------------------------------------------------------------------------------
 
 
+def page_by(size: int, thread: Thread, patch: pytest.MonkeyPatch) -> None:
+    """Let pages of blobs be small."""
+    engine = type(thread.database.memory.blobs)
+    page = engine.page
+    patch.setattr(engine, "page", lambda self, after, _: page(self, after, size))
+
+
 def test_all_blobs_in_the_order_of_their_hashes(
     thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Iterating yields every blob once, sorted, over several pages; parts are left out."""
-    monkeypatch.setattr("eventq.memory.blobs._PAGE", 7)
+    page_by(7, thread, monkeypatch)
     made = [thread.blobs.put(b"%d" % number) for number in range(50)]
     made.append(thread.blobs.put(TEXT[:200_000]))
     found = [(blob.hash, blob.size, blob.stored, blob.codec) for blob in thread.blobs]
@@ -467,7 +474,7 @@ def test_all_blobs_in_the_order_of_their_hashes(
 
 def test_iterating_while_others_put(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """What others put or collect while blobs are listed disturbs nobody."""
-    monkeypatch.setattr("eventq.memory.blobs._PAGE", 3)
+    page_by(3, thread, monkeypatch)
     stay = {thread.blobs.put(b"stay %d" % number).hash for number in range(20)}
     for name in stay:
         thread.blobs.pin(name, "me")

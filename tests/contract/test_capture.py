@@ -18,7 +18,7 @@ from eventq.output import capture as module
 from eventq.output.capture import CannotStartError
 from eventq.output.sink import SPILL
 from eventq.records.artifact import Captured
-from eventq.system import processes
+from eventq.system import clock, processes
 from tests.conftest import Clock, open_gate
 from tests.contract.test_sink import model_cap, model_view
 
@@ -280,38 +280,41 @@ def test_a_signal_after_the_end_hits_nobody(
     """When the command has been waited for, its number may be another's: nothing is sent."""
     monkeypatch.setattr(module, "LINGER", 0.5)
     sent: list[int] = []
-
-    class Watched(module._Command):
-        def look(self, seconds: float = 0) -> int | None:
-            """Look, and let a signal come just after the end was seen."""
-            code = super().look(seconds)
-            if code is not None and not sent:
-                sent.append(os.getpid())
-                os.kill(os.getpid(), signal.SIGTERM)
-            return code
-
-    kill = os.kill
+    ended: list[int | None] = []
+    kill, wait, monotonic = os.kill, processes.wait, clock.monotonic
 
     def watch(pid: int, number: int) -> None:
         sent.append(pid)
         kill(pid, number)
 
-    monkeypatch.setattr(module, "_Command", Watched)
+    def see(pid: int, seconds: float) -> int | None:
+        ended.append(wait(pid, seconds))
+        return ended[-1]
+
+    def late() -> float:
+        """Let a signal come just after the end was seen."""
+        if not sent and any(code is not None for code in ended):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return monotonic()
+
     monkeypatch.setattr(os, "kill", watch)
+    monkeypatch.setattr(processes, "wait", see)
+    monkeypatch.setattr(clock, "monotonic", late)
     code, captured = thread.capture(["sh", "-c", "sleep 60 & echo $!; exit 3"])
     kill(int(captured.text), signal.SIGKILL)
     assert code == 3
     assert set(sent) == {os.getpid()}
 
 
-def test_a_signal_for_a_command_that_has_gone_is_lost() -> None:
+def test_a_signal_for_a_command_that_has_gone_is_lost(thread: eventq.Thread) -> None:
     """When somebody else has waited for the command, telling it is no error."""
-    command = module._Command()
-    with open(os.devnull, "wb") as null:
-        command.begin(["true"], null.fileno())
-    os.waitpid(command._pid, 0)
-    command._forward(signal.SIGTERM, None)
-    assert command.look() == processes.UNKNOWN
+
+    def show(data: bytes) -> None:
+        os.waitpid(int(data), 0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    code, captured = thread.capture(["sh", "-c", "echo $$"], show=show)
+    assert (code, captured.total_lines) == (processes.UNKNOWN, 2)
 
 
 def test_an_ignored_signal_stays_ignored(thread: eventq.Thread) -> None:

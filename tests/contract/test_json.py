@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-import apsw
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import eventq
 from eventq import Event
 from eventq.log.mirror import line
-from eventq.storage.sqlite.events import _LINE
+from tests.engines import sqlite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 HARD_TEXT = st.text(
@@ -28,16 +34,24 @@ EVENTS = st.builds(
     subtype=st.none() | TEXT,
     content=TEXT,
 )
-DB = apsw.Connection(":memory:")
-SQL = f"SELECT {_LINE} FROM (SELECT ? AS id, ? AS created_at, ? AS source, ? AS type, ? AS subtype, ? AS content)"
+
+
+@pytest.fixture(scope="module")
+def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[eventq.Thread]:
+    """Return a thread for rows that nobody has pushed."""
+    with eventq.open(tmp_path_factory.mktemp("json") / "thread", create=True) as made:
+        yield made
 
 
 @settings(max_examples=600, deadline=None, derandomize=True, database=None)
 @given(EVENTS)
 @example(Event(1, "2026-03-18T10:30:00.123Z", "self", "note", "", "".join(map(chr, range(0x3000)))))
-def test_three_ways_to_one_text(event: Event) -> None:
+def test_three_ways_to_one_text(thread: eventq.Thread, event: Event) -> None:
     """The line of the mirror, of SQLite and of `json` are equal for any text."""
     text = line(event)
-    assert text == DB.execute(SQL, tuple(event)).fetchall()[0][0]
+    with suppress(LookupError), thread.write():
+        sqlite(thread.database).run("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", tuple(event))
+        assert [*thread.database.events.blocks(event.id - 1, event.id)] == [f"{text}\n".encode()]
+        raise LookupError  # so that nothing is stored
     assert text == json.dumps(event._asdict(), ensure_ascii=False, separators=(",", ":"))
     assert Event(**json.loads(text)) == event

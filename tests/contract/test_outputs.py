@@ -381,15 +381,17 @@ def test_a_name_that_is_wrong(thread: eventq.Thread) -> None:
         thread.produced.name_blob(digest(b"none"), bytes(32))
 
 
-def test_artifacts_are_never_collected(thread: eventq.Thread, clock: Clock) -> None:
+def test_artifacts_are_never_collected(
+    thread: eventq.Thread, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Artifacts of every status stay, however old they are and whatever leads to them."""
+    monkeypatch.setattr("eventq.output.artifacts.COMMIT_SECONDS", 0)
     thread.artifacts.put(NOISE, "bash")
     writer = thread.artifacts.allocate("bash")
     writer.write(b"failed")
     writer.fail("for a test")
     with thread.artifacts.allocate("bash") as writer:
         writer.write(NOISE)
-        writer._commit()
         clock.move(10 * 24 * 3600)
         thread.blobs.put(b"loose")
         assert set(collect(thread, 0).hashes) == {digest(b"loose")}

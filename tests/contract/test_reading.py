@@ -277,7 +277,7 @@ def test_follow_without_a_bell(
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no inotify")
 
-    monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch", refuse)
+    monkeypatch.setattr("inotify_simple.INotify.add_watch", refuse)
     events = thread.follow(0)
     thread.push("self", "note", "x")
     assert take(events, 1) == [1]

@@ -244,7 +244,12 @@ def test_changes_end_where_they_were_counted(thread: Thread, run: Run) -> None:
 
 def test_pages_are_bounded(thread: Thread, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page is as it is read: what changes between two pages comes later, in its newest state."""
-    monkeypatch.setattr(domain, "_PAGE", 2)
+    engine = type(thread.database.memory.runs)
+    page, changes = engine.page, engine.changes
+    monkeypatch.setattr(engine, "page", lambda self, after, _, choice: page(self, after, 2, choice))
+    monkeypatch.setattr(
+        engine, "changes", lambda self, after, upto, _, group: changes(self, after, upto, 2, group)
+    )
     made = [run, *[thread.runs.start("w", f"{number}") for number in range(4)]]
     pages: Any = thread.runs.watch_pages()
     assert [[one.run_id for one in next(pages)] for _ in range(3)] == [[1, 2], [3, 4], [5]]

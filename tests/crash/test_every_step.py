@@ -104,7 +104,6 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return a thread with seven events whose mirror is in three files, for copying."""
     monkeypatch.setattr(mirror, "ROTATE_LINES", 2)
     monkeypatch.setattr(journal, "ROTATE_LINES", 6)
-    monkeypatch.setattr(journal, "_SHORTEST", 1)
     path = eventq.init(tmp_path / "template")
     with eventq.open(path) as thread:
         for number in range(7):

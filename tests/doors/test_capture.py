@@ -19,8 +19,8 @@ import pytest
 from blake3 import blake3
 
 import eventq
+from eventq.cli import capture as module
 from eventq.cli import show
-from eventq.cli.capture import _Shown
 from eventq.output.capture import LINGER
 from eventq.output.sink import COLUMNS, HEAD, SPILL
 from tests.conftest import open_gate
@@ -31,6 +31,7 @@ from tests.doors.support import EVENTQ, environ
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from eventq.cli.capture import View
     from tests.conftest import Until
 
 LAST = b"[raw output: artifact://%d]\n"
@@ -718,7 +719,7 @@ def test_a_reader_that_goes_away_ends_nothing(
     assert kept(box) == b"one\n" + SEQ
 
 
-def test_a_stdout_that_failed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stdout_that_failed_is_left_alone(box: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failed write nothing more is written: the reader has a prefix."""
     written: list[bytes] = []
 
@@ -727,10 +728,11 @@ def test_a_stdout_that_failed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
         raise show.Closed
 
     monkeypatch.setattr(show, "out", refuse)
-    shown = _Shown(quiet=False)
-    shown(b"one\n")
-    shown(b"two\n")
-    assert written == [b"one\n"]
+    view: View = {"keep": False, "spill": SPILL, "head": HEAD, "columns": 0, "sanitize": True}
+    with eventq.open(box) as thread:
+        cmd = ["sh", "-c", LONG]
+        assert module.capture(thread, cmd=cmd, tool=None, context=None, view=view, json=False) == 0
+    assert [SEQ.startswith(data) for data in written] == [True]
 
 
 def test_a_reader_that_wants_one_line(box: str) -> None:

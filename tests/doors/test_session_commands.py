@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.cli import session
 from eventq.records.session import SessionBranch, SessionInfo
 from tests.doors.support import objects, ok, raw_run, refused, run
 from tests.sessions.support import answers, call, entry, header, says
@@ -104,19 +103,18 @@ def test_a_session_is_drawn(box: str) -> None:
     assert (done.code, "--tree and --json exclude each other" in done.err) == (2, True)
 
 
-def test_a_drawing_of_many_branches_is_bounded(box: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drawing_of_many_branches_is_bounded(box: str) -> None:
     """The active branch and the newest others are drawn, and it says how many are not."""
-    monkeypatch.setattr(session, "_DRAWN", 2)
     with eventq.open(box) as thread:
         path = thread.path + ".jsonl"
         with open(path, "wb") as file:
-            ends = [entry(f"e{n}", "a1") for n in range(4)]
+            ends = [entry(f"e{n}", "a1") for n in range(202)]
             file.write(spell([header(), entry("a1", None), *ends]))
         thread.sessions.import_file(path, name="many")
-        lines = [*session._drawn(thread, "many")]
-    assert [line.split()[-1] for line in lines[1:-1]] == ["many]", "many/e2]"]
-    assert lines[-1].startswith("… (2 more branches; ")
-    assert lines[-1].endswith(" session show many)")
+    lines = ok("session show many --tree --thread", box).splitlines()
+    names = [line.split()[-1] for line in lines[1:-1]]
+    assert sorted(names) == sorted(["many]", *(f"many/e{n}]" for n in range(2, 201))])
+    assert lines[-1] == "… (2 more branches; eventq session show many)"
 
 
 def test_a_branch_is_written(box: str) -> None:

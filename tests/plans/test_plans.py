@@ -9,7 +9,6 @@ import apsw
 import pytest
 
 import eventq
-from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,19 +20,14 @@ class Traced:
     """A thread whose statements are written down, those of its fenced connection too."""
 
     def __init__(self, path: str) -> None:
-        self.thread = eventq.open(path)
         self.statements: list[tuple[str, Any]] = []
-        sqlite(self.thread.database).connection.exec_trace = self._note
-        connect = sqlite(self.thread.database).sandbox._connect
-
-        def traced() -> apsw.Connection:
-            connection = connect()
-            connection.exec_trace = self._note
-            return connection
-
-        sqlite(self.thread.database).sandbox._connect = traced
         self.plain = apsw.Connection(os.path.join(path, "events.db"))
+        apsw.connection_hooks.append(self._trace)
+        self.thread = eventq.open(path)
         self.plain.create_scalar_function("eventq_large", lambda *_: 1)  # the fence's own
+
+    def _trace(self, connection: apsw.Connection) -> None:
+        connection.exec_trace = self._note
 
     def _note(self, _: apsw.Cursor, sql: str, bindings: Any) -> bool:
         self.statements.append((sql, bindings))
@@ -64,6 +58,7 @@ class Traced:
         return [row[3] for row in self.plain.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
 
     def close(self) -> None:
+        apsw.connection_hooks.remove(self._trace)
         self.plain.close()
         self.thread.close()
 
@@ -73,8 +68,7 @@ def opened(path: str, *, analysed: bool) -> Traced:
     made = Traced(path)
     if analysed:
         made.plain.execute("ANALYZE").fetchall()
-        made.thread.close()
-        made.plain.close()
+        made.close()
         made = Traced(path)
     return made
 
@@ -93,8 +87,7 @@ def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
         made.plain.execute(
             "ANALYZE"
         ).fetchall()  # so that the planner has every reason to use the indexes
-        made.thread.close()
-        made.plain.close()
+        made.close()
         made = Traced(path)
     yield made
     made.close()
@@ -110,9 +103,17 @@ def bad(step: str) -> bool:
     return not step.startswith("SEARCH events USING INTEGER PRIMARY KEY (")
 
 
+def notify(thread: eventq.Thread) -> None:
+    """Push, and look who is due; no dispatch can be started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVENTQ_NOTIFIER", "builtin")
+        patch.setattr("eventq.system.processes.spawn", None)
+        thread.push("self", "note", "x")
+
+
 def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
     """Return what is run once a push, a pop or a dispatch."""
-    store, consumers, notifier = thread.database, thread.consumers, thread.notifier
+    store, consumers = thread.database, thread.consumers
     last = thread.last_id()
     return {
         "push": lambda: thread.push("self", "note", "x"),
@@ -127,7 +128,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "pop that waits": lambda: thread.pop("some", last, wait=0.001),
         "ack": lambda: thread.ack("all", last),
         "ack that goes back": lambda: thread.ack("some", 5, replay=True),
-        "notify": lambda: notifier._could_be_due(last, last),
+        "notify": lambda: notify(thread),
         "dispatch": lambda: [consumers.due(state) for state in consumers.states()],
         "mirror": lambda: [
             list(store.events.blocks(last - 2, last)),

@@ -12,7 +12,6 @@ import pytest
 import eventq
 from eventq.records.run import NewStep
 from eventq.wire.frames import Appended, CreateContext
-from eventq.wire.server import Server
 from tests.plans.support import PACKAGE, called
 from tests.wire.support import append, serving
 
@@ -72,7 +71,8 @@ def test_a_frame_goes_through_few_functions(
     path: str, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A warm APPEND_TURN takes few function calls and files, from first byte to reply."""
-    monkeypatch.setattr(Server, "_sweep", lambda _: asyncio.sleep(0))
+    sleep = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda seconds: sleep(seconds * 1000))  # no sweeps
     served = Served()
     threading.setprofile(served.note)
     try:

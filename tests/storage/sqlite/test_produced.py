@@ -63,7 +63,7 @@ def broken(path: str) -> Callable[..., None]:
 
 
 @pytest.fixture
-def full(path: str) -> str:
+def full(path: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return a thread with artifacts in all statuses, and outputs in versions."""
     with eventq.open(path) as thread:
         thread.artifacts.put(NOISE, "bash")
@@ -73,9 +73,9 @@ def full(path: str) -> str:
         thread.artifacts.put(TEXT, "bash")
         thread.artifacts.put(b"", "bash")
         writer = thread.artifacts.allocate("bash")
-        with thread.write():
+        with monkeypatch.context() as patch:
+            patch.setattr("eventq.output.artifacts.COMMIT_SECONDS", 0)
             writer.write(b"so far\n")
-            writer._commit()
         for text in ("v1", "v2", "v3"):
             thread.outputs.publish("0-A", text)
         thread.outputs.put("B", "b")
