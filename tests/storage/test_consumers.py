@@ -147,19 +147,22 @@ def test_a_first_replay_of_all_ends_claims(consumers: Consumers, database: Datab
 
 @pytest.mark.parametrize("limit", [0, 5])
 def test_an_ack_that_somebody_else_overtakes(
-    consumers: Consumers, second: Database, limit: int, monkeypatch: pytest.MonkeyPatch
+    consumers: Consumers,
+    database: Any,
+    second: Database,
+    limit: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever acks more between the look and the ack of another one is not undone by that."""
     consumers.put("w", "run", None, 5, None)
-    kind: Any = type(consumers)
-    set_acked = kind._set_acked
+    change = database.change
 
-    def faster(self: Any, *words: Any, **more: Any) -> Any:
-        monkeypatch.setattr(kind, "_set_acked", set_acked)
+    def faster(*words: Any, **more: Any) -> Any:
+        monkeypatch.setattr(database, "change", change)
         second.consumers.pop("w", 9, 0)
-        return set_acked(self, *words, **more)
+        return change(*words, **more)
 
-    monkeypatch.setattr(kind, "_set_acked", faster)
+    monkeypatch.setattr(database, "change", faster)
     if limit:
         with pytest.raises(AlreadyAckedError):
             consumers.pop("w", 3, limit)

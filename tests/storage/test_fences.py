@@ -73,18 +73,21 @@ def test_a_smaller_fence_changes_nothing(
 
 @pytest.mark.parametrize("replay", [False, True])
 def test_a_fence_that_rises_while_events_are_read_counts(
-    consumers: Consumers, second: Database, monkeypatch: pytest.MonkeyPatch, replay: bool
+    consumers: Consumers,
+    database: Any,
+    second: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    replay: bool,
 ) -> None:
     """The ack itself looks at the fence: no supervisor begins between the look and the ack."""
     fence = consumers.raise_fence("w")
-    read: Any = type(consumers)._read  # type: ignore[attr-defined]
+    change = database.change
 
-    def late(self: Any, *words: Any, **more: Any) -> Any:
+    def late(*words: Any, **more: Any) -> Any:
         second.consumers.raise_fence("w")
-        return read(self, *words, **more)
+        return change(*words, **more)
 
-    monkeypatch.setattr(type(consumers), "_read", late)
-    monkeypatch.setattr(type(consumers), "_pop_at_once", lambda *_: None, raising=False)
+    monkeypatch.setattr(database, "change", late)
     with pytest.raises(FencedError):
         consumers.pop("w", 1 if replay else 3, 9, replay=replay, fence=fence)
     assert acked(consumers) == 2

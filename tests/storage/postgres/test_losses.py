@@ -99,13 +99,13 @@ def test_an_answer_that_is_lost(shared: eventq.Thread, monkeypatch: pytest.Monke
     assert shared.last_id() == 3
 
 
-def refuse_all(thread: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def refuse_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the server take no more connections."""
 
-    def refuse(**_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise psycopg.OperationalError("Connection refused")
 
-    monkeypatch.setattr(thread.database.link, "_connect", refuse)
+    monkeypatch.setattr(psycopg, "connect", refuse)
 
 
 def test_an_answer_that_is_lost_with_the_server(
@@ -114,13 +114,13 @@ def test_an_answer_that_is_lost_with_the_server(
     """Nobody knows what became of a push with a key, and a read was in vain."""
     with monkeypatch.context() as patch:
         lose_answers(shared, patch, "together")
-        refuse_all(shared, patch)
+        refuse_all(patch)
         with pytest.raises(UnknownOutcomeError, match="a push with a key"):
             shared.push("self", "note", "2", key="k")
     assert shared.last_id() == 2  # this time it was
     with monkeypatch.context() as patch:
         lose_answers(shared, patch, "run")
-        refuse_all(shared, patch)
+        refuse_all(patch)
         with pytest.raises(eventq.StoreError, match="cannot be reached"):
             shared.last_id()
 
@@ -224,11 +224,20 @@ def test_a_url_with_an_unknown_parameter(postgres: str, wrong: str, said: str) -
     assert "s3cr3t" not in str(caught.value)
 
 
-def test_pushes_of_many_threads_are_few_commits(shared: eventq.Thread) -> None:
+def test_pushes_of_many_threads_are_few_commits(
+    shared: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What waits for the connection is stored by one statement; each gets its own event."""
     database: Any = shared.database
     events: dict[int, list[eventq.Event]] = {}
-    trips = database.link.trips
+    trips, check, waiting = database.link.trips, database.check_process, set[int]()
+
+    def note() -> None:
+        """Note who is about to wait for the connection."""
+        check()
+        waiting.add(threading.get_ident())
+
+    monkeypatch.setattr(database, "check_process", note)
 
     def push(number: int) -> None:
         events[number] = [shared.push(f"s{number}", "note", str(n)) for n in range(20)]
@@ -237,7 +246,7 @@ def test_pushes_of_many_threads_are_few_commits(shared: eventq.Thread) -> None:
     with database.lock:
         for one in pushers:
             one.start()
-        while len(database.events._pushes) < 16:
+        while len(waiting) < 16:
             pass
     for one in pushers:
         one.join()
@@ -246,7 +255,7 @@ def test_pushes_of_many_threads_are_few_commits(shared: eventq.Thread) -> None:
         assert [(event.source, event.content) for event in mine] == [
             (f"s{number}", str(n)) for n in range(20)
         ]
-        assert [shared.log._db.events.get(event.id) for event in mine] == mine
+        assert [database.events.get(event.id) for event in mine] == mine
     assert sorted(event.id for mine in events.values() for event in mine) == [*range(2, 322)]
 
 

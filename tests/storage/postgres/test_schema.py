@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -19,6 +19,7 @@ from eventq.errors import (
 from eventq.storage.address import parse
 from eventq.storage.migrations import files
 from eventq.storage.postgres import schema
+from eventq.storage.postgres.link import Link
 from eventq.thread import init_schema, threads
 from tests.servers import fresh
 
@@ -73,7 +74,7 @@ def test_tables_of_another_version(
         eventq.open(url)
 
 
-def test_threads_come_and_go(empty: str) -> None:
+def test_threads_come_and_go(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are listed by name, and one that is made anew is another one."""
     init_schema(empty)
     urls = [eventq.init(f"{empty}&thread={name}") for name in ("b", "ä", "a")]
@@ -95,11 +96,20 @@ def test_threads_come_and_go(empty: str) -> None:
             assert anew.database.identity != before.database.identity
     with pytest.raises(NotAThreadError):
         eventq.destroy(f"{empty}&thread=nobody")
+    run, said = Link.run, []
+
+    def note(link: Link, sql: str, values: Any) -> list[Any]:
+        said.append(sql)
+        return run(link, sql, values)
+
+    monkeypatch.setattr(Link, "run", note)
+    eventq.destroy(urls[1])
     with psycopg.connect(empty) as server:
         for (table,) in server.execute(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = 'eventq'"
         ).fetchall():
-            assert table == "migrations" or table in schema._TABLES
+            emptied = any(sql.startswith(f"DELETE FROM eventq.{table} ") for sql in said)
+            assert emptied is (table != "migrations")
 
 
 CALLS: dict[str, Callable[[eventq.Thread], object]] = {

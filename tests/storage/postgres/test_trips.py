@@ -56,10 +56,8 @@ def test_round_trips(warm: eventq.Thread, name: str) -> None:
     assert link.trips - before <= most
 
 
-def test_the_short_way_gives_what_the_long_way_gives(
-    warm: eventq.Thread, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pops and claims, one after the other, with and without it."""
+def test_the_short_way_gives_what_the_long_way_gives(warm: eventq.Thread) -> None:
+    """Pops and claims, one after the other, with it, and in a transaction, where it is not taken."""
     for name in ("all", "notes"):
         warm.subscribe(f"long {name}", filter=None if name == "all" else "type = 'note'")
         short, long = [], []
@@ -67,19 +65,15 @@ def test_the_short_way_gives_what_the_long_way_gives(
         while events := warm.pop(name, last, limit=30):
             short.append([event.id for event in events])
             last = events[-1].id
-        consumers, claims = type(warm.database.consumers), type(warm.database.claims)
-        with monkeypatch.context() as patch:
-            patch.setattr(consumers, "_pop_at_once", lambda *_: None)
+        with warm.write():
             last = None
             while events := warm.pop(f"long {name}", last, limit=30):
                 long.append([event.id for event in events])
                 last = event_id = events[-1].id
                 assert event_id
         assert short == long
-        with monkeypatch.context() as patch:
-            taken = warm.claim(f"{name} claimed", 40)
-            patch.setattr(claims, "_take_at_once", lambda *_: None)
-            patch.setattr(claims, "_settle_at_once", lambda *_: None)
+        taken = warm.claim(f"{name} claimed", 40)
+        with warm.write():
             assert warm.settle(taken) == []
             more = warm.claim(f"{name} claimed", 40)
         assert warm.settle(more) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
@@ -12,6 +12,7 @@ import pytest
 import eventq
 from eventq import FilterError
 from eventq.errors import ClosedError, DiskError, LogicError
+from eventq.storage.sqlite.database import Database
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
@@ -129,13 +130,16 @@ def test_a_push_that_fails_half_way_is_not_committed_by_who_caught_it(
     thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, nested: bool
 ) -> None:
     """An event without its key is no commit: the block around it is undone, an inner one alone."""
+    real = Database.many
 
-    def fail(*_: object) -> None:
-        raise DiskError("the disk is full", "free some space")
+    def fail(db: Database, sql: str, rows: Any) -> None:
+        if "event_keys" in sql:
+            raise DiskError("the disk is full", "free some space")
+        real(db, sql, rows)
 
     def half() -> None:
         with monkeypatch.context() as patch, pytest.raises(DiskError, match="is full"):
-            patch.setattr(thread.database.events, "_set_keys", fail)
+            patch.setattr(Database, "many", fail)
             thread.push("self", "note", "half", key="k")
 
     def block() -> None:

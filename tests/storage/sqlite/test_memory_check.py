@@ -10,8 +10,8 @@ import pytest
 
 import eventq
 from eventq.records.turn import NewTurn
-from eventq.storage.sqlite import turns as turns_table
 from tests.contract.support import found
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,9 +242,15 @@ def test_a_sound_store_says_nothing(path: str, broken: apsw.Connection) -> None:
         assert thread.check() == []
 
 
-def test_every_kind_of_fault_is_planted() -> None:
+def test_every_kind_of_fault_is_planted(path: str) -> None:
     """Each statement that looks for a fault has a fault above that it finds."""
-    openings = [sql.split("'")[1] for sql in turns_table._FAULTS]
+    openings: list[str] = []
+    with eventq.open(path) as thread:
+        database = sqlite(thread.database)
+        database.connection.exec_trace = lambda _, sql, __: not openings.append(sql.split("'")[1])  # type: ignore[func-returns-value]
+        database.memory.turns.faults()
+        database.connection.exec_trace = None
+    assert len(openings) > 5
     said = [text for _, texts in FAULTS.values() for text in texts]
     said += [f"turn {turn} is not later" for _, turn in UNCHECKED.values()]
     for opening in openings:

@@ -140,13 +140,13 @@ def test_the_newest_events_are_read_in_pages(
     """`last` fetches large events page by page, and returns all of them in order."""
     monkeypatch.setattr("eventq.storage.sqlite.events.PAGE_BYTES", 100)
     thread.push_many([("self", "note", str(n) * 60) for n in range(9)])
-    events = sqlite(thread.database).events
-    pages, page = [], events._newest_page
+    database = sqlite(thread.database)
+    pages, steady = [], database.steady
 
-    def counted(*values: Any) -> Any:
-        pages.append(page(*values))
+    def counted(call: Callable[[apsw.Connection], Any]) -> Any:
+        pages.append(steady(call))
         return pages[-1]
 
-    monkeypatch.setattr(events, "_newest_page", counted)
+    monkeypatch.setattr(database, "steady", counted)
     assert [event.id for event in thread.last(7)] == [3, 4, 5, 6, 7, 8, 9]
-    assert [len(rows) for rows, _ in pages] == [2, 2, 2, 1]
+    assert [len(page[0]) for page in pages if isinstance(page, tuple)] == [2, 2, 2, 1]
