@@ -255,7 +255,7 @@ with eventq.open(sys.argv[1]) as thread:
     while True:
         writer.write(b"".join(b"line %010d\\n" % k for k in range(n, n + 1 + n % 700 * 20)))
         n += 1 + n % 700 * 20
-        say(writer._stored)
+        say(thread.artifacts.get(writer.artifact_id).size)
 """
 
 

@@ -199,7 +199,7 @@ class Play:
         self.removing = False  # whether handlers remove their lock file at their end
         self._stores: list[eventq.Thread] = []
         self._children: dict[int, Actor] = {}
-        self._locks: dict[Actor | None, list[ConsumerLock]] = {}  # that an actor has open
+        self.held: dict[Actor | None, list[ConsumerLock]] = {}  # that an actor has open
         self._pid = 100_000
         self._patch(patch)
 
@@ -209,7 +209,7 @@ class Play:
         self.pushed, self.got, self.running, self.starts, self.spawned = [], [], set(), 0, 0
         self.failing, self.page, self.removing = 0, 100, False
         self._children.clear()
-        self._locks.clear()
+        self.held.clear()
         return self.stage
 
     # --- what takes the place of the system -------------------------------------------------------
@@ -245,13 +245,13 @@ class Play:
         def take(files: locks.ConsumerFiles) -> ConsumerLock | None:
             lock = real_take(files)
             if lock is not None:
-                play._locks.setdefault(play.stage.current, []).append(lock)
+                play.held.setdefault(play.stage.current, []).append(lock)
             return lock
 
         def close(lock: ConsumerLock) -> None:
             play.stage.step("letting go")
             real_close(lock)
-            play._locks[play.stage.current].remove(lock)
+            play.held[play.stage.current].remove(lock)
             play.stage.step("let go")
 
         def release(lock: ConsumerLock) -> None:
@@ -435,7 +435,7 @@ class Play:
         def work() -> None:
             thread = self.open()
             journal = Journal(thread.layout)
-            self._locks[self.stage.current] = [*mine.values()]
+            self.held[self.stage.current] = [*mine.values()]
             supervisor.Supervisor(thread.layout, thread.consumers, journal, mine).run()
             journal.close()
             self.give_back(thread)
@@ -445,7 +445,7 @@ class Play:
     def _become_handler(
         self, _: object, fds: tuple[int, int, int, int], environ: dict[str, str]
     ) -> None:
-        inherited = [os.dup(fd) for lock in self._locks[self.stage.current] for fd in lock.fds]
+        inherited = [os.dup(fd) for lock in self.held[self.stage.current] for fd in lock.fds]
         fd = os.dup(fds[0])
         poll = real_select.poll()
         poll.register(fd, real_select.POLLIN | real_select.POLLHUP)

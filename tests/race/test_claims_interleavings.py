@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,9 +18,10 @@ from eventq.errors import (
     UnknownConsumerError,
     UnknownDeadLetterError,
 )
+from eventq.log.consumers import Subscriptions
 from eventq.storage import queueing
 from eventq.storage.sqlite import claims as storage
-from eventq.storage.sqlite import consumers, queues
+from eventq.storage.sqlite import queues
 from eventq.storage.sqlite.claims import Claims
 from eventq.storage.sqlite.database import Database
 from tests.claiming import SPAN, dead, progress
@@ -524,20 +526,20 @@ a_way_back = looked_ahead(back)
 def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     """A claim goes by what it read before it took the lock."""
     real_look, real_take = queues.look, Claims.take
-    seen: dict[Any, Any] = {}
+    seen: dict[int, Any] = {}  # by the OS threads of the actors
 
     def look(db: Any, consumer: str) -> Any:
-        if db in seen:
-            seen[db] = seen[db] or real_look(db, consumer)
-            return seen[db]
-        return real_look(db, consumer)
+        if (me := get_ident()) not in seen:
+            return real_look(db, consumer)
+        seen[me] = seen[me] or real_look(db, consumer)
+        return seen[me]
 
-    def take(self: Any, *args: Any, **named: Any) -> Any:
-        seen[self._db] = None
+    def take(*args: Any, **named: Any) -> Any:
+        seen[get_ident()] = None
         try:
-            return real_take(self, *args, **named)
+            return real_take(*args, **named)
         finally:
-            del seen[self._db]
+            del seen[get_ident()]
 
     patch.setattr(storage, "look", look)
     patch.setattr(Claims, "take", take)
@@ -599,18 +601,19 @@ nonces_known_before = reworded("run", without_nonces)
 
 def leases_outlive_an_unsubscribe(patch: pytest.MonkeyPatch) -> None:
     """Whoever had a lease has it again when the consumer is back."""
-    real = consumers.Consumers.delete
+    real = Subscriptions.unsubscribe
+    leased = "SELECT token, due_at, event_id FROM unfinished WHERE state = 0"
+    again = "UPDATE unfinished SET state = 0, token = ?, due_at = ? WHERE event_id = ?"
 
-    def delete(self: Any, consumer: str) -> bool:
-        sql = "SELECT token, due_at, event_id FROM unfinished WHERE state = 0"
-        rows = self._run(sql)
-        gone = real(self, consumer)
-        sql = "UPDATE unfinished SET state = 0, token = ?, due_at = ? WHERE event_id = ?"
-        for row in rows:
-            self._run(sql, row)
-        return gone
+    def unsubscribe(subscriptions: Subscriptions, consumer: str) -> None:
+        db = sqlite(subscriptions.database)
+        with db.write():
+            rows = db.run(leased)
+            real(subscriptions, consumer)
+            for row in rows:
+                db.run(again, row)
 
-    patch.setattr(consumers.Consumers, "delete", delete)
+    patch.setattr(Subscriptions, "unsubscribe", unsubscribe)
 
 
 def revivals_that_stay_dead(patch: pytest.MonkeyPatch) -> None:

@@ -195,15 +195,20 @@ with eventq.open(path) as thread:
     layout = thread.layout
 os.environ |= {notifier.QUEUE_FD: str(locks.queue(layout.deferred, layout.database)), notifier.DELAY: "30"}
 pause, scan, seen = clock.pause, Dispatch.scan, []
+def is_taken():
+    fd = locks.queue(layout.deferred, layout.database)
+    if fd is not None:
+        os.close(fd)
+    return fd is None
 def waits(seconds):
     if seconds != 30:
         return pause(seconds)
-    seen.append(["waits", locks._is_locked(layout.deferred)])
+    seen.append(["waits", is_taken()])
     if done:
         with eventq.open(path) as thread:
             thread.ack("w", 1)
 def looks(self):
-    seen.append(["looks", locks._is_locked(layout.deferred)])
+    seen.append(["looks", is_taken()])
     print(json.dumps(seen), flush=True)
     return scan(self)
 clock.pause, Dispatch.scan = waits, looks

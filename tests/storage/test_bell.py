@@ -317,7 +317,7 @@ def test_many_threads_are_told_apart(
         def refuse(*_: object, **__: object) -> None:
             raise OSError(28, "no more watches")
 
-        monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch.__init__", refuse)
+        monkeypatch.setattr("inotify_simple.INotify.add_watch", refuse)
     threads = [eventq.open(tmp_path / str(number), create=True) for number in range(4)]
     for thread in threads:
         many.add(thread.path)

@@ -195,7 +195,7 @@ def test_a_waiter_without_inotify_does_not_wait_for_a_writer(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(24, "no more instances")
 
-    monkeypatch.setattr("eventq.storage.sqlite.watcher._Watch.__init__", refuse)
+    monkeypatch.setattr("inotify_simple.INotify.add_watch", refuse)
     opened.push("self", "note", "1")
     inside, done, ended = threading.Event(), threading.Event(), threading.Event()
 
