@@ -104,6 +104,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
 
 
+@pytest.fixture
+def without_inotify(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the system have no watches left."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "no more watches")
+
+    monkeypatch.setattr("inotify_simple.INotify.add_watch", refuse)
+
+
 @pytest.fixture(scope="session")
 def _pristine(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Create the thread that fresh ones are copied from: `init` syncs dozens of times."""

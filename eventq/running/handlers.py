@@ -119,7 +119,7 @@ class Handlers:
         pid, mark = 0, b""
         output = Output(log)
         try:
-            pid = processes.fork(lambda: become(job, (gate, opener, source, log), environ))
+            pid = processes.fork(lambda: become_handler(job, (gate, opener, source, log), environ))
             note(pid)
             name = identity(pid)
             self._guard(name, job.deadline)
@@ -192,7 +192,7 @@ class Handlers:
         return self._open_file(path)
 
 
-def become(job: Job, fds: tuple[int, int, int, int], environ: dict[str, str]) -> None:
+def become_handler(job: Job, fds: tuple[int, int, int, int], environ: dict[str, str]) -> None:
     """Turn this new process into the handler, once the gate opens."""
     gate, opener, source, log = fds
     os.close(opener)

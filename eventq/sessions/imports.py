@@ -38,7 +38,7 @@ OF_LINES = ("session/entry", "session/line")  # types of turns; only older versi
 LONGEST = 128 << 20  # bytes of a line
 BATCH_BYTES = 4 << 20  # of lines that share a transaction
 BATCH_LINES = 4_000
-PLACED = 10_000  # turns that share a transaction
+BATCH_TURNS = 10_000  # turns that share a transaction
 _NO_LINK = Link(None)
 _MISSING = 1_000  # parents that no line has, with which a file is built anew each time
 _SHORT = 8  # characters of an entry's id in the name of its branch
@@ -259,8 +259,8 @@ class Import:
             if n or not part.first
         ]
         known = self._row.generation > 1 or any(turns)
-        for n in range(0, len(todo), PLACED):
-            nodes = todo[n : n + PLACED]
+        for n in range(0, len(todo), BATCH_TURNS):
+            nodes = todo[n : n + BATCH_TURNS]
             try:
                 with self._database.write(relaxed=True):
                     made = self._store.place(self._row.session, nodes, base=self._base, known=known)

@@ -34,22 +34,13 @@ from tests.conftest import write_as_original
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from eventq import Thread
     from eventq.records.event import Commit
     from tests.conftest import Clock
 
 pytestmark = pytest.mark.usefixtures("quick")
-
-
-@pytest.fixture
-def thread(path: str) -> Iterator[Thread]:
-    """Return a fresh thread, which is a directory: others do not erase."""
-    with eventq.open(path) as opened:
-        yield opened
-    with eventq.open(path) as again:
-        assert again.check() == []
 
 
 def contents(thread: Thread) -> list[str]:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import eventq
 from eventq import Event
 from eventq.log.mirror import line
 from tests.engines import sqlite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 HARD_TEXT = st.text(
@@ -36,14 +31,10 @@ EVENTS = st.builds(
 )
 
 
-@pytest.fixture(scope="module")
-def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[eventq.Thread]:
-    """Return a thread for rows that nobody has pushed."""
-    with eventq.open(tmp_path_factory.mktemp("json") / "thread", create=True) as made:
-        yield made
-
-
-@settings(max_examples=600, deadline=None, derandomize=True, database=None)
+@settings(
+    max_examples=600, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
 @given(EVENTS)
 @example(Event(1, "2026-03-18T10:30:00.123Z", "self", "note", "", "".join(map(chr, range(0x3000)))))
 def test_three_ways_to_one_text(thread: eventq.Thread, event: Event) -> None:

@@ -270,14 +270,9 @@ def test_follow_a_thread_that_is_deleted(path: str) -> None:
 
 
 def test_follow_without_a_bell(
-    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, run_python: RunPython
+    thread: eventq.Thread, without_inotify: None, run_python: RunPython
 ) -> None:
     """Where the system has no inotify a follower looks often instead, and misses nothing either."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("no inotify")
-
-    monkeypatch.setattr("inotify_simple.INotify.add_watch", refuse)
     events = thread.follow(0)
     thread.push("self", "note", "x")
     assert take(events, 1) == [1]

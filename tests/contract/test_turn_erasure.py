@@ -24,7 +24,6 @@ from eventq.records.turn import NewTurn
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from eventq import Thread
@@ -37,15 +36,6 @@ NOISE = CHANCE.randbytes(3 << 20)
 WORDS = " ".join(
     "".join(CHANCE.choices("etaoinshrdlu", k=CHANCE.randrange(2, 9))) for _ in range(60_000)
 )
-
-
-@pytest.fixture
-def thread(path: str) -> Iterator[Thread]:
-    """Return a fresh thread, which must check out when the test is over."""
-    with eventq.open(path) as opened:
-        yield opened
-    with eventq.open(path) as again:
-        assert again.check() == []
 
 
 @pytest.fixture

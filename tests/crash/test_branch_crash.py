@@ -49,7 +49,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip syncs, as no power is cut here, and use small transactions."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     monkeypatch.setattr(imports, "BATCH_LINES", 3)
-    monkeypatch.setattr(imports, "PLACED", 2)
+    monkeypatch.setattr(imports, "BATCH_TURNS", 2)
 
 
 @pytest.fixture(params=["grown", "rewritten"])

@@ -20,6 +20,8 @@ from tests.crash.support import copy, mirror_lines, sound
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 
 # What changes nothing that outlives a process: to be killed before one of these is to be killed
 # before the next call.
@@ -111,12 +113,6 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         thread.database.compact()
     assert len([name for name in os.listdir(path) if name.startswith("events-")]) == 2
     return path
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])

@@ -20,6 +20,8 @@ from tests.engines import sqlite
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 _CHANCE = random.Random(21)
 SMALL = _CHANCE.randbytes(10_000)
 TEXT = b"".join(b"%06d the quick brown %d\n" % (n, _CHANCE.randrange(10**9)) for n in range(6_000))[
@@ -29,12 +31,6 @@ LARGE = _CHANCE.randbytes(3 << 20)
 OPEN = TEXT[50_000:90_000]
 DEAD = [b"dead", TEXT[:150_000], _CHANCE.randbytes(1_200_000)]
 OLD = [b"old 1", b"old 2"]
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
 
 
 @pytest.fixture

@@ -302,7 +302,7 @@ class Play:
             patch.setattr(clock if name in ("pause", "monotonic") else processes, name, fake)
         patch.setattr(dispatch, "detach", lambda _: None)
         patch.setattr(supervisor, "supervise", self._supervise)
-        patch.setattr(handlers, "become", self._become_handler)
+        patch.setattr(handlers, "become_handler", self._become_handler)
         signals = SimpleNamespace(
             SIGCHLD=17,
             SIGKILL=9,
@@ -314,7 +314,7 @@ class Play:
         patch.setattr(
             supervisor,
             "select",
-            SimpleNamespace(poll=lambda: _Poll(self), POLLIN=real_select.POLLIN),
+            SimpleNamespace(poll=lambda: Poll(self), POLLIN=real_select.POLLIN),
         )
         patch.setenv("EVENTQ_NOTIFIER", "builtin")
         patch.setenv("EVENTQ_SYNCHRONOUS", "normal")  # no power is cut here
@@ -524,23 +524,26 @@ def inherit(lock: ConsumerLock) -> ConsumerLock:
     return mine
 
 
-class _Poll:
+class Poll:
     """What the supervisor waits with: it wakes when a child ends, or when the time is up."""
 
     def __init__(self, play: Play) -> None:
-        self._play = play
+        self.play = play
+        self.actor = play.stage.current
         self._seen = play.ended()
 
     def register(self, *_: object) -> None:
         """Take any descriptor."""
 
+    def wakes(self) -> bool:
+        """Return whether a child has ended."""
+        return self.play.ended() != self._seen
+
     def poll(self, milliseconds: int | None) -> list[object]:
         """Wait."""
-        play, seen = self._play, self._seen
-        play.stage.wait(
-            lambda: play.ended() != seen, None if milliseconds is None else milliseconds / 1000
-        )
-        self._seen = play.ended()
+        seconds = None if milliseconds is None else milliseconds / 1000
+        self.play.stage.wait(self.wakes, seconds)
+        self._seen = self.play.ended()
         return []
 
 

@@ -16,6 +16,8 @@ from tests.race.support import together
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 PROCESSES, EACH = 4, 50
 # All begin together: when the pipe that is their stdin is closed.
 FRAME = """
@@ -56,12 +58,6 @@ with eventq.open(sys.argv[1]) as thread:
                 print(n, flush=True)
                 sys.stdin.read(1)
 """
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do without syncs: no power is cut here."""
-    monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
 
 
 def said(path: str, bodies: list[str]) -> list[list[str]]:

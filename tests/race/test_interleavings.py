@@ -6,13 +6,11 @@ import contextlib
 import os
 import uuid
 from dataclasses import dataclass
-from threading import get_ident
 from typing import TYPE_CHECKING
 
 import pytest
 
 import eventq
-from eventq.log.consumers import Subscriptions
 from eventq.running import dispatch
 from eventq.system import locks
 from tests.race.steps import Play, explore
@@ -20,8 +18,6 @@ from tests.race.steps import Play, explore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from eventq.records.consumer import ConsumerState
 
 
 @pytest.fixture
@@ -128,21 +124,14 @@ def test_consumers_of_one_supervisor_do_not_cost_each_other_a_wake_up(
 
 def no_last_look(patch: pytest.MonkeyPatch) -> None:
     """The supervisor goes without looking once more after it has let the lock go."""
-    real_release, real_state = locks.ConsumerLock.release, Subscriptions.state
-    going: set[int] = set()  # the supervisors that have just done so
+    real_release, real_forget = locks.ConsumerLock.release, locks.ConsumerLock.forget
 
-    def release(lock: locks.ConsumerLock) -> None:
+    def forget(lock: locks.ConsumerLock) -> None:
         real_release(lock)
-        going.add(get_ident())
+        real_forget(lock)
 
-    def state(self: Subscriptions, consumer: str) -> ConsumerState | None:
-        if get_ident() not in going:
-            return real_state(self, consumer)
-        going.remove(get_ident())
-        return None
-
-    patch.setattr(locks.ConsumerLock, "release", release)
-    patch.setattr(Subscriptions, "state", state)
+    patch.setattr(locks.ConsumerLock, "release", lambda _: None)
+    patch.setattr(locks.ConsumerLock, "forget", forget)
 
 
 def a_look_counts_as_held(patch: pytest.MonkeyPatch) -> None:

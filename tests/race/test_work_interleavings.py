@@ -18,7 +18,7 @@ from eventq.running.work import Work
 from eventq.storage.sqlite.database import Database
 from eventq.system import locks
 from tests.engines import sqlite
-from tests.race.steps import Play, explore
+from tests.race.steps import Play, Poll, explore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -169,27 +169,19 @@ class _Bells:
         pass
 
 
-class _Poll:
+class _Poll(Poll):
     """What a worker waits with: a child, a ring, a signal, or the end of the time."""
 
-    def __init__(self, play: WorkPlay) -> None:
-        self._play = play
-        self._seen = play.ended()
-        self._signals = 0
+    play: WorkPlay
+    _signals = 0
 
-    def register(self, *_: object) -> None:
-        pass
+    def wakes(self) -> bool:
+        is_stopped = self.play.signals[self.actor] != self._signals
+        return super().wakes() or self.play.bells[self.actor].has_rung() or is_stopped
 
-    def poll(self, milliseconds: int) -> list[object]:
-        play, seen = self._play, self._seen
-        me = play.stage.current
-
-        def wakes() -> bool:
-            stopped = play.signals[me] != self._signals
-            return play.ended() != seen or play.bells[me].has_rung() or stopped
-
-        play.stage.wait(wakes, milliseconds / 1000)
-        self._seen, self._signals = play.ended(), play.signals[me]
+    def poll(self, milliseconds: int | None) -> list[object]:
+        super().poll(milliseconds)
+        self._signals = self.play.signals[self.actor]
         return []
 
 

@@ -309,15 +309,11 @@ def many() -> Iterator[Bells]:
 
 @pytest.mark.parametrize("has_inotify", [True, False])
 def test_many_threads_are_told_apart(
-    has_inotify: bool, tmp_path: Path, many: Bells, quick: None, monkeypatch: pytest.MonkeyPatch
+    has_inotify: bool, tmp_path: Path, many: Bells, quick: None, request: pytest.FixtureRequest
 ) -> None:
     """Each is named that has changed since the last look, and one that was removed is not."""
     if not has_inotify:
-
-        def refuse(*_: object, **__: object) -> None:
-            raise OSError(28, "no more watches")
-
-        monkeypatch.setattr("inotify_simple.INotify.add_watch", refuse)
+        request.getfixturevalue("without_inotify")
     threads = [eventq.open(tmp_path / str(number), create=True) for number in range(4)]
     for thread in threads:
         many.add(thread.path)

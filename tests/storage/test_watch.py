@@ -188,14 +188,9 @@ runner.join()
 
 @pytest.mark.engines("sqlite")
 def test_a_waiter_without_inotify_does_not_wait_for_a_writer(
-    opened: eventq.Thread, database: Database, monkeypatch: pytest.MonkeyPatch
+    opened: eventq.Thread, database: Database, without_inotify: None
 ) -> None:
     """It is made, and its wait ends in time, while another OS thread is inside `write`."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(24, "no more instances")
-
-    monkeypatch.setattr("inotify_simple.INotify.add_watch", refuse)
     opened.push("self", "note", "1")
     inside, done, ended = threading.Event(), threading.Event(), threading.Event()
 
