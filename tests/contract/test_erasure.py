@@ -31,6 +31,7 @@ from eventq.storage.sqlite import database
 from eventq.system.jsontext import quote
 from eventq.system.locks import lock_whole
 from tests.conftest import write_as_original
+from tests.contract.test_write import contents
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
@@ -41,11 +42,6 @@ if TYPE_CHECKING:
     from tests.conftest import Clock
 
 pytestmark = pytest.mark.usefixtures("quick")
-
-
-def contents(thread: Thread) -> list[str]:
-    """Return the content of each event."""
-    return [event.content for event in thread.peek(limit=None)]
 
 
 # --- events ---------------------------------------------------------------------------------------

@@ -355,6 +355,14 @@ def vfs() -> Iterator[FaultyVFS]:
     made.unregister()
 
 
+@pytest.fixture
+def power() -> Iterator[PowerVFS]:
+    """Return the file layer that knows what has reached the disk."""
+    made = PowerVFS("power")
+    yield made
+    made.unregister()
+
+
 def numbers(seed: int, count: int, low: float, high: float) -> Iterator[float]:
     """Return moments, spread evenly over their logarithm, the same for a seed."""
     chance = random.Random(seed)

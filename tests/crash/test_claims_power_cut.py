@@ -17,18 +17,9 @@ from tests.crash.support import PowerVFS
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 EVENTS = 8
-
-
-@pytest.fixture
-def vfs() -> Iterator[PowerVFS]:
-    """Return the file layer that knows what has reached the disk."""
-    made = PowerVFS("power-claims")
-    yield made
-    made.unregister()
 
 
 class Cuts:
@@ -73,7 +64,7 @@ def run(tmp_path: Path, vfs: PowerVFS, patch: pytest.MonkeyPatch) -> int:
     path = eventq.init(tmp_path / "thread")
     cuts = Cuts(str(tmp_path / "cuts"), vfs)
     with patch.context() as patched:
-        patched.setattr(engines, "Database", functools.partial(Database, vfs="power-claims"))
+        patched.setattr(engines, "Database", functools.partial(Database, vfs="power"))
         with eventq.open(path) as thread:
             subscribe(thread.database)
             thread.push_many(("self", "t", str(n)) for n in range(EVENTS))
@@ -108,16 +99,16 @@ def check(image: str, finished: list[int]) -> None:
 
 
 def test_a_power_cut_undoes_no_settle_that_was_acknowledged_at_full(
-    tmp_path: Path, vfs: PowerVFS, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, power: PowerVFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settles in a write, retries and deaths stay; a claim that is lost is only given again."""
-    assert run(tmp_path, vfs, monkeypatch) > 20
+    assert run(tmp_path, power, monkeypatch) > 20
 
 
 def test_without_a_sync_the_cut_would_show(
-    tmp_path: Path, vfs: PowerVFS, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, power: PowerVFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With EVENTQ_SYNCHRONOUS=normal, a power cut does undo settles."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     with pytest.raises(AssertionError, match="undone"):
-        run(tmp_path, vfs, monkeypatch)
+        run(tmp_path, power, monkeypatch)

@@ -17,16 +17,7 @@ from tests.crash.support import PowerVFS, sound
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def vfs() -> Iterator[PowerVFS]:
-    """Return the file layer that knows what has reached the disk."""
-    made = PowerVFS("power")
-    yield made
-    made.unregister()
 
 
 class Cuts:
@@ -104,16 +95,16 @@ MANY = [pytest.param(seed, 20, marks=pytest.mark.soak) for seed in range(2, 12)]
 
 @pytest.mark.parametrize(("seed", "rounds"), [(1, 4), *MANY])
 def test_a_power_cut_takes_nothing_that_was_acknowledged(
-    seed: int, rounds: int, tmp_path: Path, vfs: PowerVFS, monkeypatch: pytest.MonkeyPatch
+    seed: int, rounds: int, tmp_path: Path, power: PowerVFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a power cut, every acknowledged event exists, in order, and no other in part."""
-    assert run(tmp_path, vfs, monkeypatch, seed, rounds) > 20 * rounds
+    assert run(tmp_path, power, monkeypatch, seed, rounds) > 20 * rounds
 
 
 def test_without_a_sync_at_commit_the_cut_would_show(
-    tmp_path: Path, vfs: PowerVFS, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, power: PowerVFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With EVENTQ_SYNCHRONOUS=normal, a power cut does take the newest events."""
     monkeypatch.setenv("EVENTQ_SYNCHRONOUS", "normal")
     with pytest.raises(AssertionError):
-        run(tmp_path, vfs, monkeypatch, seed=1, rounds=3)
+        run(tmp_path, power, monkeypatch, seed=1, rounds=3)

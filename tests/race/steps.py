@@ -248,6 +248,12 @@ class Play:
                 play.held.setdefault(play.stage.current, []).append(lock)
             return lock
 
+        stepping = self._stepping(real_change, "ack")
+
+        def change(db: Database, sql: str, *args: Any, **named: Any) -> Any:
+            call = stepping if "INTO consumer_progress" in sql else real_change
+            return call(db, sql, *args, **named)
+
         def close(lock: ConsumerLock) -> None:
             play.stage.step("letting go")
             real_close(lock)
@@ -276,14 +282,7 @@ class Play:
         self._patch_system_locks(patch)
         patch.setattr(ConsumerLock, "take", take)
         patch.setattr(ConsumerLock, "close", close)
-        stepping = self._stepping(real_change, "ack")
-        patch.setattr(
-            Database,
-            "change",
-            lambda db, sql, *args, **named: (
-                stepping if "INTO consumer_progress" in sql else real_change
-            )(db, sql, *args, **named),
-        )
+        patch.setattr(Database, "change", change)
         for owner, name in (
             (Subscriptions, "due"),
             (Subscriptions, "states"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -13,21 +12,11 @@ import eventq
 from eventq import FilterError
 from eventq.errors import ClosedError, DiskError, LogicError
 from eventq.storage.sqlite.database import Database
+from tests.contract.test_write import contents, mirrored
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def contents(thread: eventq.Thread) -> list[str]:
-    """Return the contents of all events."""
-    return [event.content for event in thread.peek(limit=None)]
-
-
-def mirrored(thread: eventq.Thread) -> int:
-    """Return the number of lines of the mirror."""
-    with open(os.path.join(thread.path, "events.jsonl"), "rb") as file:
-        return file.read().count(b"\n")
 
 
 # --- transactions ---------------------------------------------------------------------------------
