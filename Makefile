@@ -5,10 +5,13 @@ JOBS ?= logical  # one process per core; 0 for pytest's own process alone
 REPORT ?=  # a folder for what tests.verdict reads; none for no report
 RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
-.PHONY: demo test test-python test-parity lint soak bench reference clean
+.PHONY: demo demo-postgres test test-python test-parity lint soak bench reference clean
 
 demo: .venv/.ready  ## show the main job: a thread, three consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
+
+demo-postgres: .venv/.ready  ## the same on a real PostgreSQL server: two workers, one of them is killed
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo-postgres.sh
 
 test:  ## run every test, each part even if another one failed
 	@failed=; for part in test-python test-parity; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from eventq.records.source import Source
     from eventq.records.turn import Blob, NewTurn, Turn
     from eventq.running.worker import Dead, Retry, Worker
-    from eventq.thread import Thread, destroy, exists, init
+    from eventq.thread import Thread, destroy, exists, init, init_schema, threads
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
 
 __version__ = "0.1.0"
@@ -126,7 +126,9 @@ __all__ = [
     "destroy",
     "exists",
     "init",
+    "init_schema",
     "open",
+    "threads",
 ]
 
 _HOMES = {
@@ -179,7 +181,7 @@ _HOMES = {
     "eventq.records.run": ("NewRun", "NewStep"),
     "eventq.records.source": ("Source",),
     "eventq.records.turn": ("Blob", "NewTurn", "Turn"),
-    "eventq.thread": ("Thread", "destroy", "exists", "init", "open"),
+    "eventq.thread": ("Thread", "destroy", "exists", "init", "init_schema", "open", "threads"),
     "eventq.running.worker": ("Dead", "Retry", "Worker"),
 }
 

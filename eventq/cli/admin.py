@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from eventq.cli import kinds, show
-from eventq.cli.options import JSON, READ, THREAD, thread_option
+from eventq.cli.options import JSON, JSON_ERRORS, READ, THREAD, thread_option
 from eventq.cli.rules import alone, exclude, one_of
 from eventq.cli.table import Argument, Command, Option
 
@@ -225,6 +226,17 @@ def mirror_rebuild(thread: Thread, *, json: bool) -> None:
     show.result({"count": number}, what, json=json)
 
 
+def mirror_follow(thread: Thread, *, folder: str) -> int:
+    """Copy a log in PostgreSQL to events.jsonl in FOLDER.
+
+    It runs until SIGTERM, and goes on where the files end. Any command takes FOLDER for the thread.
+    """
+    from eventq.running.follower import Follower
+
+    ended = Follower(thread, folder, lambda what: show.note(f"eventq mirror: {what}")).run()
+    return 130 if ended == signal.SIGINT else 0
+
+
 def gc(
     thread: Thread, *, apply: bool, grace: float, reachable: list[tuple[str, ...]], json: bool
 ) -> None:
@@ -298,6 +310,11 @@ COMMANDS = {
     ),
     "mirror rebuild": Command(
         mirror_rebuild, [THREAD, JSON], "eventq mirror rebuild --thread ./inbox"
+    ),
+    "mirror follow": Command(
+        mirror_follow,
+        [Argument("FOLDER", kinds.path), THREAD, JSON_ERRORS],
+        "eventq mirror follow --thread 'postgresql://user@host/database?thread=inbox' ./inbox",
     ),
     "gc": Command(
         gc,

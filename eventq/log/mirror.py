@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
     from eventq.log.journal import Journal
     from eventq.records.event import Commit, NewEvent
-    from eventq.storage.base import Database
+    from eventq.storage.base import Mirrored
 
     Change = Callable[[int, bytes], bytes]
 
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _HEAD = b'{"id":'
 _HEAD_BYTES = 64
+STEP = 1_000  # events between two looks whether a file is long enough
 _KEY = b',"created_at":'  # comes after the id in a line of ours, and last in one of the original
 
 
@@ -111,7 +112,7 @@ class _OriginalError(Exception):
 class Mirror:
     """The mirror of one thread."""
 
-    def __init__(self, db: Database, layout: Layout, journal: Journal) -> None:
+    def __init__(self, db: Mirrored, layout: Layout, journal: Journal) -> None:
         """Prepare; the file is opened with the first event."""
         self._db = db
         self._layout = layout
@@ -302,6 +303,22 @@ class Mirror:
         from eventq.log.adoption import finish
 
         finish(self._layout)
+
+    def extend(self) -> None:
+        """Write what the files lack, and rotate them meanwhile.
+
+        Raises OSError, what reading raises, and NotAThreadError.
+        """
+        with self._db.exclusive, self._lock:
+            self._sync(self._db.alive())
+            last = self._db.events.last()
+            while self._last < last:
+                if self._first and self._last - self._first >= ROTATE_LINES:
+                    self._rotate()
+                upto = min(last, self._last + STEP)
+                for block in self._db.events.blocks(self._last, upto):
+                    self._write(block)
+                self._last = upto
 
     def settle(self) -> None:
         """Write what a push that was killed has left out, before that is pruned: no gap remains."""

@@ -456,9 +456,6 @@ class Supervisor:
         elif is_worked:
             self._subscriptions.ring()
             watched.move("taken")
-        elif state is not None and not self._is_ours(state):
-            self._subscriptions.ring()  # whose it is by now may have found the lease held
-            watched.move("taken")
         elif due:
             watched.lock, watched.fence = self._subscriptions.lease(watched.consumer), 0
             watched.move("due" if watched.lock is not None else "taken")

@@ -1145,6 +1145,21 @@ class Leases(Protocol):
         """Wake the supervisor of a consumer, if there is one."""
 
 
+class Mirrored(Protocol):
+    """What a mirror needs of a thread."""
+
+    @property
+    def events(self) -> Events:
+        """The events."""
+
+    @property
+    def exclusive(self) -> AbstractContextManager[object]:
+        """As that of a database."""
+
+    def alive(self) -> int:
+        """As that of a database."""
+
+
 class Database(Log, Protocol):
     """One thread in one engine: owns connections, migration and the translation of errors.
 

