@@ -24,6 +24,7 @@ class SharedRunner(ThreadRunner):
     """A thread that several machines work for."""
 
     look_each_second = True
+    heir = "another worker"
 
     def __init__(
         self,

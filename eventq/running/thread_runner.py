@@ -31,6 +31,7 @@ class ThreadRunner:
     """A thread with the consumers that this process works for."""
 
     look_each_second = False  # or nobody would notice what has changed
+    heir = "a dispatch"  # who takes over what waits at the end
 
     def __init__(self, path: str, names: Collection[str], say: Callable[[str], object]) -> None:
         """Take the names of the consumers, none for all; `say` gets a line for people."""
@@ -206,7 +207,7 @@ class ThreadRunner:
     def _hand_over(self) -> None:
         """Leave what waits to a dispatch, or to the next push or worker."""
         if self._hands_over:
-            self._complain("events still wait: a dispatch takes over")
+            self._complain(f"events still wait: {self.heir} takes over")
             self._open()[0].notifier.wake_one()
         else:
             self._complain("events still wait")

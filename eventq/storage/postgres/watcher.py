@@ -97,7 +97,10 @@ class Watcher:
 
     def fileno(self) -> int:
         """Return a descriptor that can be read when `wait(0)` may return True; -1 for none."""
-        return -1 if self._link is None else self._link.fileno()
+        try:
+            return -1 if self._link is None else self._link.fileno()
+        except (psycopg.Error, EventqError):
+            return -1  # it is lost: the next look finds out
 
     def close(self) -> None:
         """Stop watching."""

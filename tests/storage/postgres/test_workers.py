@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -409,6 +411,38 @@ def test_work_runs_handlers(postgres: str, tmp_path: Path, pooled: bool) -> None
         finally:
             worker.kill()
     assert worker.returncode == 0
+
+
+def test_a_worker_goes_on_when_its_connections_are_cut(postgres: str, tmp_path: Path) -> None:
+    """The server may end all of them, at any time: what is pushed after that is handled."""
+    url, role = fresh(postgres), f"r{uuid4().hex}"
+    (tmp_path / "allow").write_text("**")
+    trace = tmp_path / "trace"
+    words = processes.python(
+        "work", "--allow", str(tmp_path / "allow"),
+        "--thread", url.replace("postgres@", f"{role}@"),
+    )  # fmt: skip
+    with psycopg.connect(postgres, autocommit=True) as server, eventq.open(url) as thread:
+        server.execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
+        thread.subscribe("w", f"cat >> {trace}", each=True)
+        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as worker:
+            try:
+                assert worker.stderr is not None
+                assert "works for consumer 'w'" in worker.stderr.readline()
+                for number in range(1, 4):
+                    cut = (
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s"
+                    )
+                    assert server.execute(cut, (role,)).fetchall()
+                    thread.push("self", "t", str(number))
+                    handled = f"event {number} is handled"
+                    until(lambda: thread.info().subscriptions[0].pending == 0, handled)
+                assert len(trace.read_text().splitlines()) == 3
+                worker.send_signal(signal.SIGTERM)
+                assert worker.wait(DEADLINE) == 0
+            finally:
+                worker.kill()
+        server.execute(f"DROP ROLE {role}")
 
 
 @pytest.mark.parametrize(
