@@ -72,7 +72,7 @@ PAYLOADS = st.builds(
     LENGTHS | st.integers(0, 400_000),
 )
 SIZES = st.lists(st.integers(1, 3000) | st.integers(1, 200_000), min_size=1, max_size=8)
-PROPERTY = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+PROPERTY = settings(max_examples=120, deadline=None, derandomize=True, database=None)
 
 
 @PROPERTY

@@ -797,7 +797,7 @@ def boxes(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 VALUES: Any = st.recursive(LEAVES, boxes, max_leaves=25)
 ENTRIES: Any = st.dictionaries(NAMES, VALUES, max_size=6)
 QUICK = settings(
-    max_examples=200,
+    max_examples=80,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
 )

@@ -32,7 +32,7 @@ EVENTS = st.builds(
 
 
 @settings(
-    max_examples=600, deadline=None, derandomize=True, database=None,
+    max_examples=250, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(EVENTS)

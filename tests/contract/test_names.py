@@ -23,14 +23,14 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(TEXTS, TEXTS)
 def test_encoding_is_injective(one: str, other: str) -> None:
     """Two consumer ids never share a file name, also where the case of letters does not count."""
     assert (encode(one).casefold() == encode(other).casefold()) == (one == other)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(TEXTS)
 def test_an_encoded_name_is_only_a_name(consumer: str) -> None:
     """An encoded id is a short plain file name: no path, not hidden, nothing a shell would read."""

@@ -109,7 +109,7 @@ def test_the_name_that_is_asked_for(thread: eventq.Thread, asked: str, kept: str
 
 
 @given(st.text(max_size=150))
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
 def test_any_name(name: str) -> None:
     """Row 102: whatever is asked for, an id can be made of it."""
     check_id(f"0-{output_name(name)}")

@@ -107,7 +107,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(JSON, st.sampled_from(["", " ", "\r\n\t "]), st.booleans())
 def test_json_is_written_and_read_as_the_package_does(value: Any, blank: str, keys: bool) -> None:
     """Equal text of equal values, and equal values of equal text, blanks around it or not."""

@@ -291,7 +291,7 @@ HEADS = st.one_of(st.integers(0, 40), st.integers(1, 200))
 # --- independence ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     STREAMS, CUTS, SPILLS, HEADS, st.sampled_from([0, 4, 5, 7, 16, 40, 69, 70, 71]), st.booleans()
 )

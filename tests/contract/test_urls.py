@@ -407,7 +407,7 @@ LINES = st.none() | st.integers(-1, 9) | st.sampled_from([1 << 62, 1 << 63, 1 <<
 
 
 @settings(
-    max_examples=700,
+    max_examples=250,
     deadline=None,
     derandomize=True,
     database=None,

@@ -46,7 +46,7 @@ def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     return seen[0] if seen else None
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     name=st.one_of(
         st.sampled_from(_NAMES),

@@ -728,7 +728,7 @@ SOUP = (
     | st.text(max_size=40)
 )
 RELAXED = settings(
-    max_examples=600,
+    max_examples=300,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUICK = settings(
-    max_examples=800, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
+    max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )  # fmt: skip
 SOAK_SECONDS = 3600

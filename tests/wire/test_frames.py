@@ -746,7 +746,7 @@ def _is_yes(kind: int, encoded: bytes, body: bytes) -> bool:
     return spelled and encoded == raw(kind, 0, 1, body[:-size] + yes)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(st.tuples(ANY_KIND, st.sampled_from([0, 1]) | U16, st.binary(max_size=200)) | mutants(), YES)
 @example((1, 0, b""), False)
 def test_any_bytes_give_a_message_or_a_known_error(
