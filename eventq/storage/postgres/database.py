@@ -9,6 +9,8 @@ and only while somebody waits for one.
 from __future__ import annotations
 
 import os
+from _thread import RLock
+from collections import deque
 from random import random
 
 import psycopg
@@ -161,6 +163,8 @@ class Database(Commits):
         self._is_relaxed = False
         self._is_snapshot = False
         self._rings = False
+        self._untold: deque[Commit] = deque()
+        self._telling = RLock()  # of who tells it
         self.is_awake = False  # somebody waited for notices when it was looked at last
         self.filters = Filters()
         try:
@@ -435,13 +439,10 @@ class Database(Commits):
 
     def in_write(self) -> bool:
         """Return whether this OS thread is inside `write`."""
-        return bool(self.depth) and self._is_mine()
-
-    def _is_mine(self) -> bool:
-        return self.lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 (no other way)
+        return bool(self.depth) and _is_owned(self.lock)
 
     def _let_go(self) -> None:
-        if self._is_mine():
+        if _is_owned(self.lock):
             self.lock.release()
 
     def join(self) -> bool:
@@ -465,7 +466,7 @@ class Database(Commits):
 
     def abandon(self, number: int) -> None:
         """Roll back a transaction whose block was interrupted, and those inside it."""
-        if self.forked or not self._is_mine():
+        if self.forked or not _is_owned(self.lock):
             return
         while any(mark[2] == number for mark in self._marks):
             self.rollback(self._marks[-1][2])
@@ -475,11 +476,13 @@ class Database(Commits):
         while self._marks[-1][2] > number:  # an interrupt kept them from being left
             self.rollback(self._marks[-1][2])
         depth = len(self._marks)
+        effects: Sequence[Callable[[], None]] = ()
         try:
             if depth > 1:
                 self._inside(lambda link: link.script(f"RELEASE s{depth - 1}"))
             else:
                 self._commit()
+                effects = self._take_effects()
         except BaseException:
             self._undo()
             raise
@@ -488,7 +491,9 @@ class Database(Commits):
                 self._spoiled = 0
             self._leave()
         if depth == 1:
-            self._tell_all()
+            self.tell()
+        for effect in effects:
+            effect()
 
     def _commit(self) -> None:
         self.check_process()
@@ -502,17 +507,16 @@ class Database(Commits):
                 raise failures.unknown(self.address) from error
             raise self.explain(error) from error
 
-    def _tell_all(self) -> None:
-        """Run what waited for the commit."""
+    def _take_effects(self) -> Sequence[Callable[[], None]]:
+        """Note what has been committed, and return what waited for that; the lock is held."""
         effects, self._effects = self._effects, []
         parts, self._parts, self._size = self._parts, [], 0
         rings, self._rings = self._rings, False
         if parts:
-            self.tell(commit_of(parts, self._source))
+            self.note(commit_of(parts, self._source))
         elif rings and self.is_awake:
-            self.ring()
-        for effect in effects:
-            effect()
+            self.link.tell(self._notify)
+        return effects
 
     def rollback(self, number: int) -> None:
         """Undo a transaction, and those inside it that were not left."""
@@ -582,10 +586,32 @@ class Database(Commits):
         else:
             self.ring()
 
-    def tell(self, commit: Commit) -> None:
-        """Send a notice if somebody waits for one, then call all subscribers with a commit."""
+    def note(self, commit: Commit) -> None:
+        """Send a notice if somebody waits for one, and note a commit for `tell`.
+
+        The lock is held since before the commit, so that commits are noted in the order of ids.
+        """
+        self._untold.append(commit)
         if self.is_awake:
-            self.ring()
+            self.link.tell(self._notify)
+
+    def tell(self) -> None:
+        """Call all subscribers with each commit that was noted, in order, with no lock held.
+
+        If another OS thread does so already, it goes on with those: nobody waits for the
+        subscribers that another one calls.
+        """
+        while self._untold and not _is_owned(self._telling):
+            try:
+                if not self._telling.acquire(blocking=False):
+                    return
+                while self._untold:
+                    self._call_all(self._untold.popleft())
+            finally:
+                if _is_owned(self._telling):
+                    self._telling.release()
+
+    def _call_all(self, commit: Commit) -> None:
         for name, subscriber in self._subscribers:
             try:
                 subscriber(commit)
@@ -696,6 +722,11 @@ class Database(Commits):
         yield from self.events.faults()
         yield from self.consumers.faults()
         yield from self.claims.faults()
+
+
+def _is_owned(lock: RLock) -> bool:
+    """Return whether this OS thread holds a lock."""
+    return lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 (no other way)
 
 
 def _numbered(values: tuple[Any, ...]) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from eventq.errors import EventqError, InputError, NotAThreadError
+from eventq.errors import InputError, NotAThreadError
 from eventq.records.checks import refs_in
 from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage, NewEvent
-from eventq.storage.postgres.failures import unknown
+from eventq.storage.postgres import failures
+from eventq.storage.postgres.gathering import Gathering
 from eventq.storage.postgres.link import MINE, NOW
 from eventq.storage.postgres.names import short
 from eventq.storage.postgres.pushdown import NOTHING
@@ -28,7 +29,6 @@ PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its f
 PAGE_ROWS = 1_000
 _NEWEST = (1 << 63) - 1
 _FIRST_ROWS = 100  # of a page that is searched: the next ones are larger
-_MOST_TOGETHER = 250  # pushes of OS threads that are stored by one statement
 
 _STAMP = """to_char(timestamp 'epoch' + now * interval '1 ms', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
 _LOCK = f"SELECT 1 FROM eventq.counters WHERE {MINE} FOR NO KEY UPDATE"
@@ -211,32 +211,22 @@ LIMIT 20
 """
 
 
-class _Push:
-    """One push of an OS thread that waits for its turn."""
-
-    __slots__ = ("error", "event", "new")
-
-    def __init__(self, new: NewEvent) -> None:
-        self.new = new
-        self.event: Event | None = None
-        self.error: BaseException | None = None
-
-
 class Events:
     """The rows of events, and the keys and refs of them."""
 
     def __init__(self, db: Database) -> None:
         """Use the connections and transactions of a database."""
         self._db = db
-        self._pushes: list[_Push] = []  # of OS threads that wait for the connection
+        self.gathering = Gathering(
+            db.lock, self._store_together, failures.is_of_one, lambda: failures.unknown(db.address)
+        )
 
     # --- storing ----------------------------------------------------------------------------------
 
     def add(self, new: NewEvent) -> Event:
         """Store one event that has no key and names no blob, and return it.
 
-        Pushes of several OS threads that wait for each other are stored by one of them, as one
-        change.
+        Pushes of several OS threads at the same time are stored as one change; see `gathering`.
         """
         db = self._db
         if db.in_write():
@@ -244,33 +234,18 @@ class Events:
             db.note_part((event.id, 1, event.created_at, (new,)), new[0])
             return event
         db.check_process()
-        mine = _Push(new)
-        self._pushes.append(mine)
-        with db.lock:
-            while mine.event is None and mine.error is None:
-                self._store_waiting()
-        if mine.error is not None:
-            raise mine.error
-        assert mine.event is not None
-        event = mine.event
-        db.tell(Commit(event.id, event.id, new[0], ((event.id, 1, event.created_at, (new,)),)))
-        return event
-
-    def _store_waiting(self) -> None:
-        """Store what waits, as one change; the lock is held."""
-        waiting = self._pushes[:_MOST_TOGETHER]
-        del self._pushes[: len(waiting)]
         try:
-            found = self._store([push.new for push in waiting], None)
-        except BaseException as error:
-            shared = error if isinstance(error, EventqError) else unknown(self._db.address)
-            for push in waiting:
-                push.error = shared
-            if shared is error:
-                return
-            raise
-        for push, event in zip(waiting, found, strict=True):
-            push.event = event
+            return self.gathering.push(new)
+        finally:
+            db.tell()  # also of others, when this one failed
+
+    def _store_together(self, rows: Sequence[NewEvent]) -> list[Event]:
+        """Store events as one change; the lock is held."""
+        events = self._store(rows, None)
+        first, last = events[0], events[-1]
+        part = (first.id, len(rows), first.created_at, rows)
+        self._db.note(Commit(first.id, last.id, last.source, (part,)))
+        return events
 
     def _store(self, rows: Sequence[NewEvent], at: str | None) -> list[Event]:
         """Store events that have no keys, as one statement; return them."""
@@ -351,14 +326,16 @@ class Events:
                 }),
             ),
         ]  # fmt: skip
-        locked, rows = db.change(lambda link: link.together(steps), again=True)
-        if not locked:
-            raise NotAThreadError(db.address.shown)
-        ((number, stamp, awake),) = rows
-        if stamp is None:
-            return Appended(0, 0, db.stamp(), [(0, number)])
-        db.is_awake = bool(awake)
-        db.tell(Commit(number, number, source, ((number, 1, stamp, (new,)),)))
+        with db.lock:
+            locked, rows = db.change(lambda link: link.together(steps), again=True)
+            if not locked:
+                raise NotAThreadError(db.address.shown)
+            ((number, stamp, awake),) = rows
+            if stamp is None:
+                return Appended(0, 0, db.stamp(), [(0, number)])
+            db.is_awake = bool(awake)
+            db.note(Commit(number, number, source, ((number, 1, stamp, (new,)),)))
+        db.tell()
         return Appended(number, number, stamp, [])
 
     def announce(self, source: str, content: str, subtype: str) -> None:

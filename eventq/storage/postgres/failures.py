@@ -28,6 +28,10 @@ WAIT_SECONDS = 30  # for a lock, and for a server to come back
 # The transaction was undone and may be tried again: serialization, deadlock; or the server is a
 # standby by now, and has changed nothing.
 AGAIN = (errors.SerializationFailure, errors.DeadlockDetected, errors.ReadOnlySqlTransaction)
+# The server refused what a statement was to store, maybe one row of several.
+_REFUSED = (
+    errors.DataError, errors.IntegrityError, errors.ProgramLimitExceeded, errors.RaiseException,
+)  # fmt: skip
 _STARTING = (errors.CannotConnectNow, errors.TooManyConnections)
 _LACKING = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)
 _STOPPED = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)
@@ -73,6 +77,11 @@ def is_lost(error: Error) -> bool:
     return isinstance(error, _STOPPED) or (
         isinstance(error, errors.OperationalError) and error.sqlstate is None
     )
+
+
+def is_of_one(error: BaseException) -> bool:
+    """Return whether it may be one of several rows for which the server has refused them all."""
+    return isinstance(error.__cause__, _REFUSED)
 
 
 def is_read_only(error: Error) -> bool:

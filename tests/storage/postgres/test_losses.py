@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -222,41 +221,6 @@ def test_a_url_with_an_unknown_parameter(postgres: str, wrong: str, said: str) -
     with pytest.raises(UsageError, match=f"cannot be used: .*{said} - correct it") as caught:
         eventq.open(f"{url}&thread=x&{wrong}")
     assert "s3cr3t" not in str(caught.value)
-
-
-def test_pushes_of_many_threads_are_few_commits(
-    shared: eventq.Thread, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What waits for the connection is stored by one statement; each gets its own event."""
-    database: Any = shared.database
-    events: dict[int, list[eventq.Event]] = {}
-    trips, check, waiting = database.link.trips, database.check_process, set[int]()
-
-    def note() -> None:
-        """Note who is about to wait for the connection."""
-        check()
-        waiting.add(threading.get_ident())
-
-    monkeypatch.setattr(database, "check_process", note)
-
-    def push(number: int) -> None:
-        events[number] = [shared.push(f"s{number}", "note", str(n)) for n in range(20)]
-
-    pushers = [threading.Thread(target=push, args=(number,)) for number in range(16)]
-    with database.lock:
-        for one in pushers:
-            one.start()
-        while len(waiting) < 16:
-            pass
-    for one in pushers:
-        one.join()
-    assert database.link.trips - trips < 16 * 20
-    for number, mine in events.items():
-        assert [(event.source, event.content) for event in mine] == [
-            (f"s{number}", str(n)) for n in range(20)
-        ]
-        assert [database.events.get(event.id) for event in mine] == mine
-    assert sorted(event.id for mine in events.values() for event in mine) == [*range(2, 322)]
 
 
 def test_bytes_and_names(shared: eventq.Thread) -> None:
