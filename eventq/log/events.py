@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MAX_EVENT_BYTES = 64 << 20
 _FIELDS = ("source", "type", "content", "subtype", "key")
-_CHUNK_ROWS = 250  # keeps a chunk's strings below the size for which malloc calls mmap
 _CHUNK_CHARACTERS = 4 << 20
 _NAMES = (str, type(None))
 _SHORT = 1_000  # ASCII content of up to this many characters needs no size check
@@ -160,8 +159,9 @@ class EventLog:
         if type(events) is not list:
             yield from self._chunks(events, where)
             return
-        for start in range(0, len(events), _CHUNK_ROWS):
-            chunk = events[start : start + _CHUNK_ROWS]
+        step = self._db.events.most_rows
+        for start in range(0, len(events), step):
+            chunk = events[start : start + step]
             rows = self._alike(chunk)
             if rows:
                 yield rows
@@ -185,7 +185,9 @@ class EventLog:
             map(str.isascii, contents)
         ):
             return None
-        return [_new(NewEvent, (*new, None, None)) for new in chunk]
+        return [
+            _new(NewEvent, (source, kind, content, None, None)) for source, kind, content in chunk
+        ]
 
     def _chunks(
         self, events: Iterable[EventInput], where: Callable[[int], str]
@@ -193,6 +195,7 @@ class EventLog:
         """Check events and yield them in chunks of bounded size."""
         rows: list[NewEvent] = []
         known, short, size, number = self._known, self._short, 0, 0
+        most = self._db.events.most_rows
         source: Any
         type_: Any
         content: Any
@@ -223,7 +226,7 @@ class EventLog:
                 raise
             rows.append(_new(NewEvent, (source, type_, content, subtype, key)))
             size += len(content)
-            if size >= _CHUNK_CHARACTERS or len(rows) >= _CHUNK_ROWS:
+            if size >= _CHUNK_CHARACTERS or len(rows) >= most:
                 yield rows
                 rows, size = [], 0
         if rows:

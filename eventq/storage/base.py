@@ -103,6 +103,8 @@ Copied = TypeVar(
 class Events(Protocol):
     """The log: numbered from 1 without gaps, in the order of the commits."""
 
+    most_rows: int  # of a batch that `append` is best called with
+
     def add(self, new: NewEvent) -> Event:
         """Store one event that has no key and names no blob."""
 

@@ -75,6 +75,24 @@ def test_a_key_is_used_once(events: Events, second: Database) -> None:
     assert [one.content for one in events.page("", 0, BIG, 9).events] == ["1", "2", "3", "5", "6"]
 
 
+def test_a_large_batch(events: Events, second: Database) -> None:
+    """It is stored as a small one is: names, NUL, keys, and what was stored before."""
+    rows = [
+        NewEvent(f"s{n}", "note", f"é\0{n}", (None, "", "sub")[n % 3], None if n % 5 else f"k{n}")
+        for n in range(600)
+    ]
+    stored = events.append(rows)
+    assert (stored.first, stored.last, stored.found) == (1, 600, [])
+    found = second.events.page("", 0, BIG, 1_000).events
+    assert [tuple(one) for one in found] == [
+        (n, stored.created_at, row.source, "note", row.subtype, row.content)
+        for n, row in enumerate(rows, 1)
+    ]
+    again = second.events.append(rows, None, stored.created_at)
+    assert (again.first, again.last, again.created_at) == (601, 1_080, stored.created_at)
+    assert [*again.found] == [(n, n + 1) for n in range(0, 600, 5)]
+
+
 @pytest.mark.engines("sqlite")
 def test_refs_hold_blobs_as_long_as_the_event(opened: eventq.Thread, database: Database) -> None:
     """A blob that an event names is kept, and no longer when the event is pruned."""

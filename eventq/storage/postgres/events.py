@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
 PAGE_ROWS = 1_000
+_MOST_UNNESTED = 250  # rows of a batch in one statement: more go by COPY
 _NEWEST = (1 << 63) - 1
 _FIRST_ROWS = 100  # of a page that is searched: the next ones are larger
 
@@ -53,6 +54,15 @@ _PUSH_MANY = f"""{_NUMBERED}, i AS (INSERT INTO eventq.events
 SELECT %(b)s, %(t)s, last_event - %(n)s + place, coalesce(%(at)s, {_STAMP}), source, type, subtype,
 content FROM c, {_GIVEN})
 SELECT last_event, coalesce(%(at)s, {_STAMP}), awake_until > now FROM c"""
+_COUNT_ON = f"""{_NUMBERED}
+SELECT last_event, coalesce(%(at)s, {_STAMP}), awake_until > now
+FROM c
+"""
+_COPY = """
+COPY eventq.events (bucket, thread_id, id, created_at, source, type, subtype, content)
+FROM STDIN (FORMAT binary)
+"""
+_COPIED = ("int2", "int8", "int8", "text", "text", "text", "text", "bytea")
 _KNOWN = """
 SELECT key, event_id
 FROM eventq.event_keys k
@@ -214,6 +224,8 @@ LIMIT 20
 class Events:
     """The rows of events, and the keys and refs of them."""
 
+    most_rows = 10_000  # fewer make more round trips
+
     def __init__(self, db: Database) -> None:
         """Use the connections and transactions of a database."""
         self._db = db
@@ -266,6 +278,8 @@ class Events:
 
     def _store_many(self, rows: Sequence[NewEvent], at: str | None) -> tuple[int, str]:
         """Store events that have no keys; return the first id and the time."""
+        if len(rows) > _MOST_UNNESTED:
+            return self._copy(rows, at)
         values = {
             "sources": [row[0] for row in rows],
             "types": [row[1] for row in rows],
@@ -277,6 +291,20 @@ class Events:
         ((last, stamp, awake),) = self._numbered(_PUSH_MANY, values)
         self._db.is_awake = bool(awake)
         return last - len(rows) + 1, stamp
+
+    def _copy(self, rows: Sequence[NewEvent], at: str | None) -> tuple[int, str]:
+        """Store events by COPY, in the transaction under way; return the first id and the time."""
+        db = self._db
+        ((last, stamp, awake),) = self._numbered(_COUNT_ON, {"n": len(rows), "at": at})
+        first = last - len(rows) + 1
+        bucket, thread = db.keys["b"], db.keys["t"]
+        values = (
+            (bucket, thread, number, stamp, source, kind, subtype, content.encode())
+            for number, (source, kind, content, subtype, _) in enumerate(rows, first)
+        )
+        db.change(lambda link: link.copy(_COPY, _COPIED, values))
+        db.is_awake = bool(awake)
+        return first, stamp
 
     def _numbered(self, sql: str, values: dict[str, Any]) -> Rows:
         """Run a statement that counts events; raise NotAThreadError where there is no counter."""

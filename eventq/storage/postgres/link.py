@@ -22,7 +22,7 @@ from eventq.system import clock, environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, TypeVar
 
     from eventq.storage.address import Address
@@ -166,6 +166,14 @@ class Link:
     def relaxed(self, *steps: Step) -> list[Rows]:
         """Run statements as one change that a power cut may undo; return the rows of each."""
         return self.together([(_RELAXED, {}), *steps])[1:]
+
+    def copy(self, sql: str, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Store rows by a COPY in the binary format."""
+        self.trips += 1
+        with self.connection().cursor() as cursor, cursor.copy(sql) as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
 
     def script(self, text: str) -> Rows:
         """Run several statements without values in one message; return the rows of the last."""

@@ -123,6 +123,8 @@ _event: Callable[[Any], Event] = partial(_record, Event)
 class Events:
     """The table of events, and the keys and refs of its rows."""
 
+    most_rows = 250  # keeps their strings below the size for which malloc calls mmap
+
     def __init__(self, db: Database) -> None:
         """Use the connection and transactions of a database."""
         self._db = db

@@ -11,6 +11,7 @@ import pytest
 
 import eventq
 from eventq.errors import BusyError, ReadOnlyError, UnknownOutcomeError, UsageError
+from eventq.records.event import NewEvent
 from eventq.thread import init_schema
 from tests.servers import fresh
 
@@ -63,6 +64,43 @@ def test_a_connection_in_a_transaction(shared: eventq.Thread, cut: Callable[...,
         with pytest.raises(BusyError):
             shared.push("self", "note", "3")
     assert (shared.last_id(), shared.push("self", "note", "2").id) == (1, 2)
+
+
+LARGE = [("self", "note", "x")] * 300
+
+
+def test_a_large_batch_that_is_not_whole(empty: str, shared: eventq.Thread) -> None:
+    """Nothing of it is stored, whoever stops it, and the connection serves the next one."""
+
+    def stopped() -> Iterator[tuple[str, str, str]]:
+        yield from LARGE
+        raise KeyboardInterrupt
+
+    database: Any = shared.database
+    rows = [NewEvent(*row) for row in LARGE]
+    with pytest.raises(KeyboardInterrupt):
+        shared.push_many(stopped())
+    with pytest.raises(UnicodeEncodeError):  # in the middle of the COPY
+        database.events.append([*rows, NewEvent("self", "note", "\ud800")])
+    assert shared.push_many(LARGE).first_id == 2
+    init_schema(empty)
+    with psycopg.connect(empty) as server:
+        server.execute("ALTER TABLE eventq.events ADD CHECK (content <> 'bad')")
+    with eventq.open(eventq.init(f"{empty}&thread=x")) as thread:
+        with pytest.raises(eventq.StoreError, match="refused"):
+            thread.push_many([*LARGE, ("self", "note", "bad")])
+        assert thread.push_many(LARGE).first_id == 1
+
+
+def test_a_large_batch_whose_connection_is_lost(
+    shared: eventq.Thread, cut: Callable[..., None]
+) -> None:
+    """Nothing of it is stored."""
+    with pytest.raises(BusyError, match="nothing of it is stored"), shared.write():
+        shared.push_many(LARGE)
+        cut(shared)
+        shared.push_many(LARGE)
+    assert shared.push_many(LARGE).first_id == 2
 
 
 def test_a_commit_whose_answer_is_lost(shared: eventq.Thread, cut: Callable[..., None]) -> None:

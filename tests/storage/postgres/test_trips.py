@@ -42,6 +42,7 @@ CALLS: dict[str, tuple[Callable[[eventq.Thread], object], int]] = {
     "claim of a filter that is pushed down": (lambda thread: thread.claim("notes claimed", 9), 2),
     "settle": (lambda thread: thread.settle(thread.claim("all claimed", 9)), 3),
     "push_many": (lambda thread: thread.push_many([("self", "note", "x")] * 250), 3),
+    "large push_many": (lambda thread: thread.push_many([("self", "note", "x")] * 10_000), 4),
 }
 
 
