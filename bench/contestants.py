@@ -179,10 +179,11 @@ class Eventq(Contestant):
 def enter(name: str, directory: str, synchronous: str) -> Contestant:
     """Open a contestant by name; raise ImportError for a peer that is not installed."""
     from bench.peers import PEERS
+    from bench.postgres import STORES as IN_POSTGRES
     from bench.queue import QUEUES
     from bench.turn_stores import STORES
 
-    for stores in (STORES, QUEUES):
+    for stores in (STORES, QUEUES, IN_POSTGRES):
         if name in stores:
             return stores[name](directory, synchronous)
     if name == "raw":

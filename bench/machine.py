@@ -29,11 +29,12 @@ def facts(folder: str) -> list[str]:
     return [
         f"Date: {dt.datetime.now(dt.UTC):%Y-%m-%d}",
         f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()} through apsw {apsw.apsw_version()}",
-        f"{platform.system()} {platform.release().split('-')[0]}, {os.cpu_count()} CPUs, {_file_system(folder)}",
+        f"{platform.system()} {platform.release().split('-')[0]}, {os.cpu_count()} CPUs, {file_system(folder)}",
     ]
 
 
-def _file_system(folder: str) -> str:
+def file_system(folder: str) -> str:
+    """Return the kind of the file system that a folder is on."""
     best, kind = "", "unknown file system"
     try:
         for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():

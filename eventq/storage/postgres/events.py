@@ -43,7 +43,7 @@ WITH c AS MATERIALIZED (
     RETURNING last_event, awake_until, {NOW} AS now
 )
 """
-_PUSH = f"""{_NUMBERED} INSERT INTO eventq.events
+PUSH = f"""{_NUMBERED} INSERT INTO eventq.events
 (bucket, thread_id, id, created_at, source, type, subtype, content)
 SELECT %(b)s, %(t)s, last_event, {_STAMP}, %(source)s, %(type)s, %(subtype)s, %(content)s FROM c
 RETURNING id, created_at, (SELECT awake_until > now FROM c)"""
@@ -267,7 +267,7 @@ class Events:
                 "source": source, "type": kind, "content": content.encode(), "subtype": subtype,
                 "n": 1,
             }  # fmt: skip
-            ((number, stamp, awake),) = self._numbered(_PUSH, values)
+            ((number, stamp, awake),) = self._numbered(PUSH, values)
             self._db.is_awake = bool(awake)
             return [Event(number, stamp, source, kind, subtype, content)]
         first, stamp = self._store_many(rows, at)

@@ -149,8 +149,7 @@ class Link:
     def run(self, sql: str, values: Values) -> Rows:
         """Run one statement and return its rows. Raises psycopg.Error."""
         self.trips += 1
-        cursor = self.connection().execute(sql, values, binary=True)
-        return cursor.fetchall() if cursor.description else []
+        return _rows_of(self.connection().execute(sql, values, binary=True))
 
     def together(self, steps: Sequence[Step]) -> list[Rows]:
         """Run statements in one round trip, as one transaction unless one is under way.
@@ -161,7 +160,7 @@ class Link:
         made = self.connection()
         with made.pipeline():
             cursors = [made.execute(sql, values, binary=True) for sql, values in steps]
-        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+        return [*map(_rows_of, cursors)]
 
     def relaxed(self, *steps: Step) -> list[Rows]:
         """Run statements as one change that a power cut may undo; return the rows of each."""
@@ -181,7 +180,7 @@ class Link:
         cursor = self.connection().execute(text)
         while cursor.nextset():
             pass
-        return cursor.fetchall() if cursor.description else []
+        return _rows_of(cursor)
 
     # --- listening --------------------------------------------------------------------------------
 
@@ -216,7 +215,7 @@ class Link:
     def in_transaction(self) -> bool:
         """Whether a transaction is under way, failed or not."""
         made = self._connection
-        return made is not None and made.info.transaction_status != 0
+        return made is not None and made.pgconn.transaction_status != 0
 
     # --- notices ----------------------------------------------------------------------------------
 
@@ -242,6 +241,12 @@ class Link:
             self.close()
         if made.pgconn.status != 0:
             self.close()
+
+
+def _rows_of(cursor: psycopg.Cursor[Any]) -> Rows:
+    """Return the rows of a statement, none for one that has no columns."""
+    result = cursor.pgresult  # its `description` is made anew at each look
+    return cursor.fetchall() if result is not None and result.nfields else []
 
 
 def is_passing(error: psycopg.Error) -> bool:
