@@ -276,6 +276,19 @@ def test_a_nonce_returns_no_lease_that_has_ended(database: Database, clock: Cloc
     assert attempts(take(database)) == {1: 2}
 
 
+def test_a_repeated_claim_says_when_the_first_of_its_leases_ends(
+    database: Database, clock: Clock
+) -> None:
+    """A worker that goes by its end extends all of them in time."""
+    subscribe(database)
+    push(database, 2)
+    claim = take(database, 2, nonce="n")
+    clock.move(5)
+    settle(database, claim, "extend", [2], span=60_000)
+    again = take(database, 2, nonce="n")
+    assert (ids(again), again.until, again.span) == ([1, 2], claim.until, SPAN)
+
+
 @pytest.mark.parametrize("filter", [None, "type = 'rare'"])
 def test_a_nonce_that_got_nothing_is_not_kept(database: Database, filter: str | None) -> None:
     """Also where a filter had to look for events: what comes later is claimed under it."""

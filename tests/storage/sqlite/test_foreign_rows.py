@@ -303,6 +303,16 @@ FAULTS: list[tuple[str, str]] = [
 ]
 
 
+def test_the_key_of_an_event_that_others_deleted_is_free(path: str, raw: apsw.Connection) -> None:
+    """There is nothing that a push could return for it."""
+    with eventq.open(path) as opened:
+        opened.push("self", "note", "x", key="k")
+        raw.execute("DELETE FROM events")
+        new = {"source": "self", "type": "note", "content": "y", "key": "k"}
+        assert opened.push_many([new, new]) == (1, 2, 2)
+        assert opened.check() == []
+
+
 @pytest.mark.parametrize(("sql", "sentence"), FAULTS)
 def test_each_fault_of_the_log_is_said(
     filled: str, raw: apsw.Connection, sql: str, sentence: str
