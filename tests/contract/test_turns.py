@@ -362,6 +362,14 @@ def test_a_key_gives_the_turn_as_it_was(context: Context) -> None:
         context.append(b"patched", key="k")
 
 
+def test_a_repeated_append_may_know_more_refs(thread: Thread, context: Context) -> None:
+    """What only the repetition names is kept with the first turn as well."""
+    one, two = thread.blobs.put(b"one"), thread.blobs.put(b"two")
+    first = context.append(NewTurn(b"x", refs=[one.ref]), key="k")
+    assert context.append(NewTurn(b"x", refs=[two.ref]), key="k") == first
+    assert thread.blobs.refs(first.hash) == sorted([one.ref, two.ref])
+
+
 def test_a_key_is_free_when_its_append_failed(thread: Thread, context: Context) -> None:
     """An append that is rolled back or refused leaves its key unused."""
     with pytest.raises(ZeroDivisionError), thread.write():
