@@ -66,6 +66,17 @@ def test_an_event_is_erased(thread: Thread, clock: Clock) -> None:
     assert thread.check() == []
 
 
+def test_an_erased_event_keeps_no_blob(thread: Thread) -> None:
+    """It names none any more; what another event names stays."""
+    gone, kept = thread.blobs.put(b"gone"), thread.blobs.put(b"kept")
+    for text in (f"{gone.ref} and {kept.ref}", kept.ref):
+        thread.push("self", "note", text)
+    thread.erasures.event(1)
+    assert thread.blobs.holders(gone.ref) == []
+    assert thread.blobs.holders(kept.ref) == ["event 2"]
+    assert thread.gc(apply=True, grace=0).hashes == (gone.hash,)
+
+
 def test_a_rotated_mirror_is_erased(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any file of the mirror may hold the line; the last one and the first are no exception."""
     monkeypatch.setattr(mirror, "ROTATE_LINES", 3)

@@ -432,6 +432,18 @@ def test_a_torn_end_that_was_cut_off(thread: eventq.Thread) -> None:
         assert (made.generation, export(thread)) == (1, data)
 
 
+def test_a_last_line_that_is_no_entry_any_more(thread: eventq.Thread) -> None:
+    """What an entry without a newline had become is given up when more of its line comes."""
+    path = f"{thread.path}.jsonl"
+    for end, left in ((b"", 3), (b" more\n", 2)):
+        with open(path, "wb") as file:
+            file.write(spell(*REWOUND[:3])[:-1] + end)
+        thread.sessions.import_file(path, name="s")
+        thread.gc(apply=True, grace=0)
+        assert (turns(thread), len(shown(thread)["s"].split())) == (left, left)
+    assert export(thread) == spell(*REWOUND[:3])[:-1] + b" more\n"
+
+
 def test_a_file_that_was_moved_is_the_same(thread: eventq.Thread) -> None:
     """It goes on from another folder, and is rewritten there."""
     entries = [header(), entry("a", None), entry("b", "a")]

@@ -183,6 +183,16 @@ def test_where_a_fork_goes_on(thread: eventq.Thread, tmp_path: Path, at: str) ->
     ]  # fmt: skip
 
 
+def test_a_fork_goes_on_from_what_others_added(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A turn of the branch is a place of it, though no line of the session became it."""
+    load(thread, *REWOUND)
+    own = thread.contexts.get("s").append('{"id": "x"}').turn_id
+    made = fork(thread, tmp_path, at=f"turn:{own}")
+    assert [one["forkedFrom"]["messageUuid"] for one in read(made)[:-1]] == ["u1", "a1", "u3", "a3"]
+    (note,) = made.notes
+    assert f"turn {own} is no entry of a session" in note
+
+
 def test_where_no_fork_goes_on(thread: eventq.Thread, tmp_path: Path) -> None:
     """What names no entry, or several, a context of no session, and a file that exists."""
     load(thread, *PI)
