@@ -617,6 +617,15 @@ def test_hard_work_is_done(big: FilterSandbox, text: str, monkeypatch: pytest.Mo
     assert ids(big, text) in ([], [2])
 
 
+def test_what_a_slow_window_has_found_comes_once(
+    fenced: Fenced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smaller windows find it again."""
+    monkeypatch.setattr(fence_module, "WINDOW_SECONDS", -1.0)
+    fence = fenced(rows=EVENTS[:1] * 300)
+    assert [row[0] for row in fence.page("id > 1", 0, 300, 999)[0]] == [*range(2, 301)]
+
+
 def test_slow_is_not_refused(fenced: Fenced, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow window is retried in smaller ones; only a single slow event refuses."""
     monkeypatch.setattr(fence_module, "STEPS", 1)
