@@ -384,6 +384,22 @@ def test_dead_letters_that_are_retried_run_singly_and_beside_the_order(
     assert [(event, attempts) for event, _, attempts, _ in unfinished(thread)] == [(5, 1), (6, 0)]
 
 
+def test_dead_letters_that_were_claimed_together_wait_for_none(
+    handlers: Handlers, thread: eventq.Thread
+) -> None:
+    """All but the one that is run are given back, and nobody has them meanwhile."""
+    fill(thread, 2, batch=2, concurrency=1)
+    handlers.advance()
+    for event in (1, 1, 2):
+        handlers.end(event, 65)
+    thread.retry_dead([1, 2])
+    handlers.advance()
+    assert [row.event for row in thread.database.claims.out("w", ("", 0), 9)] == [1]
+    handlers.end(1, 0)
+    assert handlers.started == [[1, 2], [1], [2], [1], [2]]
+    assert handlers.attempts == [1] * 5
+
+
 def test_an_attempt_that_does_not_count_is_made_again_after_a_wait(
     handlers: Handlers, thread: eventq.Thread, clock: Clock
 ) -> None:
