@@ -424,6 +424,22 @@ def test_a_second_signal_ends_the_grace(box: Box, workers: list[Worker]) -> None
     assert [(claim.event.id, claim.attempt) for claim in row] == [(1, 1)]
 
 
+def test_a_loop_handler_that_is_ended_has_not_failed(box: Box, workers: list[Worker]) -> None:
+    """Its attempts are those of handlers that ended by themselves."""
+    begun = os.path.join(box.folder, "begun")
+    box.thread.subscribe("w", f"echo > {quote(begun)}; exec sleep 600")
+    worker = start(box, workers, "--thread", box.path, "--grace", "500s", "--no-dispatch")
+    box.push()
+    until(lambda: os.path.exists(begun), "the handler runs")
+    worker.process.send_signal(signal.SIGINT)
+    worker.wait_for("waits up to 500 seconds for 1 running handler")
+    assert worker.end(signal.SIGTERM) == 130
+    assert box.quiet()
+    state = box.thread.consumers.state("w")
+    assert state is not None
+    assert (state.attempts, state.acked) == (0, 0)
+
+
 def test_links_to_folders_are_not_followed(box: Box, workers: list[Worker], tmp_path: Path) -> None:
     """A link to a folder above would never end; a folder with a thread in it is one."""
     root = tmp_path / "all"
