@@ -219,6 +219,20 @@ def test_refs_are_followed_to_the_end(thread: Thread, clock: Clock) -> None:
     assert collect(thread, 0).blobs == 53
 
 
+def test_a_put_of_equal_bytes_renews_their_grace(thread: Thread, clock: Clock) -> None:
+    """Whoever put them last is about to name them, whatever way they are stored."""
+    datas = (b"hello", TEXT, NOISE)
+    for data in datas:
+        thread.blobs.put(data)
+    for again in datas:
+        clock.move(HOUR)
+        assert collect(thread).blobs == 0
+        for data in datas:
+            thread.blobs.put(io.BytesIO(data) if data is again else data)
+    clock.move(HOUR + 1)
+    assert collect(thread).hashes == hashes(*datas)
+
+
 def test_a_grace_of_nothing(thread: Thread, clock: Clock) -> None:
     """With grace=0 this very millisecond goes too; what comes from a later clock stays."""
     thread.blobs.put(b"now")

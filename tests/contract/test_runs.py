@@ -21,6 +21,7 @@ from eventq.errors import (
 )
 from eventq.records.run import NewRun, NewStep, RunInfo, RunText, Step
 from eventq.records.turn import Move
+from eventq.storage.sqlite import runs as sqlite_runs
 from tests.contract.memory import AT, DAY, ref_of
 from tests.contract.runs import STOPS, grow, ids, read, trail
 
@@ -985,6 +986,24 @@ def test_a_step_after_a_change_by_another(
     made = run.step("coder", "three")
     assert list(thread.runs.get(run.id).replay()) == [*before, made]
     assert thread.check() == []
+
+
+def test_an_attempt_while_another_takes_a_step(
+    thread: Thread, run: Run, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after where the run stands by then, not after where it stood."""
+    run.step("coder", "one")
+    read, others = sqlite_runs.Runs.state, [thread.runs.get(run.id)]
+
+    def slow(*asked: Any) -> Any:
+        found = read(*asked)
+        while others:
+            others.pop().step("tester", "theirs")
+        return found
+
+    monkeypatch.setattr(sqlite_runs.Runs, "state", slow)
+    run.attempt("coder", "failed")
+    assert [row[1] for row in stored()["run_attempts"]] == [run.info().head_turn_id]
 
 
 def test_a_step_where_the_run_takes_none_any_more(thread: Thread, run: Run) -> None:
