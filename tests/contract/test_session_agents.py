@@ -181,6 +181,16 @@ def test_a_subagent_grows_and_is_rewritten(thread: eventq.Thread, place: Path) -
     assert turns(thread) == 7
 
 
+def test_a_subagent_that_was_rewritten_comes_out_as_it_is(
+    thread: eventq.Thread, place: Path, tmp_path: Path
+) -> None:
+    """Its first generation stays, and is not what is exported."""
+    for text in ("go", "stay"):
+        write(place, *CALLED, beside={"subagents/agent-x1.jsonl": [side("s1", None, text)]})
+        load(thread, place)
+    assert written(thread, tmp_path / "out") == files(place)
+
+
 def test_a_subagent_moves_with_its_call(thread: eventq.Thread, place: Path) -> None:
     """When the entry that started it is stored again under another one, it is too."""
     write(
