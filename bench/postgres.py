@@ -6,6 +6,7 @@ The server comes from PyPI, with its defaults: it syncs each commit to the disk.
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import tempfile
@@ -22,7 +23,8 @@ import eventq
 from bench.concurrent import race
 from bench.contestants import BATCH, KIND, PAGE, PAYLOAD, SOURCE, STAMP, Contestant, Eventq, enter
 from bench.machine import LIMIT, file_system
-from bench.report import Row, Sample, alone, versus
+from bench.machine import eventq as command
+from bench.report import Row, Sample, alone, percentile, versus
 from bench.rounds import rate
 from eventq.thread import init_schema
 
@@ -153,6 +155,7 @@ def run(plan: Plan) -> Iterator[Row]:
         yield from _batches(plan, server)
         yield from _pops(plan, server)
         yield from _claims(plan, server)
+        yield from _handlers(plan, server)
 
 
 def _facts(server: _Server) -> Row:
@@ -317,3 +320,45 @@ def _claims(plan: Plan, server: _Server) -> Iterator[Row]:
         who = f"{workers} processes" if workers > 1 else "1 process"
         note = " (SKIP LOCKED and DELETE)"
         yield versus(f"{who} claim one and settle one", mine, bare, note=note)
+
+
+def _handlers(plan: Plan, server: _Server) -> Iterator[Row]:
+    """From a push to the start of its handler under `eventq work`, told of it or looking by itself."""
+    for share, more, what, most in (
+        (0.5, "", "told, p50", 25),
+        (1.0, "&pooled=1", "looking each second, the longest", 1_200),
+    ):
+        url, folder = server.fresh(), plan.place("worker")
+        os.makedirs(folder)
+        times, allowed = f"{folder}/times", f"{folder}/allowed"
+        handler = f"date +%s%N >> {times}"
+        for path, text in ((times, ""), (allowed, handler)):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        words = command("work", "--thread", url + more, "--allow", allowed)
+        with eventq.open(url) as thread:
+            thread.subscribe("worker", handler, each=True)
+            with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as worker:
+                assert worker.stderr is not None
+                worker.stderr.readline()
+                count = plan.size(40, 6) if share < 1 else plan.size(20, 4)
+                found = [_started_after(thread, times, most) for _ in range(count)]
+                worker.terminate()
+        yield alone(
+            f"push to its handler under `eventq work`, {what}",
+            Sample([percentile(found, share)], "ms"),
+            most=most,
+        )
+
+
+def _started_after(thread: eventq.Thread, times: str, spread: float) -> float:
+    """Push an event at a random time, and return how many ms later its handler has begun."""
+    time.sleep(random.uniform(0.02, spread / 1000))
+    before, start = os.path.getsize(times), time.time_ns()
+    thread.push(SOURCE, KIND, PAYLOAD)
+    end = time.monotonic() + LIMIT
+    while os.path.getsize(times) == before:
+        assert time.monotonic() < end, "no handler was started"
+        time.sleep(0.001)
+    with open(times, encoding="utf-8") as file:
+        return (int(file.read().split()[-1]) - start) / 1e6
