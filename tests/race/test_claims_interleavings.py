@@ -525,7 +525,7 @@ a_way_back = looked_ahead(back)
 
 def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     """A claim goes by what it read before it took the lock."""
-    real_look, real_take = queues.look, Claims.take
+    real_look, real_take = storage.look, Claims.take
     seen: dict[int, Any] = {}  # by the OS threads of the actors
 
     def look(db: Any, consumer: str) -> Any:
@@ -558,7 +558,7 @@ def a_pause_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
 
 def a_subscription_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     """A claim asks only before it takes the lock whether the consumer is subscribed."""
-    real = queues.look
+    real = storage.look
 
     def look(db: Any, consumer: str) -> Any:
         return real(db, consumer)._replace(subscribed=1)

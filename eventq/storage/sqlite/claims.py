@@ -8,8 +8,8 @@ from __future__ import annotations
 from eventq.errors import FilterError, UnknownConsumerError
 from eventq.storage import HELD, LEASED, STALLED, WAITING
 from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
-from eventq.storage.queueing import NEVER, Ahead, Change, as_list
-from eventq.storage.sqlite.queues import LIVE, NEXT_END, look
+from eventq.storage.queueing import NEVER, Ahead, Change, Queue, as_list
+from eventq.storage.sqlite.queues import LIVE, NEXT_END, READ
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from eventq.records.event import Event
     from eventq.storage.queue_rows import Verdict, Worker
-    from eventq.storage.queueing import Queue
     from eventq.storage.sqlite.database import Database
 
 # ruff: noqa: S608 (the parts are constants)
@@ -350,3 +349,8 @@ FROM queues
 WHERE state = {LEASED} AND token IS NULL
 LIMIT 20
 """
+
+
+def look(db: Database, consumer: str) -> Queue:
+    """Return what claims need to know of a consumer, subscribed or not."""
+    return Queue._make(db.run(READ, (consumer,))[0])

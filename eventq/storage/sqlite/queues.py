@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING
-from eventq.storage.queueing import Queue
 from eventq.storage.sqlite import consumers
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from eventq.storage.sqlite.database import Database
 
 # ruff: noqa: S608 (the parts are constants)
 
@@ -285,8 +280,3 @@ BURY = """
 INSERT OR REPLACE INTO dead_letters (queue_id, event_id, attempts, code, error, died_at)
 VALUES (?, ?, ?, ?, ?, ?)
 """
-
-
-def look(db: Database, consumer: str) -> Queue:
-    """Return what claims need to know of a consumer, subscribed or not."""
-    return Queue._make(db.run(READ, (consumer,))[0])
