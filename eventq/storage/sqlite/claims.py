@@ -9,7 +9,8 @@ from eventq.errors import FilterError, UnknownConsumerError
 from eventq.storage import HELD, LEASED, STALLED, WAITING
 from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
 from eventq.storage.queueing import NEVER, Ahead, Change, Queue, as_list
-from eventq.storage.sqlite.queues import LIVE, NEXT_END, READ
+from eventq.storage.sqlite import queues
+from eventq.storage.sqlite.queues import LIVE, NEXT_END
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -353,4 +354,4 @@ LIMIT 20
 
 def look(db: Database, consumer: str) -> Queue:
     """Return what claims need to know of a consumer, subscribed or not."""
-    return Queue._make(db.run(READ, (consumer,))[0])
+    return Queue._make(db.run(queues.READ, (consumer,))[0])
