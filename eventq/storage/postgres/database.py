@@ -99,13 +99,18 @@ class Write:
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         """Commit, or undo what was done since the matching `__enter__`."""
-        number, self._number = self._number, 0
-        if not number:
+        if not self._number:
             self._db.leave(failed=kind is not None)
-        elif kind is None:
-            self._db.commit(number)
-        else:
-            self._db.rollback(number)
+            return
+        try:
+            if kind is None:
+                self._db.commit(self._number)
+            else:
+                self._db.rollback(self._number)
+        except BaseException:
+            self._db.abandon(self._number)  # if an interrupt came before the database had left it
+            raise
+        self._number = 0
 
 
 class Read:
@@ -373,6 +378,10 @@ class Database(Commits):
                     "the moment was lost with the connection", "do it again"
                 ) from error
             raise BusyError(_FORGOTTEN, "do all of it again") from error
+        except BaseException:
+            if not self.link.is_open:  # an interrupt, and the transaction went with it
+                self._spoiled = self.depth
+            raise
 
     def _take(self) -> bool:
         """Take the lock; return False, without it, when another OS thread is inside `write`."""
@@ -534,9 +543,10 @@ class Database(Commits):
         del self._effects[effects:], self._parts[parts:]
         if not parts:
             self._size = 0
-        if not self.link.in_transaction:
-            return  # the connection is lost, and the transaction with it
         depth = self.depth
+        if not self.link.in_transaction:  # it is lost with the connection
+            self._spoiled = depth - 1
+            return
         text = f"ROLLBACK TO s{depth - 1}; RELEASE s{depth - 1}" if depth > 1 else "ROLLBACK"
         try:
             self.link.script(text)

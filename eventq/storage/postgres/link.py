@@ -158,8 +158,12 @@ class Link:
         """
         self.trips += 1
         made = self.connection()
-        with made.pipeline():
-            cursors = [made.execute(sql, values, binary=True) for sql, values in steps]
+        try:
+            with made.pipeline():
+                cursors = [made.execute(sql, values, binary=True) for sql, values in steps]
+        finally:
+            if made.pgconn.pipeline_status:  # an interrupt has kept it from being left
+                self.close()
         return [*map(_rows_of, cursors)]
 
     def relaxed(self, *steps: Step) -> list[Rows]:
@@ -177,7 +181,8 @@ class Link:
     def script(self, text: str) -> Rows:
         """Run several statements without values in one message; return the rows of the last."""
         self.trips += 1
-        cursor = self.connection().execute(text)
+        # After an interrupt psycopg may take it for one that can be prepared.
+        cursor = self.connection().execute(text, prepare=False)
         while cursor.nextset():
             pass
         return _rows_of(cursor)

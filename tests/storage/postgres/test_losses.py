@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -12,8 +13,10 @@ import pytest
 import eventq
 from eventq.errors import BusyError, ReadOnlyError, UnknownOutcomeError, UsageError
 from eventq.records.event import NewEvent
+from eventq.storage.postgres import database
 from eventq.thread import init_schema
 from tests.servers import fresh
+from tests.storage.sqlite.test_interrupts import Interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +67,69 @@ def test_a_connection_in_a_transaction(shared: eventq.Thread, cut: Callable[...,
         with pytest.raises(BusyError):
             shared.push("self", "note", "3")
     assert (shared.last_id(), shared.push("self", "note", "2").id) == (1, 2)
+
+
+def test_an_interrupt_as_a_pipeline_ends(
+    shared: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is given up, and with it the transaction: nothing of that is stored."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def interrupted(call: Callable[[], object]) -> None:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(psycopg.Pipeline, "__exit__", interrupt)
+            call()
+
+    interrupted(lambda: shared.push("self", "note", "x", key="k"))
+    with shared.write():
+        shared.push("self", "note", "x", key="k")
+    known = shared.last_id()
+    with pytest.raises(eventq.StoreError, match="an earlier step"), shared.write():
+        shared.push("self", "note", "y")
+        interrupted(lambda: shared.prune(before_id=1))
+        shared.push("self", "note", "z")
+    assert shared.push("self", "note", "after").id == known + 1
+
+
+def interrupted(thread: eventq.Thread, number: int) -> str:
+    """Interrupt nested transactions at a call; return its name, "" after the last one."""
+    interrupts, before = Interrupts(number, database.__file__), sys.gettrace()
+    sys.settrace(interrupts)
+    try:
+        with thread.write():
+            thread.push("self", "note", "y")
+            with thread.write():
+                thread.push("self", "note", "z")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return interrupts.where
+
+
+def test_an_interrupt_leaves_no_transaction_open(shared: eventq.Thread) -> None:
+    """What is pushed after an interrupt, by any OS thread, is stored."""
+    number = 1
+    while where := interrupted(shared, number):
+        last = shared.last_id()
+        runner = threading.Thread(target=shared.push, args=("self", "note", "w"), daemon=True)
+        runner.start()
+        runner.join(60)
+        assert not runner.is_alive(), where
+        assert shared.last_id() == last + 1, where
+        number += 1
+    assert number > 10
+
+
+def test_several_statements_are_never_prepared(shared: eventq.Thread) -> None:
+    """The driver knows that they cannot be only until an interrupt keeps it from noting that."""
+    opened: Any = shared.database
+    opened.link.connection().prepare_threshold = 0
+    with shared.write():
+        shared.push("self", "note", "2")
+    assert shared.last_id() == 2
 
 
 LARGE = [("self", "note", "x")] * 300
