@@ -66,6 +66,11 @@ def test_a_connection_in_a_transaction(shared: eventq.Thread, cut: Callable[...,
         cut(shared)
         with pytest.raises(BusyError):
             shared.push("self", "note", "3")
+    with pytest.raises(eventq.StoreError, match="an earlier step"), shared.write():
+        with pytest.raises(BusyError), shared.write():
+            cut(shared)
+            shared.push("self", "note", "2")
+        shared.push("self", "note", "3")
     assert (shared.last_id(), shared.push("self", "note", "2").id) == (1, 2)
 
 
