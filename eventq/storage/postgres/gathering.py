@@ -149,3 +149,4 @@ class Gathering:
                 push.error = self._unknown()
             if push.gate.locked():
                 push.gate.release()
+        mine.batch = ()  # it holds itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,13 @@ def test_what_comes_meanwhile_is_the_next_change(disk: Disk, pushers: Pushers) -
     assert disk.push("a").id == 1
     assert pushers.end() == {"b": 2, "c": 3, "d": 4}
     assert disk.batches == [["a"], [*"bcd"]]
+
+
+def test_a_push_leaves_nothing_to_collect(disk: Disk) -> None:
+    """No cycle keeps its content until the next collection."""
+    gc.collect()
+    disk.push("a")
+    assert gc.collect() == 0
 
 
 @pytest.mark.parametrize(("name", "most"), [("MOST", 2), ("MOST_CHARACTERS", 9)])
