@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
+from eventq.errors import BusyError
 from eventq.log import fences
 from eventq.record import Record
 from eventq.storage.layout import ROTATE_LINES, rotate_log
-from eventq.system import disk, processes
+from eventq.system import clock, disk, processes
 from eventq.system.locks import FolderLock
 from eventq.system.processes import MARK, identity, mark_of
 
@@ -102,7 +103,7 @@ class Handlers:
         """Start a handler once `note` has recorded its pid; return what it will write.
 
         Otherwise a supervisor killed in between would leave a handler that nobody knows of. When
-        `note` raises, no handler is started.
+        `note` raises, no handler is started. Raises BusyError if its deadline is over by then.
         """
         log = self._open_log(job.consumer)
         source = self._input(job)
@@ -123,6 +124,11 @@ class Handlers:
             note(pid)
             name = identity(pid)
             self._guard(name, job.deadline)
+            if job.deadline is not None and clock.monotonic() >= job.deadline:
+                raise BusyError(  # we were frozen: another machine may run the next one by now
+                    f"the lease of consumer '{job.consumer}' has ended",
+                    "leave the consumer to the worker that has it now",
+                )
             mark = mark_of(name).encode()
         finally:
             os.write(opener, mark)

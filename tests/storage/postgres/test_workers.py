@@ -41,6 +41,7 @@ class Machines:
         self.said: dict[int, list[str]] = {}
         self.guarded: dict[str, float] = {}
         self.name = "other"
+        self.freeze = 0.0  # for which the worker freezes once it has said until when one may run
         now, monotonic, opened = clock.now, clock.monotonic, engines.open_shared
 
         def open_shared(*args: Any, **more: Any) -> Any:
@@ -71,6 +72,7 @@ class Machines:
         self.guarded.pop(handler, None)
         if deadline is not None:
             self.guarded[handler] = deadline
+            self.later += self.freeze
 
     def work(self, runner: SharedRunner, *, look: bool = True) -> None:
         """Let a machine do what can be done without waiting."""
@@ -175,6 +177,25 @@ def test_who_has_lost_a_lease_starts_nothing(machines: Machines) -> None:
     assert not first.renew()
     second.note(os.getpid())
     second.release()
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_a_worker_that_freezes_at_the_start_of_a_handler_starts_none(
+    machines: Machines, each: bool
+) -> None:
+    """After the thaw another machine may run the next one: the handler does not even begin."""
+    machines.thread.subscribe("w", noting(machines), each=each, lease=10)
+    machines.thread.push("self", "t", "x")
+    first, second = machines.add(), machines.add()
+    machines.freeze = 16.0
+    machines.work(first)
+    machines.freeze = 0.0
+    machines.work(second)
+    until(lambda: len(machines.lines()) == 1, "the other machine runs it")
+    machines.work(first, look=False)
+    assert (first.running, second.running) == (0, 1)
+    assert machines.lines() == ["2"]
+    assert len(machines.guarded) == 1
 
 
 def test_a_server_that_does_not_answer_extends_nothing(
@@ -373,6 +394,16 @@ def test_the_watchdog_kills_at_the_deadline() -> None:
     assert processes.reap(ended) is None
     processes.kill_group(ended, signal.SIGKILL)
     assert processes.wait(ended, DEADLINE) == -signal.SIGKILL
+
+
+def test_the_watchdog_leaves_short_leases_time() -> None:
+    """It kills a little before the deadline, but not so early that nothing could run at all."""
+    dog = Watchdog(print, hands_over=False)
+    handler, begun = sleeper(), clock.monotonic()
+    dog.guard(processes.identity(handler), begun + 0.4)
+    assert processes.wait(handler, DEADLINE) == -signal.SIGKILL
+    assert clock.monotonic() >= begun + 0.2
+    dog.close(farewell=True)
 
 
 # --- real processes -------------------------------------------------------------------------------
