@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _STUCK_SECONDS = FRESH_SECONDS + 1  # without a sign of the worker
 _GONE_SECONDS = 5.0  # for the watchdog to end after a farewell
-_MARGIN = 0.5  # seconds before its deadline that a handler is killed
+_MARGIN = 0.5  # seconds before its deadline that a handler is killed, unless that is near
 
 
 class Watchdog:
@@ -102,7 +102,7 @@ class _Watch:
         self._fd = fd
         self._hands_over = hands_over
         self._threads: dict[str, None] = {}
-        self._deadlines: dict[str, float] = {}  # of handlers, by their names
+        self._deadlines: dict[str, float] = {}  # when to kill handlers, by their names
         self._torn = b""
 
     def run(self) -> None:
@@ -127,12 +127,12 @@ class _Watch:
 
     def _patience(self) -> int:
         """Return for how many ms to wait for the worker."""
-        left = min(self._deadlines.values(), default=inf) - _MARGIN - clock.monotonic()
+        left = min(self._deadlines.values(), default=inf) - clock.monotonic()
         return max(0, min(1000, int(left * 1000) + 1)) if left < 1 else 1000
 
     def _kill_late(self) -> None:
-        late = clock.monotonic() + _MARGIN
-        for handler in [name for name, at in self._deadlines.items() if at <= late]:
+        now = clock.monotonic()
+        for handler in [name for name, at in self._deadlines.items() if at <= now]:
             _kill(handler)
             del self._deadlines[handler]
 
@@ -147,8 +147,9 @@ class _Watch:
             elif word[:1] == b"=":
                 deadline, _, handler = directory.partition(" ")
                 self._deadlines.pop(handler, None)
-                if float(deadline):
-                    self._deadlines[handler] = float(deadline)
+                if at := float(deadline):
+                    # The margin may not be all of a short lease: nothing would ever run under it.
+                    self._deadlines[handler] = at - min(_MARGIN, (at - clock.monotonic()) / 4)
             elif word:
                 self._hands_over = False
 
