@@ -36,7 +36,7 @@ class Watchdog:
     """The worker's side of the pipe.
 
     It is forked before the worker opens a thread, as no connection may cross a fork; so one that
-    was killed is not replaced.
+    was killed is not replaced, and a worker of threads in PostgreSQL ends then.
     """
 
     def __init__(self, say: Callable[[str], object], *, hands_over: bool) -> None:
@@ -54,6 +54,11 @@ class Watchdog:
 
         self._pid = processes.fork(watch)
         os.close(fd)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to have ended."""
+        return self._fd < 0
 
     def add(self, directory: str) -> None:
         """Watch over one more thread."""

@@ -12,7 +12,14 @@ import os
 import select
 import signal
 
-from eventq.errors import DamagedError, EventqError, NotAThreadError, PlatformError, UsageError
+from eventq.errors import (
+    DamagedError,
+    EventqError,
+    NotAThreadError,
+    PlatformError,
+    StoreError,
+    UsageError,
+)
 from eventq.running.supervisor import Waker, milliseconds_to
 from eventq.running.thread_runner import ThreadRunner
 from eventq.running.watchdog import Watchdog
@@ -89,7 +96,8 @@ class Work:
     def run(self) -> int:
         """Work until SIGTERM or SIGINT; return the signal, or 0 when no thread is left.
 
-        Raises what opening a thread raises when there is none to begin with.
+        Raises what opening a thread raises when there is none to begin with, and StoreError when
+        the watchdog was killed and a thread is in PostgreSQL.
         """
         self._poll = poll = select.poll()
         before = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
@@ -102,10 +110,12 @@ class Work:
                 self._say(f"no thread is there yet: looking below {', '.join(self._folders)}")
             while not self._signals:
                 self.advance()
-                if not self._runners and not self._folders:
+                if why := self._why_to_end():
+                    self._say(why)
                     break
                 self._wait(waker)
-            self._say("stopping" if self._signals else "no thread is left")
+            else:
+                self._say("stopping")
             self.stop()
             while self.finish():
                 self._wait(waker)
@@ -120,6 +130,17 @@ class Work:
         if not self._signals and self._first_error is not None:
             raise self._first_error
         return self._signals[0] if self._signals else 0
+
+    def _why_to_end(self) -> str:
+        """Return why to end without a signal, or nothing."""
+        assert self._watchdog is not None
+        if self._watchdog.has_ended and any(map(is_shared, self._runners)):
+            # Nothing would end a handler at the end of its lease if this is stopped or killed too.
+            self._first_error = self._first_error or StoreError(
+                "the watchdog of this worker was killed", "start the worker again"
+            )
+            return "stopping: handlers of threads in PostgreSQL do not run without a watchdog"
+        return "" if self._runners or self._folders else "no thread is left"
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self._signals.append(number)

@@ -128,6 +128,8 @@ class WorkPlay(Play):
 class _Nobody:
     """Watches over nothing."""
 
+    has_ended = False
+
     def add(self, _: str) -> None:
         pass
 

@@ -476,6 +476,29 @@ def test_a_worker_goes_on_when_its_connections_are_cut(postgres: str, tmp_path: 
         server.execute(f"DROP ROLE {role}")
 
 
+def test_a_worker_ends_when_its_watchdog_is_killed(postgres: str, tmp_path: Path) -> None:
+    """Its handlers would outlive their leases if it were stopped or killed after that."""
+    url = fresh(postgres)
+    (tmp_path / "allow").write_text("**")
+    with eventq.open(url) as thread:
+        thread.subscribe("w", SLEEP)
+    words = processes.python("work", "--thread", url, "--allow", str(tmp_path / "allow"))
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as worker:
+        try:
+            assert worker.stderr is not None
+            assert "works for consumer" in worker.stderr.readline()
+            listed = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True)
+            rows = [line.split() for line in listed.stdout.splitlines()]
+            (watchdog,) = [int(pid) for pid, parent in rows if int(parent) == worker.pid]
+            os.kill(watchdog, signal.SIGKILL)
+            said = worker.stderr.read()
+        finally:
+            worker.kill()
+    assert worker.returncode == 1
+    assert "do not run without a watchdog" in said
+    assert "the watchdog of this worker was killed - start the worker again" in said
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
