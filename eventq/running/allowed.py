@@ -76,6 +76,11 @@ class Allowed:
 
 
 def _pattern(line: str) -> str:
-    parts = re.split(r"([*?])", line)
-    forms = {"*": f"{_PLAIN}*", "?": _PLAIN}
-    return "".join(forms.get(part) or re.escape(part) for part in parts)
+    """Return a line as a regular expression.
+
+    What stands before the last `*` matches as early as it can, and is not tried again: another try
+    could not succeed, and all of them together would take hours for a long command.
+    """
+    first, *parts = (re.escape(part).replace(r"\?", _PLAIN) for part in line.split("*"))
+    early = [f"(?>{_PLAIN}*?{part})" for part in parts[:-1]]
+    return "".join([first, *early, *(f"{_PLAIN}*{part}" for part in parts[-1:])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -349,6 +350,31 @@ def test_a_pattern_adds_no_command(tmp_path_factory: pytest.TempPathFactory, mor
     assert Allowed(str(file))(f"run {more}") == (
         f"run {more}" == "run *" or not set(more) & set(";&|<>()$`\\\n")
     )
+
+
+@given(
+    st.text(alphabet="ab;?*", max_size=8),
+    st.text(alphabet="ab;", max_size=10),
+)
+def test_a_pattern_finds_what_trying_all_would(
+    tmp_path_factory: pytest.TempPathFactory, line: str, command: str
+) -> None:
+    """Each star stops at the first place where it can: no other one would have done."""
+    file = tmp_path_factory.getbasetemp() / "allow-all"
+    file.write_text(line)
+    tried = "".join({"*": "[^;]*", "?": "[^;]"}.get(c, c) for c in line)
+    assert Allowed(str(file))(command) == (
+        line == "**" or (line != "" and re.fullmatch(tried, command) is not None)
+    )
+
+
+def test_a_long_command_is_compared_at_once(tmp_path: Path) -> None:
+    """Who may subscribe cannot keep a worker busy with it."""
+    file = tmp_path / "allow"
+    file.write_text("run * * * *\n")
+    allowed = Allowed(str(file))
+    assert allowed("run" + " " * 100_000)
+    assert not allowed("run" + " " * 100_000 + ";")
 
 
 def test_a_file_that_is_gone_allows_nothing(tmp_path: Path) -> None:
