@@ -110,6 +110,19 @@ def test_progress_ends_before_the_first_unfinished_event(database: Database) -> 
     assert found == [0, 2, 2, 4]
 
 
+def test_progress_has_the_time_of_its_claim(database: Database) -> None:
+    """To the millisecond, also where an event does not match, or is done at once."""
+    subscribe(database, filter="type = 'rare'")
+    subscribe(database, "v")
+    push(database, 2)
+    take(database)
+    settle(database, take(database, consumer="v"), consumer="v")
+    for consumer in ("w", "v"):
+        state = database.consumers.get(consumer)
+        assert state is not None
+        assert state.updated_at == "2026-03-18T10:30:00.123Z"
+
+
 def test_events_that_do_not_match_are_finished(database: Database) -> None:
     """With a filter, progress passes what does not match, once that was examined."""
     subscribe(database, filter="type = 'rare'")

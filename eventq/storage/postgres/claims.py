@@ -12,7 +12,6 @@ from eventq.storage.postgres.names import short
 from eventq.storage.postgres.queues import LIVE, LOCK, NEXT_END, READ, locked, look
 from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
 from eventq.storage.queueing import NEVER, Ahead, Change, Queue
-from eventq.system.clock import stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -401,7 +400,7 @@ class Claims:
                     **given, "events": [event.id for event in page.events], "until": now + length,
                     "span": length, "now": now, "token": token, "worker": worker.name,
                     "process": worker.process, "frontier": page.next, "n": len(page.events),
-                    "stamp": stamp(now / 1000),
+                    "stamp": db.stamp(now),
                 }  # fmt: skip
                 added = [(_ADD, values)] if page.events else []
                 link.together([*added, (_MOVE, values), ("COMMIT", given)])

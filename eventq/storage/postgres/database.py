@@ -701,9 +701,10 @@ class Database(Commits):
         """Return the time of the server, in ms since 1970."""
         return int(self.one(_TIME))
 
-    def stamp(self) -> str:
-        """Return the time of the server as text."""
-        return clock.stamp(self.milliseconds() / 1000)
+    def stamp(self, at: int | None = None) -> str:
+        """Return a time of the server, in ms, as text; None is now."""
+        at = self.milliseconds() if at is None else at
+        return clock.stamp((at + 0.5) / 1000)  # in a float, a whole ms may be just below itself
 
     # --- changes of queues ------------------------------------------------------------------------
 
