@@ -11,6 +11,7 @@ from eventq.errors import (
     AlreadyAckedError,
     ConsumerInUseError,
     FilterError,
+    UnknownConsumerError,
 )
 from eventq.records.consumer import ConsumerState, Settings
 from eventq.records.event import EventPage, NewEvent
@@ -116,6 +117,24 @@ def test_what_is_deleted_keeps_its_progress(consumers: Consumers) -> None:
     consumers.put("w", "run", "id > 0", 5, None)
     found = state(consumers)
     assert (found.acked, found.attempts, found.stalled, found.scanned) == (7, 0, None, 7)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("replay", [False, True])
+def test_nobody_acks_for_a_consumer_that_was_unsubscribed(
+    consumers: Consumers, is_known: bool, replay: bool
+) -> None:
+    """Also whoever has just read as it is refused, and its progress stays."""
+    consumers.put("w", ":", None, 5, None)
+    consumers.pop("w", 7, 0)
+    if is_known:
+        consumers.pop("w", None, 9)
+    consumers.delete("w")
+    for limit in (0, 9):
+        with pytest.raises(UnknownConsumerError):
+            consumers.pop("w", 9, limit, replay=replay)
+    consumers.put("w", ":", None, 5, None)
+    assert state(consumers).acked == 7
 
 
 @pytest.mark.parametrize("replay", [False, True])

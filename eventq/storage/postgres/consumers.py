@@ -219,6 +219,7 @@ _ACK = f"""
 UPDATE eventq.consumers
 SET acked = %(acked)s, updated_at = {_STAMP}, revision = revision + 1
 WHERE {_OF}
+    AND position IS NOT NULL
     AND (acked IS NULL OR acked < %(acked)s)
     AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
     AND NOT {_LEASED}
@@ -245,7 +246,7 @@ SET
             THEN least(coalesce(replay_from, %(acked)s), %(acked)s)
         ELSE replay_from
     END
-WHERE {_OF} AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
+WHERE {_OF} AND position IS NOT NULL AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
 RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})
 """
 _REPLAY = f"""
