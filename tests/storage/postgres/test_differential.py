@@ -33,7 +33,7 @@ CONTENTS = ["", "x", '{"k": 1}', '{"k": 2}', '{"k": "é"}', "a\0b"]
 FILTERS = [
     None, None, None, "type = 'note'", "source <> 'self' AND id % 2 = 0", "content LIKE '{%'",
     "json_extract(content, '$.k') = 1", "subtype IS NULL OR id > 5", "id > 10 AND 0",
-    "created_at < datetime('now')", "nosuch = 1", "content = 1",
+    "datetime(created_at) < datetime('now')", "nosuch = 1", "content = 1",
 ]  # fmt: skip
 
 
@@ -298,12 +298,20 @@ class Sides:
 
 
 @pytest.fixture
-def sides(path: str, tmp_path: Path, postgres: str, clock: Clock, quick: None) -> Sides:
-    """Return both engines."""
+def sides(
+    path: str,
+    tmp_path: Path,
+    postgres: str,
+    clock: Clock,
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Sides:
+    """Return both engines; they wait equally long after failures."""
+    monkeypatch.setattr(
+        "eventq.storage.queueing.backoff",
+        lambda attempt, base, most: min(base << min(attempt - 1, 30), most),
+    )
     return Sides(path, tmp_path, postgres, clock)
-
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*the filter:UserWarning")
 
 
 @pytest.mark.parametrize(
