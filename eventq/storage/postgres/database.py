@@ -562,10 +562,10 @@ class Database(Commits):
     def snapshot(self) -> None:
         """Read from a snapshot as of now, until the database is closed."""
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-        look = """
+        look = f"""
             SELECT 1
             FROM eventq.counters
-            LIMIT 0
+            WHERE bucket = {self.keys["b"]} AND thread_id = {self.keys["t"]}
         """  # only this begins the moment
         self._tried(self.link, lambda link: link.script(f"{begin}; {look}"))
         self._marks.append((0, 0, 0))
