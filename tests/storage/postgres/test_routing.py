@@ -119,6 +119,7 @@ def do_all(base: str, clock: Clock) -> None:
         db: Any = thread.database
         do_the_rest(db)
         assert [event.id for event in thread.consume("loop", idle=0)] == [1, 2, 3, 4, 5, 6]
+        thread.push_many([("self", "note", "x")] * 251)  # so many are copied
         assert thread.check() == []
         eventq.destroy(thread.path)
 
