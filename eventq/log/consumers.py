@@ -88,6 +88,8 @@ def _check_handler(new: Subscription) -> None:
             raise UsageError("a pull consumer has no handler", "leave one of the two out")
     elif not handler or not handler.strip() or "\0" in handler:
         raise UsageError("the handler is empty", "give a shell command")
+    if new.directory is not None and "\0" in new.directory:
+        raise UsageError("the directory has a NUL in its name", "give a directory that there is")
     if new.label is not None:
         check_name(new.label, "label")
         if new.kind == "pull":
