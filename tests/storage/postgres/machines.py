@@ -46,7 +46,7 @@ def children(pid: int) -> list[int]:
 class Server:
     """A server that is made, or made as the standby of another one, and then started."""
 
-    def __init__(self, primary: Server | None = None, auth: str = "trust") -> None:
+    def __init__(self, primary: Server | None = None) -> None:
         """Make its folder and its files."""
         self._user = "pgserver" if os.geteuid() == 0 else None  # root may not run it
         self.folder = tempfile.mkdtemp(prefix="pg-")  # short: a socket's path may not be long
@@ -54,21 +54,28 @@ class Server:
         if self._user is not None:
             shutil.chown(self.folder, self._user)
         self._process: subprocess.Popen[bytes] | None = None
-        self.make(primary, auth)
+        self.make(primary)
 
-    def make(self, primary: Server | None = None, auth: str = "trust") -> None:
+    def make(self, primary: Server | None = None) -> None:
         """Make its files, in place of those that it had."""
         for name in os.listdir(self.folder):
             place = os.path.join(self.folder, name)
             shutil.rmtree(place) if name == "data" else os.unlink(place)
         if primary is None:
-            made: tuple[str, ...] = ("-A", auth, "-U", "postgres", "--no-sync", "--no-instructions")
+            made: tuple[str, ...] = (
+                "-A",
+                "trust",
+                "-U",
+                "postgres",
+                "--no-sync",
+                "--no-instructions",
+            )
             self._do("initdb", "-D", self._data, *made, "-E", "UTF8", "--locale=C")
         else:
             source = f"host={primary.folder} user=postgres"
             made = ("-R", "-c", "fast", "--no-sync", "-X", "stream", "-d", source)
             self._do("pg_basebackup", "-D", self._data, *made)
-        self._write("postgresql.conf", SETTINGS.format(self.folder))
+        self.write("postgresql.conf", SETTINGS.format(self.folder))
 
     def _do(self, program: str, *words: str) -> None:
         done = subprocess.run(
@@ -82,8 +89,9 @@ class Server:
         assert found.origin is not None
         return [os.path.join(os.path.dirname(found.origin), "pginstall", "bin", program), *words]
 
-    def _write(self, name: str, text: str) -> None:
-        with open(os.path.join(self._data, name), "a", encoding="utf-8") as file:
+    def write(self, name: str, text: str, mode: str = "a") -> None:
+        """Add to a file of its configuration, or write it anew."""
+        with open(os.path.join(self._data, name), mode, encoding="utf-8") as file:
             file.write(text)
 
     @property
