@@ -207,16 +207,17 @@ SELECT c.last_event, e.id
 FROM eventq.counters c, LATERAL (SELECT max(id) AS id FROM eventq.events WHERE {MINE}) AS e
 WHERE c.bucket = %(b)s AND c.thread_id = %(t)s AND e.id > c.last_event
 """
+# A subquery for each key: before its first ANALYZE, a join would read all events for each.
 _ODD_KEYS = """
 SELECT key, event_id
 FROM eventq.event_keys k
 WHERE k.bucket = %(b)s
     AND k.thread_id = %(t)s
-    AND NOT EXISTS (
-        SELECT 1
+    AND (
+        SELECT e.id
         FROM eventq.events e
         WHERE e.bucket = %(b)s AND e.thread_id = %(t)s AND e.id = k.event_id
-    )
+    ) IS NULL
 LIMIT 20
 """
 
