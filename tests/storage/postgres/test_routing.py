@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.conftest import Clock
 
 PARTS = 4
-HISTORIES = range(25)
+HISTORIES = range(40)
 TABLE = re.compile(r"CREATE TABLE eventq\.(\w+) \((.*?)\n\)[^;]*;", re.DOTALL)
 VERBS = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 
@@ -119,7 +119,7 @@ def do_all(base: str, clock: Clock) -> None:
         db: Any = thread.database
         do_the_rest(db)
         assert [event.id for event in thread.consume("loop", idle=0)] == [1, 2, 3, 4, 5, 6]
-        thread.push_many([("self", "note", "x")] * 251)  # so many are copied
+        thread.push_many([("self", "note", "x")] * 300)
         assert thread.check() == []
         eventq.destroy(thread.path)
 
@@ -133,6 +133,11 @@ def do_the_rest(db: Any) -> None:
     db.claims.note("w", taken.token, [1], "process")
     settle(db, taken, "dead")  # others of its group wait for it
     db.claims.drop("w", [1])
+    db.claims.revive("w", [2])
+    subscribe(db, "plain")
+    settle(db, take(db, consumer="plain"), consumer="plain")
+    take(db, 2, consumer="plain")
+    db.consumers.pop("plain", 1, 0, replay=True)
     db.claims.next_due("w")
     with db.watch() as watcher:
         watcher.wait(0)
