@@ -123,6 +123,16 @@ def test_progress_has_the_time_of_its_claim(database: Database) -> None:
         assert state.updated_at == "2026-03-18T10:30:00.123Z"
 
 
+def test_a_replay_before_the_first_claim_is_none_of_its_business(database: Database) -> None:
+    """There is nothing to forget: while the consumer is paused, not even its filter is looked at."""
+    subscribe(database, filter="datetime(created_at) < datetime('now')")
+    push(database, 2)
+    for acked in (1, 0):
+        database.consumers.pop("w", acked, 0, replay=not acked)
+    database.consumers.pause("w", paused=True)
+    assert ids(take(database)) == []
+
+
 def test_events_that_do_not_match_are_finished(database: Database) -> None:
     """With a filter, progress passes what does not match, once that was examined."""
     subscribe(database, filter="type = 'rare'")

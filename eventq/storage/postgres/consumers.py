@@ -242,7 +242,7 @@ SET
     updated_at = {_STAMP},
     revision = revision + 1,
     replay_from = CASE
-        WHEN %(acked)s < coalesce(acked, 0) OR (frontier IS NOT NULL AND %(acked)s < finished)
+        WHEN frontier IS NOT NULL AND %(acked)s < greatest(coalesce(acked, 0), finished)
             THEN least(coalesce(replay_from, %(acked)s), %(acked)s)
         ELSE replay_from
     END
