@@ -81,6 +81,7 @@ class Work:
         self._busy: dict[str, ThreadRunner] = {}
         self._idle: dict[str, ThreadRunner] = {}  # that are still open, the longest idle first
         self._known: dict[str, object] = {}  # all threads that were ever found
+        self._given_up: set[str] = set()  # of which that was said
         self._passed: set[str] = set()  # those in PostgreSQL, of which nothing is allowed
         self._turn = 0  # counts seconds
         self._turn_at = self._find_at = clock.monotonic()
@@ -194,6 +195,7 @@ class Work:
         is_only = runner.is_new and len(self._runners) == 1 and not self._folders
         try:
             runner.look()
+            self._given_up.discard(runner.path)
         except (NotAThreadError, DamagedError, PlatformError) as error:
             self._lose(runner, error)
         except EventqError as error:
@@ -245,8 +247,9 @@ class Work:
             if directory in self._runners:
                 continue
             identity = _identity(directory)
-            if directory in self._known and identity in (None, self._known[directory]):
-                continue
+            is_same = identity in (None, self._known.get(directory))
+            if directory in self._known and is_same and not is_shared(directory):
+                continue  # whether one in PostgreSQL has come back, only another look can tell
             self._known[directory] = identity
             self._runners[directory] = self._runner(directory)
             self._queue[directory] = None
@@ -307,7 +310,9 @@ class Work:
         """Report a thread that is gone or damaged, once, and go on with the others."""
         path = runner.path
         self._first_error = self._first_error or error
-        self._say(f"{error.what}: it is given up until it changes ({error.advice})")
+        if path not in self._given_up:
+            self._say(f"{error.what}: it is given up until it changes ({error.advice})")
+        self._given_up.add(path)
         runner.release()
         runner.close()
         if not is_shared(path):

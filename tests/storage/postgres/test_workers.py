@@ -20,8 +20,10 @@ from eventq.log.notifier import quote
 from eventq.running.allowed import Allowed
 from eventq.running.shared_runner import SharedRunner
 from eventq.running.watchdog import Watchdog
+from eventq.running.work import Work
 from eventq.storage import engines
 from eventq.system import clock, processes
+from eventq.thread import destroy
 from tests.race.support import DEADLINE, until
 from tests.servers import fresh
 
@@ -305,6 +307,29 @@ def test_a_label_is_for_machines(tmp_path: Path, machines: Machines) -> None:
         assert thread.subscriptions() == []
     with pytest.raises(UsageError, match="for a handler"):
         machines.thread.subscribe("w", label="gpu")
+
+
+def test_a_thread_that_is_made_anew_is_worked_for(machines: Machines, postgres: str) -> None:
+    """A worker of several looks again after 30 seconds, and says once that one was gone."""
+    (machines.folder / "allow").write_text("**")
+    said: list[str] = []
+    paths = [machines.path, fresh(postgres)]
+    made = Work(paths, allowed=Allowed(str(machines.folder / "allow")), say=said.append)
+    machines.thread.subscribe("w", SLEEP)
+    made.advance()
+    destroy(machines.path)
+    for _ in range(3):
+        machines.later += 31
+        made.advance()
+    with eventq.open(machines.path, create=True) as thread:
+        thread.subscribe("w", SLEEP)
+        machines.later += 31
+        made.advance()
+        made.stop()
+    assert [line.partition(": ")[2] for line in said if "'w'" in line] == 2 * [
+        "works for consumer 'w'"
+    ]
+    assert len([line for line in said if "given up" in line]) == 1
 
 
 # --- the file of allowed commands -----------------------------------------------------------------
