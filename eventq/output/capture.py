@@ -165,7 +165,7 @@ def _pump(
     """Push output until the pipe is closed, or the command has ended and all is silent."""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
-    last = clock.monotonic()
+    last, is_seen = clock.monotonic(), False
     while not command.dismissed:
         if poll.poll(_LOOK * 1000):
             data = os.read(reader, _PIPE)
@@ -178,7 +178,11 @@ def _pump(
         else:
             tick()
             show(b"")  # lets the callback retry what it could not write at once
-            if command.look() is not None and clock.monotonic() - last > LINGER:
+            if command.look() is None:
+                continue
+            if not is_seen:  # it may have written since the last look at the pipe
+                last, is_seen = clock.monotonic(), True
+            elif clock.monotonic() - last > LINGER:
                 return
 
 

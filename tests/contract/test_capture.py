@@ -392,6 +392,28 @@ def test_a_silent_command_is_waited_for(
     assert (code, captured.text) == (3, "x\n")
 
 
+def test_the_last_words_of_a_silent_command_are_kept(
+    thread: eventq.Thread, gate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may write and end between a look at the pipe and the look whether it still runs."""
+    monkeypatch.setattr(module, "LINGER", 0.0)
+    said: list[bytes] = []
+    opened: list[bool] = []
+
+    def show(data: bytes) -> None:
+        said.append(data)
+        words = b"".join(said).split()
+        if not data and words and not opened:
+            opened.append(True)
+            open_gate(gate)
+            while processes.birth(int(words[0])):
+                pass
+
+    script = f"echo $$; read x <{gate}; echo last words; exit 3"
+    code, captured = thread.capture(["sh", "-c", script], show=show)
+    assert (code, captured.text.split()[1:]) == (3, ["last", "words"])
+
+
 # --- no room --------------------------------------------------------------------------------------
 
 
