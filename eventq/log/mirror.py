@@ -58,11 +58,11 @@ def line(event: tuple[int, str, str, str, str | None, str]) -> str:
 def _lines_of(commit: Commit) -> bytes:
     """Return the lines of a commit, nothing when it does not bring its events."""
     if commit.first == commit.last and commit.parts[0][3]:
-        number, _, created_at, (one,) = commit.parts[0]
-        event = (number, created_at, one.source, one.type, one.subtype, one.content)
+        number, _, created_at, ((source, kind, content, subtype, _),) = commit.parts[0]
+        event = (number, created_at, source, kind, subtype, content)
         return line(event).encode() + b"\n"
     return b"".join(
-        _lines_of_part(first, _heads(rows, created_at), [row.content for row in rows])
+        _lines_of_part(first, _heads(rows, created_at), [content for _, _, content, _, _ in rows])
         for first, _, created_at, rows in commit.parts
         if rows
     )
@@ -84,18 +84,17 @@ def _lines_of_part(first: int, heads: Iterable[str], contents: list[str]) -> byt
 
 def _heads(rows: Sequence[NewEvent], created_at: str) -> Iterable[str]:
     """Return the JSON between id and content of each event; mostly the same for all."""
+    alike = {(source, kind, subtype) for source, kind, _, subtype, _ in rows}
     heads = {
-        (
-            source,
-            kind,
-            subtype,
-        ): f',"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
-        f'"subtype":{"null" if subtype is None else quote(subtype)}'
-        for source, kind, subtype in {(row.source, row.type, row.subtype) for row in rows}
+        (source, kind, subtype): (
+            f',"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
+            f'"subtype":{"null" if subtype is None else quote(subtype)}'
+        )
+        for source, kind, subtype in alike
     }
     if len(heads) == 1:
         return repeat(*heads.values())
-    return [heads[row.source, row.type, row.subtype] for row in rows]
+    return [heads[source, kind, subtype] for source, kind, _, subtype, _ in rows]
 
 
 def _changed(file: Iterable[bytes], change: Change) -> Iterator[tuple[bytes, bytes]]:

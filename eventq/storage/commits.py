@@ -51,7 +51,7 @@ class Commits:
         """
         first, count, at, rows = part
         self._source = source
-        self._size += sum([len(row.content) for row in rows])
+        self._size += sum([len(content) for _, _, content, _, _ in rows])
         if self._size > KEPT_CHARACTERS:
             rows = ()
             if self._parts and self._parts[-1][3]:

@@ -144,7 +144,7 @@ def encode(consumer: str) -> str:
     every other character is `%` and two hexadecimal digits a byte. A long name ends in `~` and a
     hash of the whole id.
     """
-    name = "".join(_encode(c) for c in consumer)
+    name = consumer if _PLAIN.issuperset(consumer) else "".join(map(_encode, consumer))
     if name.startswith("."):
         name = "%2e" + name[1:]
     if len(name) <= 120:

@@ -18,12 +18,20 @@ if TYPE_CHECKING:
 PACKAGE = os.path.dirname(str(eventq.__file__)) + os.sep
 
 
+def is_ours(file: str) -> bool:
+    """Return whether functions of a file count: those of the package, but not of its records.
+
+    These stand for named tuples, whose functions are the standard library's.
+    """
+    return file.startswith(PACKAGE) and file != f"{PACKAGE}record.py"
+
+
 def called(call: Callable[[], object]) -> list[str]:
     """Return the file of each call of a function of the package, in order."""
     files: list[str] = []
 
     def note(frame: Any, what: str, _: object) -> None:
-        if what == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+        if what == "call" and is_ours(frame.f_code.co_filename):
             files.append(frame.f_code.co_filename)
 
     before = sys.getprofile()

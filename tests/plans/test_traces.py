@@ -12,7 +12,7 @@ import pytest
 import eventq
 from eventq.records.run import NewStep
 from eventq.wire.frames import Appended, CreateContext
-from tests.plans.support import PACKAGE, called
+from tests.plans.support import called, is_ours
 from tests.wire.support import append, serving
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Served:
     def note(self, frame: Any, what: str, _: object) -> None:
         """Note the file and the function of each call of a function of the package."""
         code = frame.f_code
-        if what == "call" and code.co_filename.startswith(PACKAGE):
+        if what == "call" and is_ours(code.co_filename):
             mine = self.calls.setdefault(threading.get_ident(), [])
             mine.append((code.co_filename, code.co_name))
 
