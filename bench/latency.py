@@ -145,7 +145,7 @@ def _started(thread: eventq.Thread, times: str, number: str) -> float:
     deadline = time.monotonic() + _PATIENCE
     while True:
         time.sleep(0.01)
-        (consumer,) = thread.info().subscriptions
+        (consumer,) = thread.status().consumers
         if consumer.last_acked_id == wanted and not consumer.running:
             break
         if time.monotonic() > deadline:

@@ -266,7 +266,7 @@ class _Handled:
         os.read(self._pipe, 100)
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
-            (consumer,) = self._thread.info().subscriptions
+            (consumer,) = self._thread.status().consumers
             if consumer.last_acked_id == wanted and not consumer.running:
                 return taken
             time.sleep(0.01)

@@ -12,7 +12,7 @@ import eventq
 from bench.contestants import KIND, PAYLOAD, SOURCE, STAMP
 from bench.machine import environment, time_process
 from bench.machine import eventq as command
-from bench.report import Row, Sample, versus
+from bench.report import Row, Sample, alone, versus
 from eventq.running.dispatch import Dispatch
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bench.rounds import Plan
 
 SMALL = 1_000
+_CONSUMERS = 100
 _FILL = """
 INSERT INTO events (created_at, source, type, content)
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
@@ -50,6 +51,29 @@ def run(plan: Plan) -> Iterator[Row]:
     for name in ("push", "look for who is due", "`eventq dispatch`"):
         small, large = (Sample(found[f"{name} {size}"], "ms") for size in sizes)
         yield versus(f"{name} {what}", large, small, most=1.2, note=f" (at {SMALL:,})")
+    yield from _statuses(plan)
+
+
+def _statuses(plan: Plan) -> Iterator[Row]:
+    """Measure `Thread.status` of many consumers with filters, and none or all events waiting."""
+    size = plan.size(1_000_000, 20_000)
+    with _build(plan, size) as thread:
+        for number in range(_CONSUMERS - 1):
+            where = f"type = '{KIND}' AND id > {number}" if number % 2 else None
+            thread.subscribe(f"c{number}", "true", filter=where)
+        for name, acked in (("everything", 0), ("nothing", size)):
+            for one in thread.status().consumers:
+                thread.ack(one.consumer_id, acked)
+            found = plan.take({"status": lambda: _status(thread, 20)}, rounds=plan.size(9, 2))
+            what = f"status at {size:,} events and {_CONSUMERS} consumers, {name} waits"
+            yield alone(what, Sample(found["status"], "ms"), most=8)
+
+
+def _status(thread: eventq.Thread, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        assert len(thread.status().consumers) == _CONSUMERS
+    return (time.perf_counter() - start) / count * 1_000
 
 
 def _build(plan: Plan, size: int) -> eventq.Thread:

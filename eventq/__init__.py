@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from eventq.errors import (
         AckError,
         AlreadyAckedError,
+        AnsweredError,
         BusyError,
         ClosedError,
         ConflictError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         UnknownDeadLetterError,
         UnknownOutcomeError,
         UnknownOutputError,
+        UnknownQuestionError,
         UnknownRunError,
         UnknownTurnError,
         UsageError,
@@ -51,9 +53,10 @@ if TYPE_CHECKING:
     from eventq.output.sink import OutputSink
     from eventq.records.artifact import Captured, Content
     from eventq.records.claim import ClaimInfo, DeadLetter
-    from eventq.records.consumer import ConsumerInfo, Subscription
+    from eventq.records.consumer import ConsumerStatus, Subscription
     from eventq.records.event import Batch, Event, NewEvent
-    from eventq.records.info import ThreadInfo
+    from eventq.records.info import ThreadStatus
+    from eventq.records.question import Question
     from eventq.records.run import NewRun, NewStep
     from eventq.records.source import Source
     from eventq.records.turn import Blob, NewTurn, Turn
@@ -66,6 +69,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AckError",
     "AlreadyAckedError",
+    "AnsweredError",
     "AsyncThread",
     "Batch",
     "Blob",
@@ -78,7 +82,7 @@ __all__ = [
     "ConflictError",
     "ConsumerExistsError",
     "ConsumerInUseError",
-    "ConsumerInfo",
+    "ConsumerStatus",
     "Content",
     "Context",
     "DamagedBlobError",
@@ -102,6 +106,7 @@ __all__ = [
     "NotAThreadError",
     "OutputSink",
     "PlatformError",
+    "Question",
     "ReadOnlyError",
     "Retry",
     "Source",
@@ -109,7 +114,7 @@ __all__ = [
     "Subscription",
     "Thread",
     "ThreadExistsError",
-    "ThreadInfo",
+    "ThreadStatus",
     "TooLargeError",
     "Turn",
     "UnknownArtifactError",
@@ -119,6 +124,7 @@ __all__ = [
     "UnknownDeadLetterError",
     "UnknownOutcomeError",
     "UnknownOutputError",
+    "UnknownQuestionError",
     "UnknownRunError",
     "UnknownTurnError",
     "UsageError",
@@ -137,6 +143,7 @@ _HOMES = {
     "eventq.errors": (
         "AckError",
         "AlreadyAckedError",
+        "AnsweredError",
         "BusyError",
         "ClosedError",
         "ConflictError",
@@ -166,6 +173,7 @@ _HOMES = {
         "UnknownDeadLetterError",
         "UnknownOutcomeError",
         "UnknownOutputError",
+        "UnknownQuestionError",
         "UnknownRunError",
         "UnknownTurnError",
         "UsageError",
@@ -175,9 +183,10 @@ _HOMES = {
     "eventq.output.sink": ("OutputSink",),
     "eventq.records.artifact": ("Captured", "Content"),
     "eventq.records.claim": ("ClaimInfo", "DeadLetter"),
-    "eventq.records.consumer": ("ConsumerInfo", "Subscription"),
+    "eventq.records.consumer": ("ConsumerStatus", "Subscription"),
     "eventq.records.event": ("Batch", "Event", "NewEvent"),
-    "eventq.records.info": ("ThreadInfo",),
+    "eventq.records.info": ("ThreadStatus",),
+    "eventq.records.question": ("Question",),
     "eventq.records.run": ("NewRun", "NewStep"),
     "eventq.records.source": ("Source",),
     "eventq.records.turn": ("Blob", "NewTurn", "Turn"),

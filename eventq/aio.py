@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from eventq.records.artifact import Content
     from eventq.records.claim import ClaimInfo, DeadLetter
     from eventq.records.consumer import Subscription, Terms
-    from eventq.records.info import ThreadInfo
+    from eventq.records.info import ThreadStatus
+    from eventq.records.question import Question
     from eventq.records.run import RunChange
 
 P = ParamSpec("P")
@@ -288,6 +289,44 @@ class AsyncThread:
         """Return the claims that are out, of one consumer or all."""
         return await self._call(lambda: [*self._thread.claims(consumer)])
 
+    async def ask(
+        self,
+        text: str,
+        options: Sequence[str] = (),
+        *,
+        approval: bool = False,
+        source: str = "self",
+        key: str | None = None,
+        wait: float | None = 0,
+    ) -> Question:
+        """Ask something; see `Thread.ask`. Waiting does not block other calls."""
+        ask = partial(self._thread.ask, text, options, approval=approval, source=source, key=key)
+        return await self.question((await self._call(ask)).question_id, wait=wait)
+
+    async def question(self, question_id: int, *, wait: float | None = 0) -> Question:
+        """Return a question, once it is answered or after a time; see `Thread.question`."""
+        look = partial(self._thread.question, question_id)
+        found = await self._call(look)
+        if found.answer is not None or wait == 0:
+            return found
+        deadline = float("inf") if wait is None else clock.monotonic() + wait
+        executor = ThreadPoolExecutor(1, "eventq-question")
+        try:
+            while found.answer is None and (left := deadline - clock.monotonic()) > 0:
+                job = partial(look, wait=min(left, _WAIT_SECONDS))
+                found = await asyncio.get_running_loop().run_in_executor(executor, job)
+        finally:
+            executor.shutdown(wait=False)
+        return found
+
+    async def questions(self) -> list[Question]:
+        """Return the questions that nobody has answered; see `Thread.questions`."""
+        return await self._call(self._thread.questions)
+
+    async def answer(self, question_id: int, text: str, *, source: str = "self") -> Question:
+        """Answer a question; see `Thread.answer`."""
+        return await self._call(self._thread.answer, question_id, text, source=source)
+
     async def dead_letters(
         self, consumer: str | None = None, events: Iterable[int] | None = None
     ) -> list[DeadLetter]:
@@ -372,9 +411,9 @@ class AsyncThread:
         """Read what a URL names; see `Thread.read`."""
         return await self._call(self._thread.read, url, offset, limit, context=context)
 
-    async def info(self) -> ThreadInfo:
-        """Return counts, sizes, and the status of each consumer."""
-        return await self._call(self._thread.info)
+    async def status(self) -> ThreadStatus:
+        """Return what the thread holds and what goes on in it; see `Thread.status`."""
+        return await self._call(self._thread.status)
 
     async def warnings(self) -> list[str]:
         """Return one sentence for each consumer that is stalled or paused."""

@@ -13,6 +13,8 @@
         ├── LeaseLostError      4  409   the lease of a claim has ended: others may have the event
         │   └── FencedError     4  409   a newer supervisor runs the consumer of this handler
         ├── UnknownDeadLetterError 1 404
+        ├── UnknownQuestionError 1 404
+        ├── AnsweredError       1  409   somebody else has answered the question, differently
         ├── AckError            1  409   an ack beyond the newest event
         ├── AlreadyAckedError   1  409   a pop that would go back, without asking for a replay
         ├── UnknownBlobError    1  404
@@ -250,6 +252,27 @@ class UnknownDeadLetterError(LogicError):
         whose = "" if consumer is None else f" of consumer '{consumer}'"
         super().__init__(f"event {event_id} is no dead letter{whose}", "see 'eventq dead ls'")
         self.event_id = event_id
+
+
+class UnknownQuestionError(LogicError):
+    """The event asks nothing, or there is no such event."""
+
+    wire_code = 404
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"event {number} is no question", "see 'eventq questions'")
+        self.number = number
+
+
+class AnsweredError(LogicError):
+    """A question was answered before, and differently; `answer` says how."""
+
+    def __init__(self, number: int, answer: str, source: str) -> None:
+        super().__init__(
+            f"question {number} was answered before, by '{source}': {answer:.200}",
+            "the first answer counts: push an event of its own if it was wrong",
+        )
+        self.answer = answer
 
 
 class AckError(LogicError):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from eventq.log.events import EventInput
     from eventq.log.mirror import Mirror
     from eventq.log.notifier import Notifier
+    from eventq.log.questions import Questions
     from eventq.log.reader import Reader
     from eventq.memory.blobs import Blobs
     from eventq.memory.contexts import Contexts
@@ -46,16 +47,19 @@ if TYPE_CHECKING:
     from eventq.output.outputs import Outputs
     from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
-    from eventq.records.artifact import Captured, Content
+    from eventq.records.artifact import ArtifactInfo, Captured, Content
     from eventq.records.claim import ClaimInfo, DeadLetter
     from eventq.records.consumer import Subscription, Terms
-    from eventq.records.info import ThreadInfo
-    from eventq.records.turn import Collected, Imported
+    from eventq.records.info import Overview, ThreadStatus
+    from eventq.records.question import Question
+    from eventq.records.turn import Collected, ContextInfo, Imported
     from eventq.sessions.files import Sessions
+    from eventq.storage.base import Log, Snapshot
     from eventq.storage.queue_rows import Outcome
     from eventq.storage.shared import SharedLayout
 
 Path = str | os.PathLike[str]
+_LISTED = 100  # contexts and artifacts in a status
 
 
 def open_thread(
@@ -648,6 +652,54 @@ class Thread:
         self.database.check_open()
         self.notifier.start()
 
+    # --- questions --------------------------------------------------------------------------------
+
+    @_made_once
+    def _questions(self) -> Questions:
+        """The questions of the thread."""
+        from eventq.log.questions import Questions
+
+        return Questions(self.database, self.log)
+
+    def ask(
+        self,
+        text: str,
+        options: Sequence[str] = (),
+        *,
+        approval: bool = False,
+        source: str = "self",
+        key: str | None = None,
+        wait: float | None = 0,
+    ) -> Question:
+        """Ask a person or a program something, and wait up to `wait` seconds for the answer.
+
+        None waits forever; without an answer the question stays open, and `question` looks again.
+        With `options`, these are proposed; an `approval` takes nothing but one of them (default:
+        approve, deny). The same `key` again asks nothing new: it returns the question that was
+        asked first. Raises InputError, KeyConflictError.
+        """
+        asked = self._questions.ask(text, options, source, key, approval=approval)
+        return self._questions.wait(asked.question_id, wait)
+
+    def question(self, question_id: int, *, wait: float | None = 0) -> Question:
+        """Return a question, once it is answered or after `wait` seconds (None: forever).
+
+        Raises UnknownQuestionError.
+        """
+        return self._questions.wait(question_id, wait)
+
+    def questions(self) -> list[Question]:
+        """Return the questions that nobody has answered, the oldest 1,000."""
+        return self._questions.open()
+
+    def answer(self, question_id: int, text: str, *, source: str = "self") -> Question:
+        """Answer a question and return it; the same answer again changes nothing.
+
+        Raises UnknownQuestionError, AnsweredError for another answer, and InputError for an
+        approval that does not have this option.
+        """
+        return self._questions.answer(question_id, text, source)
+
     # --- claims -----------------------------------------------------------------------------------
 
     @_made_once
@@ -985,11 +1037,47 @@ class Thread:
 
     # --- maintenance ------------------------------------------------------------------------------
 
-    def info(self) -> ThreadInfo:
-        """Return counts, sizes, and the status of each consumer."""
-        from eventq.log import status
+    def status(self) -> ThreadStatus:
+        """Return what the thread holds and what goes on in it, of one moment, in milliseconds.
 
-        return status.info(self.database, self.layout, self.consumers)
+        Inside `write`, what its transaction sees.
+        """
+        db = self.database
+        if db.in_write():
+            return self._status(db, db.memory if db.has_memory() else None)
+        if db.has_memory():
+            with db.memory.read() as moment:
+                return self._status(moment, moment)
+        with db.read() as log:
+            return self._status(log, None)
+
+    def _status(self, log: Log, memory: Snapshot | None) -> ThreadStatus:
+        """Return the status of a log, and of a memory if there is one."""
+        from eventq.log.status import consumers, size_of
+        from eventq.records.info import ThreadStatus
+
+        bounds, sizes, asked = (
+            log.events.bounds(),
+            self.database.stats(),
+            log.events.question_count(),
+        )
+        seen = None if memory is None else memory.overview(_LISTED)
+        return ThreadStatus(
+            path=self.layout.thread,
+            event_count=bounds.stored,
+            last_id=bounds.last,
+            last_at=log.events.times([bounds.last]).get(bounds.last),
+            db_bytes=sizes.database,
+            wal_bytes=sizes.wal,
+            mirror_bytes=size_of(self.layout.mirror),
+            consumers=consumers(self.database, log, self.layout, self.consumers),
+            questions=_questions_of(log) if asked else (),
+            question_count=asked,
+            contexts=_contexts_of(seen) if seen and seen.contexts else (),
+            context_count=seen.context_count if seen else 0,
+            runs=seen.runs if seen else {},
+            artifacts=_artifacts_of(seen) if seen and seen.artifacts else (),
+        )
 
     def warnings(self) -> list[str]:
         """Return one sentence for each consumer that is stalled or paused, or nobody serves."""
@@ -1062,6 +1150,27 @@ def _place_of(text: str) -> tuple[Layout, SharedLayout | None]:
     url = text if directory is None else url_in(f"{directory}/{LINK}")
     shared = SharedLayout(url, directory)
     return shared, shared
+
+
+# What most threads have none of is imported for those that have.
+
+
+def _questions_of(log: Log) -> tuple[Question, ...]:
+    from eventq.log.questions import listed
+
+    return tuple(listed(log))
+
+
+def _contexts_of(seen: Overview) -> tuple[ContextInfo, ...]:
+    from eventq.records.turn import ContextInfo
+
+    return tuple(map(ContextInfo._make, seen.contexts))
+
+
+def _artifacts_of(seen: Overview) -> tuple[ArtifactInfo, ...]:
+    from eventq.output.artifacts import being_written
+
+    return tuple(being_written(seen.artifacts))
 
 
 def _warn(what: str) -> None:

@@ -47,7 +47,7 @@ def main():
         thread.subscribe("pool", **TERMS)
         thread.push_many(("main", "job", str(number)) for number in range(JOBS))
         workers, started = [], 0
-        while (found := thread.info().subscriptions[0]).pending:
+        while (found := thread.status().consumers[0]).pending:
             if workers and not any(one.is_alive() for one in workers):
                 sys.exit("the workers have failed")
             while len(workers) < WORKERS:

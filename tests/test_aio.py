@@ -73,7 +73,7 @@ def test_the_calls_give_what_the_sync_ones_give(tmp_path: Path) -> None:
             assert (await thread.subscribe("w", "true", filter="type = 'b'")).consumer_id == "w"
             assert [e.id for e in await thread.pop("w", 0)] == [2]
             await thread.ack("w", 2)
-            assert (await thread.info()).subscriptions[0].last_acked_id == 2
+            assert (await thread.status()).consumers[0].last_acked_id == 2
             await thread.resume("w")
             assert [s.consumer_id for s in await thread.subscriptions()] == ["w"]
             await thread.unsubscribe("w")

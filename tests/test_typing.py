@@ -25,7 +25,7 @@ def test_the_public_face_is_typed(tmp_path: Path) -> None:
         assert_type(batch.first_id, "int | None")
         assert_type(thread.peek(), Iterator[eventq.Event])
         assert_type(thread.last(), "list[eventq.Event]")
-        assert_type(thread.info(), eventq.ThreadInfo)
+        assert_type(thread.status(), eventq.ThreadStatus)
         assert_type(thread.check(), "list[str]")
         assert_type(thread.latest(), "dict[str, eventq.Event]")
     assert isinstance(event, eventq.Event)

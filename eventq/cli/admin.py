@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON, JSON_ERRORS, READ, THREAD, thread_option
 from eventq.cli.rules import alone, exclude, one_of
 from eventq.cli.table import Argument, Command, Option
+from eventq.records.claim import WorkerStatus
 
 _NO_HANDLER = "(none: it is for pop, claim and consume)"
 
@@ -16,8 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eventq.records.consumer import ConsumerInfo
-    from eventq.records.info import ThreadInfo
+    from eventq.records.consumer import ConsumerStatus
+    from eventq.records.info import ThreadStatus
     from eventq.thread import Thread
 
 
@@ -56,20 +56,23 @@ def _note_others(made: str) -> None:
 
 
 def info(thread: Thread, *, json: bool) -> None:
-    """Show how many events a thread has, and its consumers."""
-    found = thread.info()
+    """Show what a thread holds and what goes on in it.
+
+    Its questions, its consumers, and how many contexts, runs and artifacts it has.
+    """
+    found = thread.status()
     if json:
         show.dump(_as_json(found))
     else:
         show.say("\n".join(_as_text(found)))
 
 
-def _as_json(found: ThreadInfo) -> dict[str, object]:
-    return {
+def _as_json(found: ThreadStatus) -> dict[str, object]:
+    shown: dict[str, object] = {
         "event_count": found.event_count,
         "subscriptions": [
-            {name: getattr(consumer, name) for name in _shown(consumer)}
-            for consumer in found.subscriptions
+            {name: _plain(getattr(consumer, name)) for name in _shown(consumer)}
+            for consumer in found.consumers
         ],
         "thread": found.path,
         "newest_id": found.last_id,
@@ -77,34 +80,70 @@ def _as_json(found: ThreadInfo) -> dict[str, object]:
         "wal_bytes": found.wal_bytes,
         "mirror_bytes": found.mirror_bytes,
     }
+    if show.program() == "thread":
+        return shown
+    return {
+        **shown,
+        "newest_at": found.last_at,
+        "questions": [one._asdict() for one in found.questions],
+        "question_count": found.question_count,
+        "contexts": [one._asdict() for one in found.contexts],
+        "context_count": found.context_count,
+        "runs": dict(found.runs),
+        "artifacts": [one._asdict() for one in found.artifacts],
+    }
 
 
-def _shown(consumer: ConsumerInfo) -> Sequence[str]:
+def _plain(value: object) -> object:
+    """Return a field of a consumer, its workers as objects."""
+    if isinstance(value, tuple):
+        return [one._asdict() if isinstance(one, WorkerStatus) else one for one in value]
+    return value
+
+
+def _shown(consumer: ConsumerStatus) -> Sequence[str]:
     """Return the fields that are shown: `thread` shows those that it has always had."""
     names = consumer._fields
     return names[: names.index("kind")] if show.program() == "thread" else names
 
 
-def _as_text(found: ThreadInfo) -> list[str]:
-    lines = [
-        f"Thread: {found.path}",
-        f"Events: {found.event_count}",
-        f"Subscriptions: {len(found.subscriptions)}",
-    ]
-    for consumer in found.subscriptions:
+def _as_text(found: ThreadStatus) -> list[str]:
+    lines = [f"Thread: {found.path}", f"Events: {found.event_count}"]
+    if show.program() != "thread":
+        lines += _of_people(found)
+    lines.append(f"Subscriptions: {len(found.consumers)}")
+    for consumer in found.consumers:
         lines += _consumer(consumer)
     return lines
 
 
-def _consumer(consumer: ConsumerInfo) -> list[str]:
-    pending = consumer.pending
+def _of_people(found: ThreadStatus) -> Iterator[str]:
+    """Yield the lines about what is asked, said, run and written; nothing of what there is none."""
+    from eventq.cli.render import stamp
+
+    if found.question_count:
+        yield f"Questions: {found.question_count} (see 'eventq questions')"
+    if found.contexts:
+        newest = found.contexts[0]
+        name = newest.name or str(newest.context_id)
+        at = stamp(newest.updated_at_ms)
+        yield f"Contexts: {found.context_count} (last change: {show.readable(name)}, {at})"
+    if found.runs:
+        yield f"Runs: {', '.join(f'{number} {status}' for status, number in found.runs.items())}"
+    if found.artifacts:
+        urls = ", ".join(f"{one.url} ({one.tool}, {one.size} bytes)" for one in found.artifacts[:3])
+        more = f" and {len(found.artifacts) - 3} more" * (len(found.artifacts) > 3)
+        yield f"Being written: {urls}{more}"
+
+
+def _consumer(consumer: ConsumerStatus) -> list[str]:
     lines = [
         f"  - {show.readable(consumer.consumer_id)}",
         f"    handler: {show.readable(consumer.handler_cmd or _NO_HANDLER)}",
         f"    filter:  {show.readable('(none)' if consumer.filter is None else consumer.filter)}",
         f"    last_acked_id: {consumer.last_acked_id}",
         f"    updated_at: {show.readable(consumer.updated_at or '(never)')}",
-        f"    pending: {'(unknown: the filter is refused)' if pending is None else pending}",
+        f"    pending: {_pending(consumer)}",
         f"    running: {'yes' if consumer.running else 'no'}",
     ]
     if consumer.attempts:
@@ -116,7 +155,13 @@ def _consumer(consumer: ConsumerInfo) -> list[str]:
     return lines if show.program() == "thread" else [*lines, *_of_queue(consumer)]
 
 
-def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
+def _pending(consumer: ConsumerStatus) -> str:
+    if consumer.pending is None:
+        return "(unknown: the filter is refused)"
+    return f"{consumer.pending}{'+' * consumer.pending_is_least}"
+
+
+def _of_queue(consumer: ConsumerStatus) -> Iterator[str]:
     """Yield the lines about how it is run, what waits, failed, and is claimed."""
     from eventq.cli.render import duration
     from eventq.storage.rules import MOST_UNFINISHED
@@ -127,6 +172,9 @@ def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
     yield f"    failure: {_failure(consumer)}"
     if consumer.worked:
         yield "    worker: yes"
+    if consumer.workers:
+        names = (f"{show.readable(one.worker)} ({one.claims})" for one in consumer.workers)
+        yield f"    claimed by: {', '.join(names)}"
     yield f"    waits for: {show.readable(consumer.waits_for or 'an event')}"
     if consumer.advice is not None:
         yield f"    next: {show.readable(consumer.advice)}"
@@ -151,7 +199,7 @@ def _of_queue(consumer: ConsumerInfo) -> Iterator[str]:
         yield f"    log: {show.readable(consumer.log)}"
 
 
-def _way(consumer: ConsumerInfo) -> str:
+def _way(consumer: ConsumerStatus) -> str:
     """Return how the events of a consumer are handled."""
     by = f", in order of {show.readable(consumer.ordered_by)}" if consumer.ordered_by else ""
     if consumer.kind == "pull":
@@ -163,7 +211,7 @@ def _way(consumer: ConsumerInfo) -> str:
     return f"once for {events}, {many}"
 
 
-def _failure(consumer: ConsumerInfo) -> str:
+def _failure(consumer: ConsumerStatus) -> str:
     """Return how often an event is tried, and what follows the last attempt."""
     from eventq.cli.render import count
     from eventq.log.outcomes import in_words
@@ -176,7 +224,7 @@ def _failure(consumer: ConsumerInfo) -> str:
     return f"{tries}{apart}, then {end}{late}"
 
 
-def _of_unfinished(consumer: ConsumerInfo) -> str:
+def _of_unfinished(consumer: ConsumerStatus) -> str:
     """Return what unfinished events wait for; nothing is said of what there is none of."""
     again = consumer.unfinished - consumer.leased - consumer.parked - consumer.halted
     parts = [
@@ -231,10 +279,12 @@ def mirror_follow(thread: Thread, *, folder: str) -> int:
 
     It runs until SIGTERM, and goes on where the files end. Any command takes FOLDER for the thread.
     """
+    from signal import SIGINT
+
     from eventq.running.follower import Follower
 
     ended = Follower(thread, folder, lambda what: show.note(f"eventq mirror: {what}")).run()
-    return 130 if ended == signal.SIGINT else 0
+    return 130 if ended == SIGINT else 0
 
 
 def gc(

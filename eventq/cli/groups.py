@@ -25,6 +25,11 @@ PARTS = {
         "pop": "log",
         "info": "admin",
     },
+    "People: ask for a decision, and answer": {
+        "ask": "questions",
+        "answer": "questions",
+        "questions": "questions",
+    },
     "Consumers and workers: have something done for each event": {
         "subscribe": "consumer",
         "unsubscribe": "consumer",

@@ -19,6 +19,8 @@ _COMMANDS = {
     "pop": "receive consume dequeue poll fetch next pull lpop rpop blpop xread",
     "info": "status stats consumers consumer subscriptions subscribers describe inspect count size"
     " length len depth lag queues health",
+    "ask": "question prompt confirm approve",
+    "answer": "reply respond",
     "subscribe": "listen register on sub",
     "unsubscribe": "unregister off",
     "dispatch": "trigger wake",

@@ -343,13 +343,11 @@ class Subscriptions:
             return first
         return db.events.first_match(where, max(state.scanned, state.frontier), db.events.last())
 
-    def queue(self, consumer: str) -> QueueStatus:
-        """Return what a consumer's claims have left; of the original tool, nothing."""
-        return self._db.claims.status(consumer) if self._db.has_queues() else QueueStatus()
-
     def _waiting(self, state: ConsumerState) -> QueueStatus:
         """Return what claims have left of the events before the frontier."""
-        return QueueStatus() if state.settings.kind == "loop" else self.queue(state.consumer)
+        if state.settings.kind == "loop" or not self._db.has_queues():
+            return QueueStatus()
+        return self._db.claims.statuses(state.consumer).get(state.consumer, QueueStatus())
 
     def command(self, state: ConsumerState) -> str:
         """Return the command that runs the handler of a consumer, if nobody does."""
@@ -368,7 +366,7 @@ class Subscriptions:
         for state in self.states():
             settings = state.settings
             may_stop = settings.ordered_by is not None and settings.failure == "stall"
-            event = self.queue(state.consumer).halted_at if may_stop else None
+            event = self._waiting(state).halted_at if may_stop else None
             if event is not None and state.stalled is None:
                 yield state.consumer, f"has stopped the group of event {event}"
 
@@ -446,12 +444,3 @@ class Subscriptions:
     def ring(self) -> None:
         """Wake who waits for something to do."""
         self._db.ring()
-
-    def unexamined(self, state: ConsumerState) -> int | None:
-        """Return how many events nobody has looked at yet, or None if its filter cannot be run."""
-        db = self._db
-        try:
-            where = db.events.accept(state.filter)
-            return db.events.count(where, max(state.scanned, state.frontier), db.events.last())
-        except FilterError:
-            return None

@@ -161,8 +161,11 @@ class Notifier:
         if after >= last or not where:
             return after < last
         left = deadline - thread_time()
+        if left <= 0:
+            return True
         try:
-            return left <= 0 or self._db.events.could_match(where, after, last, left)
+            found = self._db.events.tally(where, after, last, 1, left)
+            return found.first is not None or not found.whole
         except FilterError:
             return True  # the dispatch stalls that consumer and records why
 
@@ -266,10 +269,13 @@ def slug(path: str) -> str:
     return f"{text[:32]}-{digest[:6]}"
 
 
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_SAFE = frozenset(f"{_LETTERS}{_LETTERS.upper()}0123456789@%+=:,./-_")
+
+
 def quote(word: str) -> str:
     """Quote a word for a POSIX shell (`shlex` is slow to import)."""
-    safe = word and all(c.isascii() and (c.isalnum() or c in "@%+=:,./-_") for c in word)
-    return word if safe else "'" + word.replace("'", "'\"'\"'") + "'"
+    return word if word and _SAFE.issuperset(word) else "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 def dispatch_command(directory: str) -> str:

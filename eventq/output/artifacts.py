@@ -26,6 +26,7 @@ from eventq.memory.streams import after_lines, pieces_from
 from eventq.records.artifact import ArtifactInfo
 from eventq.records.checks import check_positive
 from eventq.storage import engines
+from eventq.storage.output_rows import ArtifactRow
 from eventq.storage.rules import erased
 from eventq.storage.turn_rows import Ending, Growth, StreamPiece
 from eventq.system import clock, disk, processes, zstd
@@ -34,11 +35,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
-    from typing import BinaryIO
+    from typing import Any, BinaryIO
 
     from eventq.storage.base import Artifacts as Streams
     from eventq.storage.base import Snapshot
-    from eventq.storage.output_rows import ArtifactRow
 
     Buffer = bytes | bytearray | memoryview
     Names = list[str]
@@ -642,6 +642,12 @@ def _info(row: ArtifactRow, session: str | None) -> ArtifactInfo:
         row.ended_at,
         session,
     )
+
+
+def being_written(rows: Iterable[tuple[Any, ...]]) -> Iterator[ArtifactInfo]:
+    """Yield the artifacts of an overview, which are written now or were left by their writers."""
+    for scope, name, *row in rows:
+        yield _info(ArtifactRow._make(row), (name or str(scope)) if scope else None)
 
 
 def save_or_compare(path: str, pieces: Iterable[bytes], digest: str | None) -> None:

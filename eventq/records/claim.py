@@ -24,6 +24,15 @@ class ClaimInfo(Record):
     deadline_ms: int
 
 
+class WorkerStatus(Record):
+    """A worker with claims: how many, since when, and when the first one ends, in ms."""
+
+    worker: str
+    claims: int
+    claimed_at_ms: int
+    deadline_ms: int
+
+
 class DeadLetter(Record):
     """An event that failed for good.
 

@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypedDict
 
+    from eventq.records.claim import WorkerStatus
     from eventq.records.event import EventPage, LinePage
 
     class Terms(TypedDict, total=False):
@@ -126,20 +127,21 @@ class Subscription(Record):
     label: str | None = None
 
 
-class ConsumerInfo(Record):
+class ConsumerStatus(Record):
     """A subscription and the state of its consumer.
 
     `handler_cmd` is None for one that runs nothing. `pending` counts matching events that are not
-    finished (None when the filter cannot be run); `attempts` counts runs without progress since the
-    last ack; `stalled` says why no handler is started any more, or is None. `waiting_id` is the
-    first event that is not finished, `lag` its age in seconds, and `exit_code` the last one of a
-    handler for it alone. `done`, `failed` and `buried` count attempts of the last 24 hours, and
-    `dead` dead letters. `log` is the file with what handlers print.
+    finished (None when the filter cannot be run), and with `pending_is_least` there may be more:
+    the count ended early, at 1,000 that a filter matches, or after its time. `attempts` counts runs
+    without progress since the last ack; `stalled` says why no handler is started any more, or is
+    None. `waiting_id` is the first event that is not finished, `lag` its age in seconds, and
+    `exit_code` the last one of a handler for it alone. `done`, `failed` and `buried` count attempts
+    of the last 24 hours, and `dead` dead letters. `log` is the file with what handlers print.
 
     `batch`, `concurrency`, `ordered_by`, `on_failure` ("stall" or "dead"), `backoff`, `lease` and
     `label` are those of the subscription. `waits_for` says what has to happen next, and `advice` is
     the command to run for that, or None where nobody has to do anything. `worked` says whether a
-    worker looks after the consumer: `eventq work`, or a `Worker`.
+    worker looks after the consumer: `eventq work`, or a `Worker`; `workers` hold claims now.
 
     Of the pending events, claims have looked at the `unfinished` ones: `leased` are claimed now,
     `parked` wait for an earlier event of their group, `halted` have stopped their group or the
@@ -184,3 +186,5 @@ class ConsumerInfo(Record):
     halted: int = 0
     worked: bool = False
     label: str | None = None
+    pending_is_least: bool = False
+    workers: tuple[WorkerStatus, ...] = ()

@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+ASKING = frozenset(("question", "approval"))  # the types of questions; see `storage.asking`
+ANSWER = "answer"
+NOTED = ASKING | {ANSWER}  # the types of events that change what is asked
+
+
 class Event(Record):
     """One immutable entry of the log.
 
@@ -61,8 +66,9 @@ class Appended(Record):
 class Commit(Record):
     """What subscribers get for a transaction that stored the events `first` to `last`.
 
-    There is a part for each push and each batch: the first id, how many, the time, and the events,
-    which are left out of all parts where they are large. `source` is the last one's.
+    There is a part for each push and each batch: the first id, how many, the time, and the events
+    as the five values of `NewEvent`, which are left out of all parts where they are large. `source`
+    is the last one's.
     """
 
     first: int
@@ -92,3 +98,14 @@ class Bounds(Record):
     first: int
     last: int
     stored: int
+
+
+class Tally(Record):
+    """How many events of a range match a filter, and the first one of them, None for none.
+
+    Unless it is `whole`, the search ended early: so many there are at least.
+    """
+
+    first: int | None = None
+    count: int = 0  # type: ignore[assignment]
+    whole: bool = True

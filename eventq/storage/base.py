@@ -20,9 +20,19 @@ if TYPE_CHECKING:
 
     from eventq.errors import EventqError
     from eventq.records.artifact import OutputInfo
+    from eventq.records.claim import WorkerStatus
     from eventq.records.consumer import ConsumerState, Popped, Settings
-    from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage, NewEvent
-    from eventq.records.info import Erasure, Stats
+    from eventq.records.event import (
+        Appended,
+        Bounds,
+        Commit,
+        Event,
+        EventPage,
+        LinePage,
+        NewEvent,
+        Tally,
+    )
+    from eventq.records.info import Erasure, Overview, Stats
     from eventq.records.run import RunChange, RunInfo
     from eventq.records.turn import ContextInfo, Move, OpenInfo
     from eventq.storage.copied import (
@@ -106,7 +116,7 @@ class Events(Protocol):
     most_rows: int  # of a batch that `append` is best called with
 
     def add(self, new: NewEvent) -> Event:
-        """Store one event that has no key and names no blob."""
+        """Store one event that has no key, names no blob and asks nothing."""
 
     def append(
         self,
@@ -117,11 +127,24 @@ class Events(Protocol):
         """Store events in order, but for those whose key was used before.
 
         `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
-        earlier part of the same batch, as that was told.
+        earlier part of the same batch, as that was told. Questions among them are open from then
+        on, and those that they answer closed.
         """
 
     def get(self, number: int) -> Event | None:
         """Return one event, or None."""
+
+    def keyed(self, key: str) -> Event | None:
+        """Return the event that was stored under a key, or None."""
+
+    def times(self, numbers: Collection[int]) -> dict[int, str]:
+        """Return when some events were stored, by id, of those that are there."""
+
+    def questions(self, limit: int) -> list[Event]:
+        """Return the oldest questions that are open."""
+
+    def question_count(self) -> int:
+        """Return how many questions are open."""
 
     def accept(self, text: str | None) -> str:
         """Return a filter as it is run, "" for all. Raises FilterError."""
@@ -144,11 +167,15 @@ class Events(Protocol):
     def first_match(self, text: str, after: int, upto: int) -> int | None:
         """Return the lowest id of a range that matches, or None."""
 
-    def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
-        """Return whether an id of a range may match, within a limit of processor time."""
+    def tally(
+        self, text: str, after: int, upto: int, most: int, seconds: float | None = None
+    ) -> Tally:
+        """Return how many ids of a range match a filter, or that there are at least so many.
 
-    def count(self, text: str, after: int, upto: int) -> int:
-        """Return the number of ids of a range that match."""
+        The filter need not be accepted before; FilterError is raised for one that is refused. The
+        search may end after `most` matches, and with a limit of time also earlier: in SQLite after
+        `seconds` of processor time, and before an event of many bytes.
+        """
 
     def latest(self, by: str) -> list[Event]:
         """Return the newest event of each `source` or `type`."""
@@ -336,8 +363,14 @@ class Claims(Protocol):
     def out(self, consumer: str | None, after: tuple[str, int], limit: int) -> list[ClaimRow]:
         """Return the next leases, by consumer and event; ("", 0) begins."""
 
-    def status(self, consumer: str) -> QueueStatus:
-        """Return how much a consumer has leased, has not finished, and has given up."""
+    def statuses(self, consumer: str | None = None) -> dict[str, QueueStatus]:
+        """Return what each queue has leased, has not finished, and has given up, by consumer.
+
+        With a name, of one consumer; those that never claimed are left out.
+        """
+
+    def workers(self) -> list[tuple[str, WorkerStatus]]:
+        """Return who holds leases now, with the consumer of each."""
 
     def dead(
         self,
@@ -1313,6 +1346,9 @@ class Snapshot(Log, Protocol):
     @property
     def settings(self) -> ThreadSettings:
         """The settings."""
+
+    def overview(self, limit: int) -> Overview:
+        """Return what goes on in the memory, with so many contexts and artifacts at most."""
 
     def faults(self, area: Area = "log") -> Iterable[str]:
         """Return a sentence for each fault of the rows of an area, at most 20 of a kind."""

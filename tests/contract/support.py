@@ -36,7 +36,9 @@ def dump(raw: apsw.Connection) -> Tables:
         "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
     ).fetchall()
     return {
-        str(name): raw.execute(f'SELECT * FROM "{name}" ORDER BY 1, 2').fetchall()
+        str(name): raw.execute(
+            f'SELECT * FROM "{name}" ORDER BY {"1" if name == "open_questions" else "1, 2"}'
+        ).fetchall()
         for (name,) in names
     }
 

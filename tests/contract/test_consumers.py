@@ -43,7 +43,7 @@ def ids(events: Iterable[eventq.Event]) -> list[int]:
 
 def acked(thread: eventq.Thread, consumer: str = "w") -> tuple[int, str | None]:
     """Return the last acked id of a consumer, and when it was acked."""
-    found = next(c for c in thread.info().subscriptions if c.consumer_id == consumer)
+    found = next(c for c in thread.status().consumers if c.consumer_id == consumer)
     return found.last_acked_id, found.updated_at
 
 
@@ -151,7 +151,7 @@ def test_consumer_ids_that_work(thread: eventq.Thread, name: str, handler: str |
     thread.push("self", "note", "x")
     thread.subscribe(name, handler)
     assert ids(thread.pop(name, 0)) == [1]
-    assert [c.consumer_id for c in thread.info().subscriptions] == [name]
+    assert [c.consumer_id for c in thread.status().consumers] == [name]
     thread.unsubscribe(name)
 
 
@@ -356,7 +356,7 @@ def test_consumers_are_independent(
     thread.subscribe("v", handler)
     thread.ack(consumer, 10)
     assert ids(thread.pop("v", 0)) == list(range(1, 11))
-    assert [c.pending for c in thread.info().subscriptions] == [0, 10]
+    assert [c.pending for c in thread.status().consumers] == [0, 10]
 
 
 # --- unsubscribe, again, from now -----------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_progress_survives_unsubscribe(
     assert thread.subscriptions() == []
     thread.subscribe(consumer, handler and "other", filter="type = 'even'")
     assert acked(thread) == before
-    assert thread.info().subscriptions[0].pending == 2
+    assert thread.status().consumers[0].pending == 2
 
 
 def test_from_now_skips_what_is_stored(

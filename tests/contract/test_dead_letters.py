@@ -44,7 +44,7 @@ def claimed(thread: eventq.Thread, limit: int = 10) -> list[int]:
 
 def acked(thread: eventq.Thread) -> int:
     """Return the last acked id of the consumer."""
-    return next(one for one in thread.info().subscriptions if one.consumer_id == "w").last_acked_id
+    return next(one for one in thread.status().consumers if one.consumer_id == "w").last_acked_id
 
 
 def test_a_dead_letter_tells_what_failed_and_how(full: eventq.Thread, clock: Clock) -> None:

@@ -27,7 +27,7 @@ def all_calls(thread: eventq.Thread) -> list[Callable[[], Any]]:
         thread.last_id, thread.latest, lambda: next(thread.follow(0)),
         lambda: thread.subscribe("w", "true"), lambda: thread.unsubscribe("w"),
         thread.subscriptions, lambda: thread.pop("w", 0), lambda: thread.pop("w", 0, wait=120),
-        lambda: thread.ack("w", 0), lambda: thread.resume("w"), thread.dispatch, thread.info,
+        lambda: thread.ack("w", 0), lambda: thread.resume("w"), thread.dispatch, thread.status,
         thread.check, lambda: thread.prune(keep_last=1), thread.rebuild_mirror,
     ]  # fmt: skip
 
@@ -101,7 +101,7 @@ thread.subscribe("w", "true")
 pid = os.fork()
 if not pid:
     code = 0
-    for call in (lambda: thread.push("self", "note", "x"), thread.last_id, thread.info, thread.check, thread.dispatch,
+    for call in (lambda: thread.push("self", "note", "x"), thread.last_id, thread.status, thread.check, thread.dispatch,
                  lambda: list(thread.peek()), lambda: thread.pop("w", 0), lambda: thread.write().__enter__(),  # noqa: PLW0108 (made when it is called)
                  lambda: list(thread.peek(filter="id = 1")), thread.rebuild_mirror, lambda: next(thread.follow(0))):
         try:

@@ -280,6 +280,6 @@ def test_a_stall_is_explained_by_its_last_attempt(thread: eventq.Thread, lines: 
         _, secret, event, revived = claim.parts()
         verdict = Verdict("w", secret, (event,), revived, "retry", 0, code=code, error=error)
         thread.database.claims.settle([verdict])
-    (found,) = thread.info().subscriptions
+    (found,) = thread.status().consumers
     assert found.stalled == "event 1 failed, 2 times: its worker was lost"
     assert len(lines) == 2

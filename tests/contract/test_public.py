@@ -183,10 +183,11 @@ def test_the_public_names_are_exact() -> None:
     found = {name for name in eventq.__all__ if not name.endswith("Error")}
     assert len(found) <= 40
     assert found == {
-        "AsyncThread", "Batch", "Blob", "Captured", "Claim", "ClaimInfo", "ConsumerInfo", "Content",
-        "Context", "Dead", "DeadLetter", "Event", "NewEvent", "NewRun", "NewStep", "NewTurn",
-        "OutputSink", "Retry", "Source", "Subscription", "Thread", "ThreadInfo", "Turn", "Worker",
-        "destroy", "exists", "init", "init_schema", "open", "threads",
+        "AsyncThread", "Batch", "Blob", "Captured", "Claim", "ClaimInfo", "ConsumerStatus",
+        "Content", "Context", "Dead", "DeadLetter", "Event", "NewEvent", "NewRun", "NewStep",
+        "NewTurn", "OutputSink", "Question", "Retry", "Source", "Subscription", "Thread",
+        "ThreadStatus", "Turn", "Worker", "destroy", "exists", "init", "init_schema", "open",
+        "threads",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__
     for name in eventq.__all__:

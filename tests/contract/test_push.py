@@ -391,5 +391,5 @@ def test_nothing_is_written_elsewhere(tmp_path: Path) -> None:
         thread.push("self", "note", "x")
         thread.subscribe("../../escaped", "true")
         thread.pop("../../escaped", 0)
-        thread.info()
+        thread.status()
     assert os.listdir(tmp_path) == ["thread"]

@@ -107,7 +107,7 @@ def test_an_empty_filter_means_all(
     assert ids(thread.peek(filter=text)) == ids(thread.last(filter=text)) == [1, 2, 3]
     thread.subscribe("w", handler, filter=text)
     assert ids(thread.pop("w", 0)) == [1, 2, 3]
-    assert thread.info().subscriptions[0].pending == 3
+    assert thread.status().consumers[0].pending == 3
 
 
 @pytest.mark.parametrize("count", [1, 3, 10, 99])

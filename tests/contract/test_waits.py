@@ -12,15 +12,15 @@ from eventq.log.notifier import quote
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
-    from eventq.records.consumer import ConsumerInfo
+    from eventq.records.consumer import ConsumerStatus
     from tests.conftest import Clock, Until
 
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-def consumer(thread: eventq.Thread) -> ConsumerInfo:
+def consumer(thread: eventq.Thread) -> ConsumerStatus:
     """Return what is known of the only consumer."""
-    (found,) = thread.info().subscriptions
+    (found,) = thread.status().consumers
     return found
 
 

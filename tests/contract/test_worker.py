@@ -546,7 +546,7 @@ def test_a_function_may_settle_its_claim_itself(
 
     thread.push_many([("self", "note", "x")] * 2)
     with running(worker):
-        until(lambda: [one.pending for one in thread.info().subscriptions] == [0])
+        until(lambda: [one.pending for one in thread.status().consumers] == [0])
     assert levels(caplog) == []
 
 

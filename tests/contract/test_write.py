@@ -51,7 +51,7 @@ def test_everything_inside_commits_together(thread: eventq.Thread, handler: str 
             assert contents(thread) == ["a", "b", "c"]
             assert (other.last_id(), other.subscriptions()) == (0, [])
         assert contents(other) == ["a", "b", "c"]
-        assert other.info().subscriptions[0].last_acked_id == 2
+        assert other.status().consumers[0].last_acked_id == 2
 
 
 def test_an_exception_undoes_everything(thread: eventq.Thread, handler: str | None) -> None:
@@ -159,7 +159,7 @@ def test_prune_inside_a_block(thread: eventq.Thread) -> None:
     with pytest.raises(OopsError), thread.write():
         assert thread.prune(keep_last=2) == 3
         raise OopsError
-    assert thread.info().event_count == 5
+    assert thread.status().event_count == 5
     with thread.write():
         assert thread.prune(keep_last=2) == 3
         thread.push("self", "note", "x")

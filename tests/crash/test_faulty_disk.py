@@ -121,7 +121,7 @@ def whole(path: str, outcome: Outcome, *, single: bool) -> None:
 def consumers_are_whole(path: str) -> None:
     """Check that subscriptions, their state and their progress are each of one piece."""
     with eventq.open(path) as thread:
-        infos = {info.consumer_id: info for info in thread.info().subscriptions}
+        infos = {info.consumer_id: info for info in thread.status().consumers}
         rows = set(
             sqlite(thread.database).connection.execute("SELECT consumer_id FROM subscription_state")
         )
@@ -251,7 +251,7 @@ def test_a_batch_larger_than_the_cache_is_there_or_not(
                 stored = thread.push_many(batch).count
             failed = vfs.failed
             vfs.disarm()
-            assert thread.info().event_count == 5 + stored
+            assert thread.status().event_count == 5 + stored
         found = sound(path)
         assert found[:5] == OLD
         assert len(found) == 5 + stored

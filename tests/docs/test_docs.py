@@ -64,9 +64,7 @@ def test_quick_start_runs_as_printed(tmp_path: Path, until: Until) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert same(shown.splitlines(), done.stdout.splitlines()), done.stdout
     with eventq.open(tmp_path / "inbox") as thread:
-        until(
-            lambda: thread.info().subscriptions[0].last_acked_id == 1, "the ack of the quick start"
-        )
+        until(lambda: thread.status().consumers[0].last_acked_id == 1, "the ack of the quick start")
 
 
 def test_python_quick_start_runs_as_printed(tmp_path: Path) -> None:
@@ -160,7 +158,7 @@ def test_handlers_of_the_guides_ack_any_event(tmp_path: Path, name: str) -> None
     assert (done.returncode, done.stderr) == (0, "")
     assert [json.loads(line)["content"] for line in done.stdout.splitlines()] == stored
     with eventq.open(inbox) as thread:
-        assert thread.info().subscriptions[0].last_acked_id == 4
+        assert thread.status().consumers[0].last_acked_id == 4
 
 
 @pytest.mark.parametrize("name", PROSE)

@@ -67,7 +67,7 @@ def test_the_commands_of_the_demo_can_be_pasted(tmp_path: Path) -> None:
     assert lasting(pasted) == lasting(HEADING.sub("", shown))
     (inbox,) = tmp_path.glob("*/inbox")
     with eventq.open(inbox, read_only=True) as thread:
-        assert [one.last_acked_id for one in thread.info().subscriptions] == [5, 4, 5]
+        assert [one.last_acked_id for one in thread.status().consumers] == [5, 4, 5]
         assert [*thread.dead_letters()] == []
 
 

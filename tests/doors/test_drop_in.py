@@ -347,7 +347,7 @@ def test_a_pop_without_an_id(inbox: str) -> None:
 def acked(inbox: str) -> int:
     """Return how far the only consumer has got."""
     with eventq.open(inbox) as thread:
-        return thread.info().subscriptions[0].last_acked_id
+        return thread.status().consumers[0].last_acked_id
 
 
 def test_what_is_shown_names_the_program_as_it_was_called(inbox: str) -> None:

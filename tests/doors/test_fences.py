@@ -36,7 +36,7 @@ def box(path: str) -> str:
 def acked(path: str, consumer: str = "w") -> int:
     """Return the progress of a consumer."""
     with eventq.open(path) as thread:
-        return {one.consumer_id: one.last_acked_id for one in thread.info().subscriptions}[consumer]
+        return {one.consumer_id: one.last_acked_id for one in thread.status().consumers}[consumer]
 
 
 def handler(path: str, fence: str = "1") -> dict[str, str]:

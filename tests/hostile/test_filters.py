@@ -19,6 +19,7 @@ from eventq.log.filters import sandbox as fence_module
 from eventq.log.filters.advice import SPELLING, advice
 from eventq.log.filters.grammar import COLUMNS, FUNCTIONS, MAX_TEXT, Words
 from eventq.log.filters.sandbox import FilterSandbox
+from eventq.records.event import Tally
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -557,21 +558,21 @@ def test_large_events_among_small_ones_are_found_in_both_directions(fenced: Fenc
     wanted = list(range(2, 101, 2))
     for limit, room in ((1, 1 << 30), (7, 1 << 30), (1000, 1), (1000, 200_000), (1000, 1 << 30)):
         assert walked(fence, text, 100, limit, room) == (wanted, wanted[::-1])
-    assert fence.count(text, 0, 100) == 50
+    assert fence.tally(text, 0, 100, 99, None).count == 50
     assert fence.first(text, 8, 100) == 10
 
 
 def test_whether_one_could_match_costs_little_on_anything(fenced: Fenced, ticks: Ticks) -> None:
     """A push's look at other filters ends at a large event, and after a time limit."""
     fence = fenced("[1]", ARRAY, "a" * 60_000)
-    assert not fence.could_match(NESTED, 0, 1, 10)
-    assert fence.could_match("json(content) = '[1]'", 0, 1, 10)
-    assert not fence.could_match("type = 'other'", 0, 3, 10)
-    assert fence.could_match("", 0, 3, 10)
-    assert fence.could_match(NESTED, 1, 2, 10)
+    assert fence.tally(NESTED, 0, 1, 1, 10) == Tally()
+    assert fence.tally("json(content) = '[1]'", 0, 1, 1, 10).first == 1
+    assert fence.tally("type = 'other'", 0, 3, 1, 10) == Tally()
+    assert fence.tally("", 0, 3, 1, 10).first == 1
+    assert fence.tally(NESTED, 1, 2, 1, 10) == Tally(whole=False)
     assert ticks.count < 20
     repeated = most(*["content LIKE '%aaaaaaaaaaaaaaab%'"] * 900)
-    assert fence.could_match(repeated, 2, 3, 0.003)
+    assert fence.tally(repeated, 2, 3, 1, 0.003) == Tally(whole=False)
     assert ticks.count < 40
 
 

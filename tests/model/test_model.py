@@ -365,12 +365,11 @@ class Machine(Beside):
         if not hasattr(self, "model"):
             return
         self.same_events()
-        model, info = self.model, self.thread.info()
+        model, info = self.model, self.thread.status()
         assert (info.last_id, info.event_count) == (model.newest, len(model.events))
         acked = {name: model.acked.get(name, 0) for name in model.subscriptions}
         assert [
-            (one.consumer_id, one.filter, one.last_acked_id, one.pending)
-            for one in info.subscriptions
+            (one.consumer_id, one.filter, one.last_acked_id, one.pending) for one in info.consumers
         ] == [
             (name, chosen.sql, acked[name], len(model.after(acked[name], chosen)))
             for name, chosen in model.subscriptions.items()

@@ -100,6 +100,8 @@ def bad(step: str) -> bool:
     words = step.split()
     if words[0] not in ("SCAN", "SEARCH") or words[1] != "events":
         return False
+    if step == "SEARCH events":  # to one end, for min() and max()
+        return False
     return not step.startswith("SEARCH events USING INTEGER PRIMARY KEY (")
 
 
@@ -138,7 +140,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "last": lambda: [thread.last(), thread.last(filter=FILTER), thread.last(filter="id < 0")],
         "lines": lambda: [thread.pop_lines(name, last - 9, limit=5) for name in ("all", "some")],
         "prune": lambda: thread.prune(before_id=9, force=True),
-        "unexamined": lambda: [consumers.unexamined(state) for state in consumers.states()],
+        "status": lambda: [thread.status(), thread.warnings()],
     }
 
 
@@ -155,7 +157,7 @@ def test_the_test_can_fail(traced: Traced) -> None:
     "push", "push with a key", "push with a known key", "push many", "pop", "pop without an id",
     "pop with a filter",
     "pop that waits", "ack", "ack that goes back", "notify", "dispatch", "mirror", "peek", "last",
-    "lines", "prune", "unexamined",
+    "lines", "prune", "status",
 ])  # fmt: skip
 def test_nothing_scans_the_events(traced: Traced, name: str) -> None:
     """Whatever a call runs reaches events by a range of ids, never scans them all, never sorts."""
@@ -163,6 +165,8 @@ def test_nothing_scans_the_events(traced: Traced, name: str) -> None:
     found = traced.of(calls(thread)[name])
     # Filters are tried on one event that is no row of the table.
     found = [(sql, step) for sql, step in found if ") AS events\nWHERE" not in sql]
+    if name == "status":  # sorts consumers and contexts
+        found = [(sql, step) for sql, step in found if "TEMP B-TREE" not in step]
     assert [(sql, step) for sql, step in found if bad(step)] == []
 
 

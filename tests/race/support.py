@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from eventq.records.consumer import ConsumerInfo
+    from eventq.records.consumer import ConsumerStatus
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DEADLINE = 120.0
@@ -155,9 +155,9 @@ class Box:
                 lines += file.read().splitlines()
         return [line for line in lines if text in line]
 
-    def consumer(self, name: str = "w") -> ConsumerInfo:
+    def consumer(self, name: str = "w") -> ConsumerStatus:
         """Return what is known of a consumer."""
-        return next(info for info in self.thread.info().subscriptions if info.consumer_id == name)
+        return next(info for info in self.thread.status().consumers if info.consumer_id == name)
 
     def held(self, name: str = "w") -> bool:
         """Return whether a supervisor looks after a consumer."""

@@ -363,5 +363,5 @@ def test_nothing_is_started_for_a_pull_consumer(box: Box) -> None:
     box.push()
     box.settle()
     assert box.journal("spawned") == []
-    (info,) = box.thread.info().subscriptions
+    (info,) = box.thread.status().consumers
     assert (info.handler_cmd, info.stalled, info.pending) == (None, None, 1)

@@ -371,7 +371,7 @@ def test_a_thread_that_is_made_anew_while_a_handler_runs_is_served(box: Box) -> 
     assert box.thread.last_id() == 1
     box.open_gate()
     box.settle()
-    assert [info.consumer_id for info in box.thread.info().subscriptions] == ["other"]
+    assert [info.consumer_id for info in box.thread.status().consumers] == ["other"]
 
 
 def test_a_clock_that_goes_backwards_hurts_nobody(

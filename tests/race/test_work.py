@@ -522,5 +522,5 @@ def test_idle_threads_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert Work([], [str(tmp_path)], say=said.append).run() == signal.SIGTERM
     assert len([line for line in said if "works for consumer 'w'" in line]) == 60
     with eventq.open(closed[0]) as thread:
-        assert thread.info().subscriptions[0].last_acked_id == 1
+        assert thread.status().consumers[0].last_acked_id == 1
     assert len(os.listdir("/dev/fd")) == before

@@ -590,7 +590,7 @@ def test_a_failure_is_known_until_the_next_one(database: Database) -> None:
     settle(database, take(database), "retry", code=3, error="no disk")
     settle(database, take(database), "retry", counts=False)
     assert rows_of(database, "unfinished", "code, error") == [(3, "no disk")]
-    assert database.claims.status("w").code == 3
+    assert database.claims.statuses("w")["w"].code == 3
 
 
 def test_a_stall_without_groups_stops_all_claims(database: Database) -> None:
@@ -1034,7 +1034,7 @@ def test_the_status_tells_what_waits_for_its_group(database: Database) -> None:
     take(database)
     second = take(database)
     settle(database, second, "retry", ids(second))
-    status = database.claims.status("w")
+    status = database.claims.statuses("w")["w"]
     assert (status.unfinished, status.leased, status.parked) == (4, 1, 2)
 
 
@@ -1048,10 +1048,10 @@ def test_the_status_counts_a_day(database: Database, clock: Clock) -> None:
     assert attempts(take(database, span=72 * 3600 * 1000)) == {4: 2}
     clock.move(23 * 3600)
     settle(database, claim, "dead", [3])
-    status = database.claims.status("w")
+    status = database.claims.statuses("w")["w"]
     assert (status.done, status.failed, status.buried) == (2, 1, 1)
     clock.move(2 * 3600)
-    status = database.claims.status("w")
+    status = database.claims.statuses("w")["w"]
     assert (status.done, status.failed, status.buried) == (0, 0, 1)
     assert (status.unfinished, status.leased, status.dead, status.first) == (1, 1, 1, 4)
 

@@ -324,9 +324,9 @@ def test_a_thread_resumes_what_has_stalled(opened: eventq.Thread, consumers: Con
     consumers.put("w", "true", None, 5, None)
     consumers.note_run(state(consumers), attempts=5)
     consumers.note_run(state(consumers), stalled="five runs")
-    found = opened.info().subscriptions[0]
+    found = opened.status().consumers[0]
     assert (found.attempts, found.stalled) == (5, "five runs")
     for _ in range(2):
         opened.resume("w")
-        found = opened.info().subscriptions[0]
+        found = opened.status().consumers[0]
         assert (found.attempts, found.stalled) == (0, None)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.errors import InputError, ReadOnlyError
-from eventq.records.event import Appended, Bounds, Commit, NewEvent
+from eventq.errors import FilterError, InputError, ReadOnlyError
+from eventq.records.event import Appended, Bounds, Commit, NewEvent, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,17 +152,23 @@ def test_pages_lead_through_all(events: Events) -> None:
             page = events.page(accepted, after, 3_000, 7_000)
             found += numbers(page.events)
             after = page.next
-        assert len(found) == len(set(found)) == count == events.count(accepted, 0, BIG)
+        assert len(found) == len(set(found)) == count == events.tally(accepted, 0, BIG, BIG).count
         assert found == sorted(found)
     assert b"".join(events.blocks(10, 2_990)).count(b"\n") == 2_980
 
 
-def test_what_could_match(events: Events) -> None:
-    """Within the time that is given, what has no match has none, and what may have one may."""
+def test_a_tally_is_whole_or_says_that_it_is_not(events: Events) -> None:
+    """It ends after the most that were asked for; without a filter, ids tell all of it."""
     fill(events, 20)
-    assert events.could_match("type = 'rare'", 0, 20, 60.0)
-    assert not events.could_match("type = 'none'", 0, 20, 60.0)
-    assert not events.could_match("type = 'rare'", 10, 19, 60.0)
+    for seconds in (None, 60.0):
+        assert events.tally("type = 'rare'", 0, 20, 9, seconds) == Tally(10, 2, whole=True)
+        assert events.tally("type = 'rare'", 0, 20, 1, seconds) == Tally(10, 1, whole=False)
+        assert events.tally("type = 'none'", 0, 20, 1, seconds) == Tally()
+        assert events.tally("type = 'rare'", 10, 19, 1, seconds) == Tally()
+        assert events.tally("", 4, 19, 1, seconds) == Tally(5, 15)
+        assert events.tally("", 20, 99, 1, seconds) == events.tally("", 9, 4, 1) == Tally()
+        with pytest.raises(FilterError):
+            events.tally("nonsense(", 0, 20, 1, seconds)
 
 
 def test_the_newest(events: Events) -> None:
@@ -201,7 +207,7 @@ def test_inside_a_transaction_own_writes_are_read(database: Database, second: Da
         events.prune(11)
         assert (events.last(), second.events.last()) == (20, 0)
         assert numbers(events.page("", 0, 20, 3).events) == [11, 12, 13]
-        assert (events.first_match("", 0, 20), events.count("", 0, 20)) == (11, 10)
+        assert (events.first_match("", 0, 20), events.tally("", 0, 20, 1).count) == (11, 10)
         assert second.events.bounds() == Bounds(0, 0, 0)
     assert second.events.bounds() == Bounds(11, 20, 10)
 

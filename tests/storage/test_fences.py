@@ -8,7 +8,7 @@ import pytest
 
 from eventq.errors import FencedError, UnknownConsumerError
 from eventq.records.event import NewEvent
-from eventq.storage.queue_rows import Worker
+from eventq.storage.queue_rows import QueueStatus, Worker
 
 if TYPE_CHECKING:
     import eventq
@@ -97,11 +97,11 @@ def test_a_fence_moves_no_place(database: Database, consumers: Consumers) -> Non
     """Claims begin where the consumer is, as if no supervisor had been there."""
     consumers.raise_fence("w")
     assert acked(consumers) == 2
-    assert database.claims.status("w").unfinished == 0
+    assert database.claims.statuses().get("w", QueueStatus()).unfinished == 0
     consumers.pop("w", 3, 0)
     assert claimed(database) == [4, 5]
     assert consumers.raise_fence("w") == 2
-    assert database.claims.status("w").leased == 2
+    assert database.claims.statuses()["w"].leased == 2
 
 
 def test_a_fence_hides_no_replay(database: Database, consumers: Consumers) -> None:

@@ -9,7 +9,7 @@ import pytest
 import eventq
 from eventq.errors import FilterError
 from eventq.log.filters import sandbox
-from eventq.records.event import NewEvent
+from eventq.records.event import NewEvent, Tally
 from eventq.storage.engines import in_memory
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def asked(events: Events, text: str) -> tuple[Any, ...]:
         page = events.page(accepted, 0, 99, 99)
         lines = events.lines(accepted, 0, 99, 99)
         newest = events.newest(accepted, 99, 2)
-        first, count = events.first_match(accepted, 0, 99), events.count(accepted, 0, 99)
+        first, count = events.first_match(accepted, 0, 99), events.tally(accepted, 0, 99, 100).count
     except FilterError as error:
         return (str(error),)
     assert [event.id for event in newest] == [event.id for event in page.events][-2:]
@@ -82,12 +82,12 @@ def test_a_filter_sees_what_its_transaction_did(opened: eventq.Thread, database:
         assert [event.id for event in opened.last(2, filter="type = 'note'")] == [10, 11]
         assert events.first_match("content = '5 more'", 0, 12) == 11
         assert events.first_match("content = '5'", 0, 12) is None
-        assert events.count("type = 'note'", 0, 12) == 6
-        assert events.could_match("type = 'other'", 0, 12, 0.1)
-        assert not events.could_match("type = 'none'", 0, 12, 0.1)
+        assert events.tally("type = 'note'", 0, 12, 100).count == 6
+        assert events.tally("type = 'other'", 0, 12, 1, 0.1).count == 1
+        assert events.tally("type = 'none'", 0, 12, 1, 9.0) == Tally()
         with database.read() as moment:
-            assert moment.events.count("type = 'note'", 0, 12) == 10
-    assert events.count("type = 'note'", 0, 12) == 6
+            assert moment.events.tally("type = 'note'", 0, 12, 100).count == 10
+    assert events.tally("type = 'note'", 0, 12, 100).count == 6
 
 
 def test_a_filter_that_takes_too_long_is_refused_inside(
@@ -107,5 +107,5 @@ def test_a_filter_in_memory() -> None:
     """A database without a file has one connection, which a filter runs beside."""
     database = in_memory()
     database.events.append([NewEvent("self", "note", str(n)) for n in range(5)])
-    assert database.events.count(database.events.accept("content > '2'"), 0, 9) == 2
+    assert database.events.tally("content > '2'", 0, 9, 9).count == 2
     database.close()

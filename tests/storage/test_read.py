@@ -86,7 +86,7 @@ def test_interrupt_ends_what_another_thread_runs(opened: eventq.Thread, database
         with pytest.raises(eventq.StoreError, match="was interrupted - nothing was stored; call"):
             while True:
                 began.set()
-                database.events.count("", 0, 1)
+                database.events.tally("", 0, 1, 1)
     finally:
         ended.set()
         thread.join()

@@ -148,7 +148,7 @@ def test_reads_beside_a_transaction(opened: eventq.Thread, database: Database) -
         assert [event.id for event in opened.peek(filter="type = 'note'")] == [1, 2, 3]
         assert [event.id for event in opened.last(2)] == [2, 3]
         assert database.consumers.all()[0].acked == 0
-        assert opened.info().event_count == 3
+        assert opened.status().event_count == 3
         if database.has_memory():
             assert [turn.payload for turn in opened.contexts.get("main").replay()] == [b"hello"]
             assert database.memory.blobs.count() == 2

@@ -14,7 +14,7 @@ count.
 SQLite checks the clock only between its steps, and on 64 MiB a single function takes a second. So
 the statement stops before an event with a large value. That event is tested on its own, and the
 clock checked at each of the jumps in the filter. A push that tests the filters of other programs
-(`could_match`) stops there too, and after a tenth of a second. Checking the clock in each function
+(`tally`) stops there too, and after a tenth of a second. Checking the clock in each function
 of every event lost: small events cost twice as much.
 """
 
@@ -27,6 +27,7 @@ import apsw
 from eventq.errors import FilterError
 from eventq.log.filters.grammar import COLUMNS, FUNCTIONS, Unreadable, Words, accept, is_timed
 from eventq.log.filters.guards import Guarded
+from eventq.records.event import Tally
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,27 +135,31 @@ class FilterSandbox:
             _too_much(found, f" on event {event[0]}")
         return bool(rows.found)
 
-    def could_match(self, where: str, after: int, upto: int, seconds: float) -> bool:
-        """Return whether an event with `after` < id <= `upto` may match.
+    def tally(self, where: str, after: int, upto: int, most: int, seconds: float | None) -> Tally:
+        """Return how many events with `after` < id <= `upto` match, or the first ones of them.
 
-        Returns True if the answer takes more than `seconds` of processor time. Raises FilterError
-        for a broken filter.
+        The search ends after `most` matches; with `seconds` also after so much processor time, but
+        not before the first STEPS, and before an event of many bytes. Raises FilterError for a
+        broken filter.
         """
-        found, ids = self._filter(where), _Range(after, upto, newest=False)
+        found, ids, rows = self._filter(where), _Range(after, upto, newest=False), _Rows(most)
+        if seconds is None:
+            rows.found, at = self._scan(found, _IDS, ids, most, most)
+            return _tally(rows, whole=at >= upto)
         deadline = thread_time() + seconds
         self._hurried = True
         try:
-            while found.text and ids.remain():
-                rows, left = _Rows(1), deadline - thread_time()
-                self._fetch(found, _IDS, (*ids.window(), 1), rows, left)
-                if rows.found:
-                    return True
+            while ids.remain() and rows.room > 0:
+                values, left = (*ids.window(), rows.room), deadline - thread_time()
+                self._fetch(found, _IDS, values, rows, left)
                 ids.advance()
+                if left <= 0:
+                    break
         except (_TooLongError, _LargeError):
-            return True
+            return _tally(rows, whole=False)
         finally:
             self._hurried = False
-        return not found.text
+        return _tally(rows, whole=rows.room > 0 and not ids.remain())
 
     def page(
         self,
@@ -186,15 +191,6 @@ class FilterSandbox:
         """Return the lowest id of a matching event with `after` < id <= `upto`, or None."""
         rows, _ = self._scan(self._filter(where), _IDS, _Range(after, upto, newest=False), 1, 1)
         return int(rows[0][0]) if rows else None
-
-    def count(self, where: str, after: int, upto: int) -> int:
-        """Return the number of matching events with `after` < id <= `upto`."""
-        found, count = self._filter(where), 0
-        while after < upto:
-            ids = _Range(after, upto, newest=False)
-            rows, after = self._scan(found, _IDS, ids, WINDOW, WINDOW)
-            count += len(rows)
-        return count
 
     def close(self) -> None:
         """Close the connection; the next use opens a new one."""
@@ -459,6 +455,10 @@ class _Rows:
         """Drop all rows after the first `count`: they will be found again."""
         self.room += sum(_size(row) for row in self.found[count:])
         del self.found[count:]
+
+
+def _tally(rows: _Rows, *, whole: bool) -> Tally:
+    return Tally(rows.found[0][0] if rows.found else None, len(rows.found), whole)
 
 
 def _size(row: Row) -> int:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from eventq.errors import UnknownConsumerError
+from eventq.records.claim import WorkerStatus
 from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import short
@@ -74,47 +75,59 @@ RETURNING event_id
 # What claims have left, as `QueueStatus`: leases that hold, what is behind its group, the dead, the
 # first event and its last code, the counts of the last minutes, and what stalled or waits. A replay
 # that no claim has applied has already forgotten what is above it, an ack what is below.
+_LEFT = """
+FROM eventq.consumers q
+    LEFT JOIN eventq.unfinished u ON u.bucket = q.bucket
+        AND u.thread_id = q.thread_id
+        AND u.consumer = q.consumer
+        AND event_id <= coalesce(q.replay_from, event_id)
+        AND (revived = 1 OR event_id > coalesce(q.acked, 0))
+WHERE q.bucket = %(b)s AND q.thread_id = %(t)s
+"""
+_ITS = "x.bucket = %(b)s AND x.thread_id = %(t)s AND x.consumer = q.consumer"
 _STATUS = f"""
-SELECT count(event_id), count(event_id) FILTER (WHERE {LIVE} AND q.replay_from IS NULL),
+SELECT q.consumer, count(event_id), count(event_id) FILTER (WHERE {LIVE} AND replay_from IS NULL),
     count(event_id) FILTER (WHERE state = {HELD}),
-    (SELECT count(*) FROM eventq.dead_letters WHERE {_OF}),
+    (SELECT count(*) FROM eventq.dead_letters x WHERE {_ITS}),
     min(event_id) FILTER (WHERE revived = 0),
     (
-        SELECT code
-        FROM eventq.unfinished
-        WHERE {_OF} AND revived = 0 AND event_id > coalesce(q.acked, 0)
-        ORDER BY event_id
+        SELECT x.code
+        FROM eventq.unfinished x
+        WHERE {_ITS} AND x.revived = 0 AND x.event_id > coalesce(q.acked, 0)
+        ORDER BY x.event_id
         LIMIT 1
     ),
     (
         SELECT coalesce(sum(done), 0)::bigint
-        FROM eventq.queue_counts
-        WHERE {_OF} AND minute > %(3)s
+        FROM eventq.queue_counts x
+        WHERE {_ITS} AND minute > %(3)s
     ),
     (
         SELECT coalesce(sum(failed), 0)::bigint
-        FROM eventq.queue_counts
-        WHERE {_OF} AND minute > %(3)s
+        FROM eventq.queue_counts x
+        WHERE {_ITS} AND minute > %(3)s
     ),
     (
         SELECT coalesce(sum(dead), 0)::bigint
-        FROM eventq.queue_counts
-        WHERE {_OF} AND minute > %(3)s
+        FROM eventq.queue_counts x
+        WHERE {_ITS} AND minute > %(3)s
     ),
     min(event_id) FILTER (WHERE revived = 1), count(event_id) FILTER (WHERE state = {STALLED}),
     min(event_id) FILTER (WHERE state = {STALLED}), min(due_at) FILTER (WHERE state = {WAITING})
-FROM (
-    SELECT acked, replay_from
-    FROM eventq.consumers
-    WHERE {_OF} AND frontier IS NOT NULL
-) AS q
-    LEFT JOIN (
-        SELECT *
-        FROM eventq.unfinished
-        WHERE {_OF}
-    ) AS u ON event_id <= coalesce(q.replay_from, event_id)
-        AND (revived = 1 OR event_id > coalesce(q.acked, 0))
-GROUP BY q.acked, q.replay_from
+{_LEFT}
+    AND (%(consumer)s::text IS NULL OR q.consumer = %(consumer)s)
+    AND frontier IS NOT NULL
+GROUP BY q.bucket, q.thread_id, q.consumer
+"""
+# Who holds leases now, how many, since when, and when the first of them ends.
+_WORKERS = f"""
+SELECT q.consumer, worker, count(*), min(since), min(due_at)
+{_LEFT}
+    AND expires_at IS NOT NULL
+    AND replay_from IS NULL
+    AND {LIVE}
+GROUP BY q.consumer, worker
+ORDER BY q.consumer, worker
 """
 # Rows that contradict their queue: a wrong count, and events that are beyond the frontier, or
 # finished, or leased to nobody, or held though nothing of their group is before them.
@@ -584,12 +597,17 @@ class Claims:
         values = {"consumer": consumer, "name": name, "event": event, "limit": limit}
         return [*map(DeadRow._make, self._db.rows(_DEAD, {**values, "events": listed}))]
 
-    def status(self, consumer: str) -> QueueStatus:
-        """Return how much a consumer has leased, has not finished, and has given up."""
+    def statuses(self, consumer: str | None = None) -> dict[str, QueueStatus]:
+        """Return what each queue has leased, has not finished, and has given up, by consumer."""
         now = self._db.milliseconds()
         values = {"consumer": consumer, "2": now, "3": now // 60_000 - _DAY}
         rows = self._db.rows(_STATUS, values)
-        return QueueStatus._make(rows[0]) if rows else QueueStatus()
+        return {row[0]: QueueStatus._make(row[1:]) for row in rows}
+
+    def workers(self) -> list[tuple[str, WorkerStatus]]:
+        """Return who holds leases now, with the consumer of each."""
+        rows = self._db.rows(_WORKERS, {"2": self._db.milliseconds()})
+        return [(row[0], WorkerStatus._make(row[1:])) for row in rows]
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each thing that is wrong with the rows of queues."""

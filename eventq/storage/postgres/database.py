@@ -124,6 +124,7 @@ class Read:
     def __enter__(self) -> Database:
         """Open the connection and begin the moment; return what reads at it."""
         self._own = own = Database(self._db.address, write=False)
+        own.clock = self._db.clock
         try:
             if own.identity != self._db.identity:
                 raise NotAThreadError(self._db.address.shown)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from eventq.errors import InputError, NotAThreadError
 from eventq.records.checks import refs_in
-from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage, NewEvent
+from eventq.records.event import (
+    NOTED,
+    Appended,
+    Bounds,
+    Commit,
+    Event,
+    EventPage,
+    LinePage,
+    NewEvent,
+    Tally,
+)
+from eventq.storage.asking import changes
 from eventq.storage.postgres import failures
 from eventq.storage.postgres.gathering import Gathering
 from eventq.storage.postgres.link import MINE, NOW
@@ -29,6 +40,7 @@ PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its f
 PAGE_ROWS = 1_000
 _MOST_UNNESTED = 250  # rows of a batch in one statement: more go by COPY
 _NEWEST = (1 << 63) - 1
+_SEARCHED = 10_000  # events that a tally looks at which must not take long
 _FIRST_ROWS = 100  # of a page that is searched: the next ones are larger
 
 _STAMP = """to_char(timestamp 'epoch' + now * interval '1 ms', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
@@ -142,7 +154,7 @@ ORDER BY id {{0}}
 _AMONG = " AND id = ANY(%(ids)s)"
 _LAST = f"SELECT last_event FROM eventq.counters WHERE {MINE}"
 _BOUNDS = f"""
-SELECT coalesce(min(id), 0), coalesce(({_LAST}), 0), count(*)
+SELECT coalesce(min(id), 0), coalesce(({_LAST}), 0), coalesce(max(id) - min(id) + 1, 0)
 FROM eventq.events
 WHERE {MINE}
 """
@@ -156,10 +168,15 @@ FROM (
     LIMIT %(count)s
 ) AS e
 """
-_COUNT = f"""
-SELECT count(*)
-FROM eventq.events
-WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{}}
+_TALLY = f"""
+SELECT min(id), count(*)
+FROM (
+    SELECT id
+    FROM eventq.events
+    WHERE {MINE} AND id > %(after)s AND id <= %(upto)s{{}}
+    ORDER BY id
+    LIMIT %(limit)s
+) AS e
 """
 _FIRST = f"""
 SELECT id
@@ -178,7 +195,33 @@ FROM (
 ) AS e
 ORDER BY id
 """
+_TIMES = f"""
+SELECT id, created_at
+FROM eventq.events
+WHERE {MINE} AND id = ANY(%(ids)s::bigint[])
+"""
+_NOTE_QUESTIONS = f"""
+WITH closed AS (
+    DELETE FROM eventq.open_questions
+    WHERE {MINE} AND event_id = ANY(%(answered)s::bigint[])
+)
+INSERT INTO eventq.open_questions (bucket, thread_id, event_id)
+SELECT %(b)s, %(t)s, id
+FROM unnest(%(asked)s::bigint[]) AS g (id)
+WHERE id <> ALL(%(answered)s::bigint[])
+RETURNING 1
+"""
+_QUESTIONS = f"""
+SELECT {COLUMNS}
+FROM eventq.open_questions q
+    JOIN eventq.events e ON e.bucket = q.bucket AND e.thread_id = q.thread_id AND id = event_id
+WHERE q.bucket = %(b)s AND q.thread_id = %(t)s
+ORDER BY event_id
+LIMIT %(limit)s
+"""
+_QUESTION_COUNT = f"SELECT count(*) FROM eventq.open_questions WHERE {MINE}"
 _PRUNE = (
+    f"DELETE FROM eventq.open_questions WHERE {MINE} AND event_id < %(before)s",
     f"DELETE FROM eventq.event_keys WHERE {MINE} AND event_id < %(before)s",
     f"DELETE FROM eventq.event_blob_refs WHERE {MINE} AND event_id < %(before)s",
     f"""
@@ -237,7 +280,7 @@ class Events:
     # --- storing ----------------------------------------------------------------------------------
 
     def add(self, new: NewEvent) -> Event:
-        """Store one event that has no key and names no blob, and return it.
+        """Store one event that has no key, names no blob and asks nothing, and return it.
 
         Pushes of several OS threads at the same time are stored as one change; see `gathering`.
         """
@@ -320,7 +363,8 @@ class Events:
     ) -> Appended:
         """Store events in order, but for those whose key was used before; see `storage.base`."""
         db = self._db
-        if len(new) == 1 and at is None and new[0][4] is not None and not db.in_write():
+        is_keyed = len(new) == 1 and at is None and new[0][4] is not None
+        if is_keyed and new[0][1] not in NOTED and not db.in_write():
             return self._push_keyed(new[0], (refs or {}).get(0, ()))
         with db.joined():
             kept, places, found = self._split(new)
@@ -333,6 +377,9 @@ class Events:
             if refs:
                 pairs = zip(ids, places, strict=True)
                 self._set_refs({number: refs.get(place, ()) for number, place in pairs})
+            if not NOTED.isdisjoint([row[1] for row in kept]):
+                asked, answered = changes(kept, first)
+                self._run(_NOTE_QUESTIONS, {"asked": asked, "answered": answered})
             db.note_part((first, len(kept), at, kept), kept[-1][0], goes_on=goes_on)
         if found:
             found = [
@@ -429,6 +476,23 @@ class Events:
     def bounds(self) -> Bounds:
         """Return the ids of the oldest event and the newest ever, and how many are stored."""
         return Bounds._make(self._db.rows(_BOUNDS)[0])
+
+    def times(self, numbers: Collection[int]) -> dict[int, str]:
+        """Return when some events were stored, by id, of those that are there."""
+        return dict(self._db.rows(_TIMES, {"ids": [*numbers]}))
+
+    def questions(self, limit: int) -> list[Event]:
+        """Return the oldest questions that are open."""
+        return [*map(event_of, self._db.rows(_QUESTIONS, {"limit": limit}))]
+
+    def question_count(self) -> int:
+        """Return how many questions are open."""
+        return int(self._db.one(_QUESTION_COUNT))
+
+    def keyed(self, key: str) -> Event | None:
+        """Return the event that was stored under a key, or None."""
+        rows = self._db.rows(_KNOWN, {"keys": [short(key)]})
+        return self.get(rows[0][1]) if rows else None
 
     def get(self, number: int) -> Event | None:
         """Return one event, or None."""
@@ -552,21 +616,27 @@ class Events:
                 return found[0].id
         return None
 
-    def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:  # noqa: ARG002
-        """Return whether an event of a range matches: nobody asks while others push."""
-        return self.first_match(self.accept(text), after, upto) is not None
+    def tally(
+        self, text: str, after: int, upto: int, most: int, seconds: float | None = None
+    ) -> Tally:
+        """Return how many events of a range match; see `storage.base`.
 
-    def count(self, text: str, after: int, upto: int) -> int:
-        """Count the events with `after` < id <= `upto` that a filter matches."""
+        With a limit of time, only so many events are searched.
+        """
+        if not (text := self.accept(text)):
+            first = self.first_match("", after, upto)  # ids have no gaps
+            return Tally() if first is None else Tally(first, min(upto, self.last()) - first + 1)
+        reach = upto if seconds is None else min(upto, after + _SEARCHED)
         pushed = self._db.filters.pushed(text)
-        if not text or pushed.is_whole:
-            values = {**pushed.values, "after": after, "upto": upto}
-            return int(self._db.one(_COUNT.format(pushed.sql), values))
-        total = 0
-        while after < upto:
-            found, after = self._search(text, after, upto, PAGE_ROWS)
-            total += len(found)
-        return total
+        if pushed.is_whole:
+            values = {**pushed.values, "after": after, "upto": reach, "limit": most}
+            first, count = self._db.rows(_TALLY.format(pushed.sql), values)[0]
+            return Tally(first, count, reach == upto and count < most)
+        first, count = None, 0
+        while after < reach and count < most:
+            found, after = self._search(text, after, reach, min(most - count, PAGE_ROWS))
+            first, count = first or (found[0].id if found else None), count + len(found)
+        return Tally(first, count, after >= upto)
 
     # --- copies -----------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: S608 (the names of tables are constants)
 
-SCHEMA = 2  # the number of the newest migration: a test compares it with the files
+SCHEMA = 3  # the number of the newest migration: a test compares it with the files
 MAX_NAME = 1_000  # bytes of the name of a thread or a consumer: an index has room for no more
 
 _HAS_TABLES = "SELECT to_regclass('eventq.migrations') IS NOT NULL"
@@ -63,7 +63,7 @@ ORDER BY name
 """
 _TABLES = (
     "threads", "counters", "events", "event_keys", "event_blob_refs", "consumers", "unfinished",
-    "dead_letters", "claim_nonces", "queue_counts",
+    "dead_letters", "claim_nonces", "queue_counts", "open_questions",
 )  # fmt: skip
 
 

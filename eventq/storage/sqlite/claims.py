@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from eventq.errors import FilterError, UnknownConsumerError
+from eventq.records.claim import WorkerStatus
 from eventq.storage import HELD, LEASED, STALLED, WAITING
 from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
 from eventq.storage.queueing import NEVER, Ahead, Change, Queue, as_list
@@ -67,8 +68,15 @@ WHERE queue_id = (SELECT queue_id FROM queues WHERE consumer_id = ?)
 RETURNING event_id
 """
 # Without what an ack or a replay has ended that no claim has noticed yet.
+_LEFT = """
+FROM queues q
+    LEFT JOIN consumer_progress p ON p.consumer_id = q.consumer_id
+    LEFT JOIN unfinished u ON u.queue_id = q.queue_id
+        AND event_id <= coalesce(replay_from, event_id)
+        AND (revived = 1 OR event_id > coalesce(last_acked_id, 0))
+"""
 _STATUS = f"""
-SELECT count(event_id), count(iif({LIVE} AND replay_from IS NULL, 1, NULL)),
+SELECT q.consumer_id, count(event_id), count(iif({LIVE} AND replay_from IS NULL, 1, NULL)),
     count(iif(state = {HELD}, 1, NULL)),
     (
         SELECT count(*)
@@ -102,13 +110,17 @@ SELECT count(event_id), count(iif({LIVE} AND replay_from IS NULL, 1, NULL)),
     ),
     min(iif(revived = 1, event_id, NULL)), count(iif(state = {STALLED}, 1, NULL)),
     min(iif(state = {STALLED}, event_id, NULL)), min(iif(state = {WAITING}, due_at, NULL))
-FROM queues q
-    LEFT JOIN consumer_progress p ON p.consumer_id = q.consumer_id
-    LEFT JOIN unfinished u ON u.queue_id = q.queue_id
-        AND event_id <= coalesce(replay_from, event_id)
-        AND (revived = 1 OR event_id > coalesce(last_acked_id, 0))
-WHERE q.consumer_id = ?1
+{_LEFT}
+WHERE ?1 IS NULL OR q.consumer_id = ?1
 GROUP BY q.queue_id
+"""
+# Who holds leases now, how many, since when, and when the first of them ends.
+_WORKERS = f"""
+SELECT q.consumer_id, worker, count(*), min(since), min(due_at)
+{_LEFT}
+WHERE expires_at IS NOT NULL AND replay_from IS NULL AND {LIVE}
+GROUP BY q.consumer_id, worker
+ORDER BY q.consumer_id, worker
 """
 _DAY = 24 * 60
 _DAY_MS = 24 * 3600 * 1000
@@ -301,11 +313,16 @@ class Claims:
         listed = None if events is None else as_list(events)
         return [*map(DeadRow._make, self._db.run(_DEAD, (consumer, *after, limit, listed)))]
 
-    def status(self, consumer: str) -> QueueStatus:
-        """Return how much a consumer has leased, has not finished, and has given up."""
+    def statuses(self, consumer: str | None = None) -> dict[str, QueueStatus]:
+        """Return what each queue has leased, has not finished, and has given up, by consumer."""
         now = self._db.milliseconds()
         rows = self._db.run(_STATUS, (consumer, now, now // 60_000 - _DAY))
-        return QueueStatus._make(rows[0]) if rows else QueueStatus()
+        return {row[0]: QueueStatus._make(row[1:]) for row in rows}
+
+    def workers(self) -> list[tuple[str, WorkerStatus]]:
+        """Return who holds leases now, with the consumer of each."""
+        rows = self._db.run(_WORKERS, (None, self._db.milliseconds()))
+        return [(row[0], WorkerStatus._make(row[1:])) for row in rows]
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each thing that is wrong with the rows of queues."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from eventq.log.filters.sandbox import FilterSandbox
     from eventq.records.event import Commit, Event
+    from eventq.records.info import Overview
     from eventq.storage.base import Area
     from eventq.storage.commits import Part
     from eventq.storage.queueing import QueueStatements
@@ -638,9 +639,13 @@ class Database(Commits):
 
     def is_original(self) -> bool:
         """Return whether this is a thread of the original tool, opened to read: a log only."""
-        if self.version < migrate.SCHEMA:
+        return self.is_older_than(migrate.OWN)
+
+    def is_older_than(self, schema: int) -> bool:
+        """Return whether the database has not been migrated to a schema yet."""
+        if self.version < schema:
             self._look_again()
-        return self.version < migrate.SCHEMA
+        return self.version < schema
 
     def trace(self) -> object:
         """Return the times of the files: each change of the thread changes one."""
@@ -1135,6 +1140,12 @@ class Database(Commits):
             f"{who} still reads what was deleted, so it is still in '{self.path}-wal'",
             "end that, or wait for it, then do this again",
         )
+
+    def overview(self, limit: int) -> Overview:
+        """Return what goes on in the memory; see `storage.base`."""
+        from eventq.storage.sqlite.overview import overview
+
+        return overview(self, limit)
 
     def stats(self) -> Stats:
         """Return the sizes of the database, of its WAL, and of the space that deleted rows left."""

@@ -9,7 +9,18 @@ import apsw
 
 from eventq.errors import DamagedError, InputError
 from eventq.records.checks import refs_in
-from eventq.records.event import Appended, Bounds, Commit, Event, EventPage, LinePage, NewEvent
+from eventq.records.event import (
+    NOTED,
+    Appended,
+    Bounds,
+    Commit,
+    Event,
+    EventPage,
+    LinePage,
+    NewEvent,
+    Tally,
+)
+from eventq.storage.sqlite.migrate import QUESTIONS
 from eventq.storage.sqlite.values import is_utf8, name_of
 from eventq.system import clock
 
@@ -97,6 +108,18 @@ FROM (
     ORDER BY id
 )
 """
+_TIMES = """
+SELECT e.id, CAST(created_at AS TEXT)
+FROM json_each(?)
+    CROSS JOIN events e ON e.id = value
+"""
+_QUESTIONS = f"""
+SELECT id, {_COLUMNS}
+FROM open_questions
+    CROSS JOIN events ON id = event_id
+ORDER BY event_id
+LIMIT ?
+"""
 _SIZE = """
 SELECT total(octet_length(content))
 FROM events NOT INDEXED
@@ -132,7 +155,7 @@ class Events:
         self._one = db.one
 
     def add(self, new: NewEvent) -> Event:
-        """Store one event that has no key and names no blob, and return it.
+        """Store one event that has no key, names no blob and asks nothing, and return it.
 
         A single statement: BEGIN and COMMIT around it cost a fifth more.
         """
@@ -177,6 +200,8 @@ class Events:
                 self._set_keys(first, kept)
             if refs:
                 self._set_refs(first, range(len(new)) if places is None else places, refs)
+            if not NOTED.isdisjoint([row[1] for row in kept]):
+                self._note_questions(kept, first)
             db.note_part((first, len(kept), at, kept), kept[-1][0], goes_on=goes_on)
         if found:
             found = [
@@ -233,6 +258,42 @@ class Events:
             sql = "INSERT OR IGNORE INTO event_blob_refs (event_id, hash) VALUES (?, ?)"
             self._db.many(sql, pairs)
 
+    # --- questions --------------------------------------------------------------------------------
+
+    def _note_questions(self, rows: Sequence[NewEvent], first: int) -> None:
+        """Open the questions that new events ask, and close those that they answer."""
+        from eventq.storage.asking import changes  # few pushes ask
+
+        asked, answered = changes(rows, first)
+        self._db.many("INSERT INTO open_questions (event_id) VALUES (?)", [(one,) for one in asked])
+        self._db.many("DELETE FROM open_questions WHERE event_id = ?", [(one,) for one in answered])
+
+    def times(self, numbers: Collection[int]) -> dict[int, str]:
+        """Return when some events were stored, by id, of those that are there."""
+        listed = "[" + ",".join(map(str, numbers)) + "]"
+        return dict(self._run(_TIMES, (listed,)))
+
+    def questions(self, limit: int) -> list[Event]:
+        """Return the oldest questions that are open; of a thread without a table of them, none."""
+        return [*map(_event, self._run(_QUESTIONS, (limit,)))] if self._has_questions() else []
+
+    def question_count(self) -> int:
+        """Return how many questions are open."""
+        sql = "SELECT count(*) FROM open_questions"
+        return int(self._one(sql)) if self._has_questions() else 0
+
+    def _has_questions(self) -> bool:
+        return not self._db.is_older_than(QUESTIONS)
+
+    def keyed(self, key: str) -> Event | None:
+        """Return the event that was stored under a key, or None."""
+        if self._db.is_original():
+            return None
+        number = self._one("SELECT event_id FROM event_keys WHERE key = ?", (key,))
+        return None if number is None else self.get(number)
+
+    # --- reading ----------------------------------------------------------------------------------
+
     def last(self) -> int:
         """Return the id of the newest event there ever was, 0 when there was none."""
         found = self._one("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
@@ -242,8 +303,9 @@ class Events:
 
     def bounds(self) -> Bounds:
         """Return the ids of the oldest event and the newest ever, and how many are stored."""
-        first = self._one("SELECT min(id) FROM events") or 0
-        return Bounds(first, self.last(), int(self._one("SELECT count(*) FROM events")))
+        sql = "SELECT (SELECT min(id) FROM events), (SELECT max(id) FROM events)"
+        first, newest = self._run(sql)[0]  # each by one look: SQLite reads all rows for both
+        return Bounds(first or 0, self.last(), 0 if first is None else newest - first + 1)
 
     def get(self, number: int) -> Event | None:
         """Return one event, or None."""
@@ -358,22 +420,22 @@ class Events:
         first = self._after(after)
         return first if first is not None and first <= upto else None
 
-    def could_match(self, text: str, after: int, upto: int, seconds: float) -> bool:
-        """Return whether an event of a range may match, within so much processor time.
+    def tally(
+        self, text: str, after: int, upto: int, most: int, seconds: float | None = None
+    ) -> Tally:
+        """Return how many events of a range match; see `storage.base`.
 
         `text` need not be accepted before. Raises FilterError for a filter that is refused.
         """
-        return bool(
-            self._db.filtered(lambda sandbox: sandbox.could_match(text, after, upto, seconds))
-        )
-
-    def count(self, text: str, after: int, upto: int) -> int:
-        """Count the events with `after` < id <= `upto` that a filter matches."""
-        if not text:
-            return int(
-                self._one("SELECT count(*) FROM events WHERE id > ? AND id <= ?", (after, upto))
+        if text:
+            found: Tally = self._db.filtered(
+                lambda sandbox: sandbox.tally(text, after, upto, most, seconds)
             )
-        return int(self._db.filtered(lambda sandbox: sandbox.count(text, after, upto)))
+            return found
+        first = self._after(after)  # ids have no gaps
+        if first is None or first > upto:
+            return Tally()
+        return Tally(first, min(upto, self.last()) - first + 1)
 
     # --- copies -----------------------------------------------------------------------------------
 
@@ -412,6 +474,7 @@ class Events:
         with self._db.joined():
             self._run("DELETE FROM event_keys WHERE event_id < ?", (before,))
             self._run("DELETE FROM event_blob_refs WHERE event_id < ?", (before,))
+            self._run("DELETE FROM open_questions WHERE event_id < ?", (before,))
             self._run("DELETE FROM events WHERE id < ?", (before,))
             return self._db.connection.changes()
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     Objects = dict[tuple[str, str], tuple[str, set[str]]]
 
-SCHEMA = 2  # the number of the newest migration: a test compares it with the files
+SCHEMA = 3  # the number of the newest migration: a test compares it with the files
+OWN, QUESTIONS = 2, 3  # the first with tables beside those of the original tool, and with questions
 INCREMENTAL = 2  # auto_vacuum of a database; costs a push 4 % at NORMAL, nothing at FULL
 APPLICATION_ID = 0x65767471  # "evtq", in the header of the database
 

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from eventq.log.filters.sandbox import LINE, ORDER, RANGE, ROW
+from eventq.records.event import Tally
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,14 +64,7 @@ class Recheck:
         rows, _ = self.page(text, after, upto, 1, max_bytes=1)
         return rows[0][0] if rows else None
 
-    def could_match(self, text: str, after: int, upto: int, _: float) -> bool:
-        """Return whether an id of a range matches; a transaction is asked for no guesses."""
-        return self.first(text, after, upto) is not None
-
-    def count(self, text: str, after: int, upto: int) -> int:
-        """Return the number of ids of a range that match."""
-        cursor = self._connection.execute(f"SELECT {ROW} {RANGE}", (after, upto))
-        try:
-            return sum(self._sandbox.matches(text, row) for row in cursor)
-        finally:
-            cursor.close(force=True)
+    def tally(self, text: str, after: int, upto: int, most: int, _: float | None) -> Tally:
+        """Return how many ids of a range match; a transaction is asked for no guesses."""
+        rows, _at = self.page(text, after, upto, most, max_bytes=1 << 62)
+        return Tally(rows[0][0] if rows else None, len(rows), len(rows) < most)

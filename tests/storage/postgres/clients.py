@@ -127,7 +127,7 @@ class Clients:
         with eventq.open(self.place) as thread:
             last = thread.last_id()
             until(lambda: self.noted("reader")[-1][2] == last, "all is read")
-            until(lambda: thread.info().subscriptions[0].last_acked_id == last, "all is done")
+            until(lambda: thread.status().consumers[0].last_acked_id == last, "all is done")
             self.close()
             self.check(thread)
 
@@ -145,7 +145,7 @@ class Clients:
         assert len({*stored.values()}) == len(stored)  # nothing is there twice, or under two ids
         assert all(stored[number] == content for content, number in self.all("acked"))
         assert [(number, content) for content, number in self.all("saw")] == [*stored.items()]
-        (consumer,) = thread.info().subscriptions
+        (consumer,) = thread.status().consumers
         assert (consumer.last_acked_id, consumer.unfinished, consumer.dead) == (len(stored), 0, 0)
         assert {number for word in ("done", "unsure") for (number,) in self.all(word)} >= {*stored}
         self.check_leases()

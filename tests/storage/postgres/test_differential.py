@@ -13,8 +13,8 @@ import pytest
 import eventq
 from eventq.errors import EventqError
 from eventq.records.claim import ClaimInfo
-from eventq.records.consumer import ConsumerInfo
-from eventq.records.info import ThreadInfo
+from eventq.records.consumer import ConsumerStatus
+from eventq.records.info import ThreadStatus
 from eventq.storage.postgres.claims import Claims
 from eventq.storage.queue_rows import Settled
 from tests.servers import fresh, use_our_clock
@@ -117,6 +117,11 @@ class Chance(random.Random):
                 self.one("before_id", "keep_last"): self.randint(0, 9),
                 "force": self.random() < 0.4,
             },
+            "ask": {
+                "text": self.one("a", "b", " "), "approval": self.random() < 0.5,
+                "key": self.one(None, "k1", "k2"),
+            },
+            "answer": {"question_id": self.randint(1, 9), "text": self.one("approve", "x")},
             "move": {"seconds": self.one(0.001, 1, 1, 6, 6, 31, 31, 700, -3)},
             "block": {"undo": self.random() < 0.3},
         }.get(name, {})  # fmt: skip
@@ -130,11 +135,12 @@ WEIGHTS = {
     "push": 8, "push_many": 5, "peek": 1, "last": 1, "latest": 1, "subscribe": 6,
     "unsubscribe": 1, "pop": 5, "ack": 3, "claim": 14, "settle": 8, "extend": 2, "finish": 5,
     "retry": 6, "dead_letters": 1, "retry_dead": 3, "drop_dead": 1, "prune": 1, "pause": 1,
-    "resume": 2, "move": 7, "block": 4, "info": 2, "claims": 1, "subscriptions": 1, "last_id": 1,
-    "warnings": 1, "swap": 2,
+    "resume": 2, "move": 7, "block": 4, "status": 2, "claims": 1, "subscriptions": 1, "last_id": 1,
+    "warnings": 1, "swap": 2, "ask": 2, "answer": 2, "questions": 1,
 }  # fmt: skip
 
 
+SHOWN = ("event_count", "last_id", "last_at", "questions", "question_count")  # of a status
 # What is not done inside a transaction. The other handle would wait for its end, also that of a claim.
 ALONE = ("block", "prune", "move", "swap", "finish", "retry")
 
@@ -145,7 +151,7 @@ def history(seed: int) -> list[Step]:
     begin: list[Step] = [("subscribe", chance.subscription() | {"consumer": "w"}) for _ in range(2)]
     begin.append(("push_many", {"events": [chance.new() for _ in range(chance.randint(1, 9))]}))
     steps = [chance.step() for _ in range(chance.randint(8, 32))]
-    looks = ("peek", "info", "claims", "dead_letters", "check")
+    looks = ("peek", "status", "claims", "dead_letters", "check")
     return [*begin, *steps, *((name, {}) for name in looks)]
 
 
@@ -215,10 +221,10 @@ class Side:
 
     def plain(self, value: Any) -> Any:
         """Return an answer without what is random, or the engine's own."""
-        if isinstance(value, ThreadInfo):
-            kept = {"event_count": value.event_count, "last_id": value.last_id}
-            return {**kept, "subscriptions": [self.plain(one) for one in value.subscriptions]}
-        if isinstance(value, ConsumerInfo):
+        if isinstance(value, ThreadStatus):
+            kept = {name: getattr(value, name) for name in SHOWN}
+            return {**kept, "subscriptions": [self.plain(one) for one in value.consumers]}
+        if isinstance(value, ConsumerStatus):
             return value._replace(log=None, advice=None)
         if isinstance(value, ClaimInfo):
             return value._replace(token=str(self.place(value.token)))

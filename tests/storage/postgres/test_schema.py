@@ -156,6 +156,6 @@ def test_a_directory_that_names_a_thread(postgres: str, tmp_path: object) -> Non
     with eventq.open(folder) as thread:
         thread.push("self", "note", "x")
         assert (thread.path, thread.last_id(), thread.check()) == (str(folder), 1, [])
-        assert thread.info().event_count == 1
+        assert thread.status().event_count == 1
     assert [*threads(tmp_path)] == [str(folder)]  # type: ignore[arg-type]
     assert parse((folder / "thread.url").read_text().strip()).name

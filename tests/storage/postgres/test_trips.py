@@ -79,5 +79,5 @@ def test_the_short_way_gives_what_the_long_way_gives(warm: eventq.Thread) -> Non
             more = warm.claim(f"{name} claimed", 40)
         assert warm.settle(more) == []
         assert [claim.event.id for claim in taken + more] == [*range(2, 82)]
-        found = {one.consumer_id: one for one in warm.info().subscriptions}[f"{name} claimed"]
+        found = {one.consumer_id: one for one in warm.status().consumers}[f"{name} claimed"]
         assert (found.last_acked_id, found.unfinished, found.done) == (81, 0, 81)

@@ -279,14 +279,14 @@ def test_workers_run_what_has_their_label(machines: Machines) -> None:
     ]
     assert said == [["'a'"], ["'b'"]]
     assert [one.label for one in machines.thread.subscriptions()] == [None, "gpu", "big"]
-    assert [one.worked for one in machines.thread.info().subscriptions] == [True, True, False]
+    assert [one.worked for one in machines.thread.status().consumers] == [True, True, False]
 
 
 def test_who_works_is_said(machines: Machines) -> None:
     """`info` names the command that is missing, and `check --strict` says what waits for it."""
     machines.thread.subscribe("w", SLEEP, each=True, label="gpu")
     machines.thread.push("self", "t", "x")
-    (info,) = machines.thread.info().subscriptions
+    (info,) = machines.thread.status().consumers
     assert (info.waits_for, info.label) == ("a handler, and nobody runs it", "gpu")
     command = f"eventq work --thread '{machines.thread.path}' --allow FILE --label gpu"
     assert info.advice == command
@@ -295,7 +295,7 @@ def test_who_works_is_said(machines: Machines) -> None:
     assert "nobody works for it" in warning
     assert command in warning
     machines.work(machines.add(labels=("gpu",)))
-    assert machines.thread.info().subscriptions[0].advice is None
+    assert machines.thread.status().consumers[0].advice is None
     assert list(machines.thread.warnings()) == []
 
 
@@ -482,7 +482,7 @@ def test_work_runs_handlers(postgres: str, tmp_path: Path, pooled: bool) -> None
             with eventq.open(url) as thread:
                 thread.push("self", "t", "hello")
                 until(
-                    lambda: all(one.last_acked_id for one in thread.info().subscriptions),
+                    lambda: all(one.last_acked_id for one in thread.status().consumers),
                     "both handlers have run",
                 )
             assert '"content":"hello"' in trace.read_text()
@@ -518,7 +518,7 @@ def test_a_worker_goes_on_when_its_connections_are_cut(postgres: str, tmp_path: 
                     assert server.execute(cut, (role,)).fetchall()
                     thread.push("self", "t", str(number))
                     handled = f"event {number} is handled"
-                    until(lambda: thread.info().subscriptions[0].pending == 0, handled)
+                    until(lambda: thread.status().consumers[0].pending == 0, handled)
                 assert len(trace.read_text().splitlines()) == 3
                 worker.send_signal(signal.SIGTERM)
                 assert worker.wait(DEADLINE) == 0

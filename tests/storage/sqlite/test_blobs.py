@@ -280,7 +280,7 @@ def test_the_cache_may_be_off(
         assert len(thread.blobs.verify()) == 2
 
 
-@pytest.mark.parametrize("version", range(migrate.SCHEMA))
+@pytest.mark.parametrize("version", range(migrate.OWN))
 def test_a_thread_of_the_original_tool_that_is_only_read(
     original: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

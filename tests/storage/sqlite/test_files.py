@@ -127,7 +127,7 @@ def test_a_thread_of_the_older_tool_opens_unchanged(original: str) -> None:
             (3, "self", "record", "", "3"),
         ]
         assert thread.subscriptions() == [OLD_SUBSCRIPTION]
-        assert thread.info().subscriptions[0].last_acked_id == 1
+        assert thread.status().consumers[0].last_acked_id == 1
         assert [event.id for event in thread.pop("w", 1)] == [2, 3]
         assert thread.push("self", "note", "four", key="k") == thread.push(
             "self", "note", "again", key="k"
@@ -149,11 +149,11 @@ def test_a_thread_of_the_older_tool_may_be_read_as_it_is(original: str) -> None:
     with eventq.open(original, read_only=True) as thread:
         assert [event.id for event in thread.peek(filter="type = 'record'")] == [1, 3]
         assert thread.subscriptions() == [OLD_SUBSCRIPTION]
-        info = thread.info()
+        info = thread.status()
         assert (
             info.event_count,
-            info.subscriptions[0].last_acked_id,
-            info.subscriptions[0].pending,
+            info.consumers[0].last_acked_id,
+            info.consumers[0].pending,
         ) == (3, 1, 2)
         assert thread.check() == []
         assert listing(original) == before
@@ -214,7 +214,7 @@ def test_reading_never_creates_or_changes_a_file(path: str, wal: bool) -> None:
         assert [event.id for event in thread.last(2, filter="type = 'note'")] == [9, 10]
         assert thread.last_id() == 10
         assert thread.latest()["self"].id == 10
-        assert thread.info().subscriptions[0].pending == 6
+        assert thread.status().consumers[0].pending == 6
         assert thread.subscriptions()[0].consumer_id == "w"
         assert thread.check() == []
         assert listing(path) == before
@@ -247,7 +247,7 @@ def test_a_long_wal_is_cut_at_close(thread: eventq.Thread) -> None:
         writer.push_many(("self", "note", "x" * 10_000) for _ in range(300))
         assert os.path.getsize(wal) > 1 << 20
     assert os.path.getsize(wal) == 0
-    assert thread.info().wal_bytes == 0
+    assert thread.status().wal_bytes == 0
 
 
 def test_a_log_that_a_crash_left_with_a_bare_header_can_be_read(tmp_path: Path) -> None:

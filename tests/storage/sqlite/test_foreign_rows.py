@@ -134,7 +134,7 @@ def test_a_filter_that_is_not_text(path: str, raw: apsw.Connection, value: str) 
         for acked in (0, 1):
             with pytest.raises(FilterError):
                 thread.pop("v", acked)
-        good, bad = thread.info().subscriptions
+        good, bad = thread.status().consumers
         assert (good.pending, bad.pending, bad.updated_at) == (1, None, None)
 
 
@@ -240,7 +240,7 @@ def test_rows_of_other_tools_are_shown_and_named(
         stalled = "its consumer id is not text"
     for read_only in (True, False):
         with eventq.open(filled, read_only=read_only) as thread:
-            first, other = thread.info().subscriptions
+            first, other = thread.status().consumers
             assert (first.consumer_id, first.last_acked_id) == ("w", 2)
             row = (other.consumer_id, other.handler_cmd, other.filter, other.last_acked_id)
             assert row == shown

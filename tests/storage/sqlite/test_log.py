@@ -207,7 +207,7 @@ def test_a_filter_that_another_tool_broke_leaves_the_ack(
     raw.execute("UPDATE subscriptions SET filter = ?", (broken,))
     with pytest.raises(FilterError):
         thread.pop("w", 5)
-    found = thread.info().subscriptions[0]
+    found = thread.status().consumers[0]
     assert (found.last_acked_id, found.pending, found.unexamined) == (3, None, None)
     thread.ack("w", 6)
     raw.execute("UPDATE subscriptions SET filter = NULL")
@@ -238,4 +238,4 @@ def test_a_watermark_of_another_filter_is_not_believed(
     assert not thread.consumers.due(thread.consumers.known("w"))
     raw.execute("UPDATE subscriptions SET filter = 'type = ''note'''")
     assert thread.consumers.due(thread.consumers.known("w"))
-    assert thread.info().subscriptions[0].pending == 5
+    assert thread.status().consumers[0].pending == 5

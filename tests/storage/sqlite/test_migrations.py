@@ -83,6 +83,26 @@ def test_every_older_version_is_brought_up(
     assert schema(original) == schema(path)
 
 
+def test_a_thread_of_an_earlier_eventq_is_read_as_it_is(
+    original: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the table of questions there are none; everything else is there."""
+    older = migrate.files()[: migrate.QUESTIONS - 1]
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "files", lambda: older)
+        connection = apsw.Connection(os.path.join(original, "events.db"))
+        migrate.apply(connection, "then")
+        connection.close()
+    with eventq.open(original, read_only=True) as reader:
+        status = reader.status()
+        assert (status.event_count, status.questions, status.question_count) == (3, (), 0)
+        assert (status.context_count, status.runs, status.artifacts) == (0, {}, ())
+        assert (reader.questions(), reader.check(), header(original)[0]) == ([], [], 2)
+    with eventq.open(original) as thread:
+        assert thread.ask("Well?") in thread.questions()
+    assert header(original)[0] == migrate.SCHEMA
+
+
 def test_opening_again_changes_nothing(path: str) -> None:
     """A migration runs once."""
     before = records(path), schema(path)

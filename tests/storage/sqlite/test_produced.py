@@ -251,7 +251,7 @@ def test_a_writer_whose_artifact_is_not_its_own(
 # --- a thread of the original tool ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(migrate.SCHEMA))
+@pytest.mark.parametrize("version", range(migrate.OWN))
 def test_a_thread_of_the_original_tool_that_is_only_read(
     original: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ for path in sys.argv[1:3]:
     with eventq.open(path, read_only=True) as thread:
         assert [event.id for event in thread.peek()] == [1, 2]
         assert [event.id for event in thread.last(filter="type = 'note'")] == [1, 2]
-        assert thread.info().event_count == 2
+        assert thread.status().event_count == 2
         assert thread.check() == []
         next(thread.follow(0))
     for words in (["peek", "--last", "2"], ["tail"], ["info"], ["check"]):

@@ -77,7 +77,7 @@ def test_a_copy_without_shared_memory_is_read(thread: Thread, tmp_path: Path) ->
     before = sorted(os.listdir(copy))
     with eventq.open(copy, read_only=True) as reader:
         assert [event.content for event in reader.peek(filter="id > 0")] == ["x"]
-        assert (reader.info().event_count, sorted(os.listdir(copy))) == (1, before)
+        assert (reader.status().event_count, sorted(os.listdir(copy))) == (1, before)
         with eventq.open(copy) as writer:
             writer.push("self", "note", "y")
             assert reader.last_id() == 2

@@ -53,7 +53,7 @@ COLUMN = "ALTER TABLE {} RENAME COLUMN {} TO other"
         (TABLE.format("events"), lambda thread: list(thread.peek(filter="type = 'note'"))),
         (TABLE.format("events"), lambda thread: thread.pop("w", 0)),
         (TABLE.format("events"), lambda thread: next(thread.follow(0))),
-        (TABLE.format("events"), lambda thread: thread.info()),
+        (TABLE.format("events"), lambda thread: thread.warnings()),
         (COLUMN.format("events", "content"), lambda thread: thread.push("self", "note", "y")),
         (COLUMN.format("events", "content"), lambda thread: thread.push_many([("self", "note", "y")])),
         (COLUMN.format("events", "content"), lambda thread: list(thread.peek())),

@@ -1,0 +1,111 @@
+"""Ask questions, answer them, and wait for answers; `eventq.storage.asking` has their form."""
+
+from __future__ import annotations
+
+from eventq.errors import AnsweredError, InputError, UnknownQuestionError
+from eventq.records.checks import check_natural, check_whole
+from eventq.records.event import ANSWER
+from eventq.storage.asking import key_of, question_of
+from eventq.system import clock
+from eventq.system.clock import SLOW_LOOK
+from eventq.system.jsontext import writer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eventq.log.events import EventLog
+    from eventq.records.question import Question
+    from eventq.storage.base import Database, Log
+
+LISTED = 1_000  # open questions that are listed at once, the oldest first
+DECISIONS = ("approve", "deny")  # the options of an approval that has no others
+
+
+def listed(log: Log) -> list[Question]:
+    """Return the oldest open questions, at most LISTED."""
+    found = map(question_of, log.events.questions(LISTED))
+    return [question for question in found if question is not None]  # None: one that was erased
+
+
+class Questions:
+    """The questions of one thread."""
+
+    def __init__(self, db: Database, log: EventLog) -> None:
+        """Use the database of a thread, and push to its log."""
+        self._db = db
+        self._log = log
+
+    def ask(
+        self, text: str, options: Sequence[str], source: str, key: str | None, *, approval: bool
+    ) -> Question:
+        """Store a question and return it; with a key that was used before, the one stored first."""
+        options = _checked(options) or (DECISIONS if approval else ())
+        _check_text(text, "question")
+        content: dict[str, object] = {"text": text}
+        if options:
+            content["options"] = [*options]
+        kind = "approval" if approval else "question"
+        event = self._log.push(source, kind, writer()(content), None, key, key_strict=True)
+        return self.get(event.id)
+
+    def open(self) -> list[Question]:
+        """Return the oldest open questions, at most LISTED."""
+        return listed(self._db)
+
+    def get(self, number: int) -> Question:
+        """Return a question, with its answer if there is one. Raises UnknownQuestionError."""
+        events = self._db.events
+        event = events.get(check_natural(number, "a question"))
+        found = None if event is None else question_of(event, events.keyed(key_of(number)))
+        if found is None:
+            raise UnknownQuestionError(number)
+        return found
+
+    def wait(self, number: int, seconds: float | None) -> Question:
+        """Return a question once it is answered, or after a time as it is; None waits forever."""
+        found = self.get(number)
+        if found.answer is not None or seconds == 0:
+            return found
+        deadline = float("inf") if seconds is None else clock.monotonic() + seconds
+        with self._db.watch() as watcher:
+            while (found := self.get(number)).answer is None:
+                left = deadline - clock.monotonic()
+                if left <= 0:
+                    break
+                watcher.wait(min(left, SLOW_LOOK))
+        return found
+
+    def answer(self, number: int, text: str, source: str) -> Question:
+        """Answer a question and return it; the same answer again changes nothing.
+
+        Raises UnknownQuestionError, AnsweredError, and InputError for no option of an approval.
+        """
+        question = self.get(number)
+        _check_text(text, "answer")
+        if question.answer is None:
+            if question.type == "approval" and text not in question.options:
+                takes = " or ".join(map(repr, question.options))
+                raise InputError(
+                    f"approval {number} cannot be answered with {text!r:.100}", f"answer {takes}"
+                )
+            content = writer()({"question": number, "text": text})
+            self._log.push(source, ANSWER, content, None, key_of(number))
+            question = self.get(number)
+        if question.answer != text:  # somebody else was first
+            raise AnsweredError(number, question.answer or "", question.answered_by or "")
+        return question
+
+
+def _check_text(text: str, what: str) -> None:
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"the {what} is empty", "give it a text")
+    check_whole(text, f"the {what}")
+
+
+def _checked(options: Sequence[str]) -> tuple[str, ...]:
+    for one in options:
+        _check_text(one, "option")
+    if len(set(options)) < len(options):
+        raise InputError("two options are the same", "give each of them once")
+    return tuple(options)

@@ -1,0 +1,75 @@
+"""The form of questions: which events ask something, and which of them answer it.
+
+A question is an event of type `question` or `approval` whose content is a JSON object with a `text`
+and perhaps `options`. The first event of type `answer` with the key `answer:<id>` and a content of
+`{"question": <id>, "text": …}` closes it.
+"""
+
+from __future__ import annotations
+
+from eventq.records.event import ANSWER, ASKING
+from eventq.records.question import Question
+from eventq.system.jsontext import Reader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eventq.records.event import Event, NewEvent
+
+
+def key_of(question: int) -> str:
+    """Return the key of the event that answers a question."""
+    return f"{ANSWER}:{question}"
+
+
+def question_of(asked: Event, answered: Event | None = None) -> Question | None:
+    """Return the question that an event asks, or None if it asks none."""
+    found = _asked(asked.type, asked.content)
+    if found is None:
+        return None
+    question = Question(asked.id, asked.type, asked.source, *found, asked.created_at)
+    if answered is None or answered.type != ANSWER:
+        return question
+    text = _object(answered.content).get("text")
+    return question._replace(
+        answer=text if isinstance(text, str) else answered.content,
+        answered_by=answered.source,
+        answered_at=answered.created_at,
+    )
+
+
+def changes(rows: Sequence[NewEvent], first: int) -> tuple[list[int], list[int]]:
+    """Return the ids of the questions that new events ask, and of those that they answer.
+
+    `first` is the id of the first of them.
+    """
+    asked, answered = [], []
+    for number, (_, kind, content, _, key) in enumerate(rows, first):
+        if kind in ASKING and _asked(kind, content) is not None:
+            asked.append(number)
+        if kind == ANSWER and key is not None:
+            question = _object(content).get("question")
+            if type(question) is int and key == key_of(question):
+                answered.append(question)
+    return asked, answered
+
+
+def _asked(kind: str, content: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the text and the options of a question, or None for a content that is none."""
+    value = _object(content)
+    text, options = value.get("text"), value.get("options", [])
+    if kind not in ASKING or not isinstance(text, str) or not text.strip():
+        return None
+    if not isinstance(options, list) or not all(isinstance(one, str) for one in options):
+        return None
+    return text, tuple(options)
+
+
+def _object(content: str) -> dict[str, object]:
+    """Return a content as a JSON object, {} for what is none."""
+    try:
+        value = Reader().decode(content)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
