@@ -101,12 +101,13 @@ def finished(path: str, work: str) -> None:
     assert remains(path, TEXTS[1]) == []
 
 
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("work", WORK)
-def test_killed_at_every_step(template: str, tmp_path: Path, work: str) -> None:
+def test_killed_at_a_step(template: str, tmp_path: Path, work: str, stride: int) -> None:
     """A process that dies anywhere has erased it, or can be asked to do it again."""
     number = 0
     while True:
-        number += 1
+        number += 1 if number < 12 else stride
         path = prepared(template, str(tmp_path / f"{number}"), work)
 
         def erase(path: str = path) -> None:

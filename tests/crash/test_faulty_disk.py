@@ -47,6 +47,10 @@ class Outcome(NamedTuple):
 Scenario = "Callable[[eventq.Thread, Outcome], None]"
 
 
+# Of the steps after the first ones, which are all tried, some stand for the others.
+STRIDE = pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.soak)])
+
+
 def push(thread: eventq.Thread, outcome: Outcome) -> None:
     """Push one event after another."""
     for text in ("a", "b" * 9000, "c"):
@@ -259,10 +263,11 @@ def test_a_batch_larger_than_the_cache_is_there_or_not(
     assert number > 2_400
 
 
+@STRIDE
 @pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 def test_a_refused_prune_deletes_all_it_should_or_nothing(
-    error: type[Exception], lasting: bool, template: str, tmp_path: Path, vfs: FaultyVFS
-) -> None:
+    error: type[Exception], lasting: bool, stride: int, template: str, tmp_path: Path, vfs: FaultyVFS
+) -> None:  # fmt: skip
     """A prune that fails removes all or nothing, and can be repeated."""
     number, failed = 0, "?"
     with eventq.open(template) as thread:
@@ -271,7 +276,7 @@ def test_a_refused_prune_deletes_all_it_should_or_nothing(
         thread.database.compact()
     before = contents(template)
     while failed:
-        number += 1
+        number += 1 if number < 12 else stride
         assert number < 500
         path = copy(template, str(tmp_path / "thread"))
         with vfs.opened(path, number, error, lasting=lasting) as thread:
@@ -287,16 +292,17 @@ def test_a_refused_prune_deletes_all_it_should_or_nothing(
     assert number > 10
 
 
+@STRIDE
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_refused_init_leaves_nothing_that_the_next_one_does_not_finish(
-    error: type[Exception], tmp_path: Path
+    error: type[Exception], stride: int, tmp_path: Path
 ) -> None:
     """Init may fail at any change: there is a whole thread or none, and the next init makes it."""
     vfs = FaultyVFS("faulty-default", default=True)
     try:
         number, failed = 0, "?"
         while failed:
-            number += 1
+            number += 1 if number < 12 else stride
             path = str(tmp_path / f"thread-{number}")
             vfs.arm(number, error, lasting=False)
             try:

