@@ -13,6 +13,7 @@
         ├── LeaseLostError      4  409   the lease of a claim has ended: others may have the event
         │   └── FencedError     4  409   a newer supervisor runs the consumer of this handler
         ├── UnknownDeadLetterError 1 404
+        ├── UnknownEventError   1  404
         ├── UnknownQuestionError 1 404
         ├── AnsweredError       1  409   somebody else has answered the question, differently
         ├── AckError            1  409   an ack beyond the newest event
@@ -252,6 +253,16 @@ class UnknownDeadLetterError(LogicError):
         whose = "" if consumer is None else f" of consumer '{consumer}'"
         super().__init__(f"event {event_id} is no dead letter{whose}", "see 'eventq dead ls'")
         self.event_id = event_id
+
+
+class UnknownEventError(LogicError):
+    """There is no such event: its id was not given yet, or it was pruned."""
+
+    wire_code = 404
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"there is no event {number}", "look at the newest ones for their ids")
+        self.number = number
 
 
 class UnknownQuestionError(LogicError):

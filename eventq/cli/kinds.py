@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from eventq.cli import show
 from eventq.errors import SERVER_ADVICE, InputError, UsageError
+from eventq.records import checks
+from eventq.records.checks import decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
 
 _SERVERS = ("eventq://", "unix:")  # how the address of a server begins
 _MOST = (1 << 63) - 1
-_DURATION = "give seconds, or a number and s, m, h or d, such as 10m"
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+duration = checks.duration
 
 
 def verbatim(word: str, name: str) -> str:  # noqa: ARG001 (others name it in errors)
@@ -67,21 +68,11 @@ def _is_whole(text: str) -> bool:
 WHOLE, POSITIVE = Whole(0), Whole(1)
 
 
-def duration(word: str, name: str, fix: str = _DURATION) -> float:
-    """Return the seconds of a duration such as 90, 90s, 10m, 2h or 7d."""
-    digits = word.strip()
-    unit = _UNITS.get(digits[-1:])
-    found = _decimal(digits[:-1] if unit else digits)
-    if found is None:
-        raise UsageError(f"{name} must be a duration, not '{word}'", fix)
-    return found * (unit or 1)
-
-
 def seconds(word: str, name: str) -> float:
     """Return the seconds of a duration, which is a plain number under the name `thread`."""
     if show.program() != "thread":
         return duration(word, name)
-    found = _decimal(word.strip())
+    found = decimal(word.strip())
     if found is None:
         what = f"{name} must be a number of seconds, not '{word}'"
         raise UsageError(what, "give digits, such as 30 or 0.5")
@@ -97,13 +88,6 @@ def durations(word: str, name: str) -> tuple[float, float]:
     if last < first:
         raise UsageError(f"{name} ends with {most}, which is below its start, {least}", fix)
     return first, last
-
-
-def _decimal(text: str) -> float | None:
-    """Return a number in decimal digits, with an optional `+` and fraction, or None."""
-    digits = text.removeprefix("+")
-    plain = digits.isascii() and digits.replace(".", "", 1).isdigit()
-    return float(digits) if plain and len(digits) <= 15 else None
 
 
 class Choice:

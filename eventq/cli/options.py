@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 from eventq.cli import kinds, show
 from eventq.cli.table import Argument, Option
+from eventq.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from eventq.cli.kinds import Kind
+    from eventq.cli.table import Raw
 
 
 def thread_option(kind: Kind) -> Option:
@@ -20,6 +24,16 @@ def thread_option(kind: Kind) -> Option:
 
 
 IS_THREAD = show.program() == "thread"
+
+
+def choose_threads(raw: Raw) -> None:
+    """Use the thread of the environment where none is given; raise UsageError for none."""
+    if raw["thread"] is None and raw.get("all") is None:
+        path = os.environ.get("EVENTQ_THREAD")
+        if not path:
+            fix = "add --thread PATH or --all DIR" if "all" in raw else "add --thread PATH"
+            raise UsageError("no thread is given", fix)
+        raw["thread"] = [path]
 
 
 def unless_thread(*parts: Any) -> tuple[Any, ...]:

@@ -7,13 +7,27 @@ import signal
 from contextlib import suppress
 
 from eventq.cli import kinds, show
-from eventq.cli.options import FOLDER, JSON
+from eventq.cli.options import JSON, choose_threads
 from eventq.cli.table import Command, Option, together
-from eventq.errors import UsageError
+from eventq.errors import LogicError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, TypedDict
+
+    class Web(TypedDict):
+        """Where HTTP is served, and what it allows."""
+
+        http: str | None
+        write: bool
+        insecure_local: bool
+
+    class Rules(TypedDict):
+        """What clients of the binary protocol get away with."""
+
+        keys: str
+        foreign_roots: bool
 
     class Bounds(TypedDict):
         """What peers may take."""
@@ -36,47 +50,95 @@ _KEYS = {
 
 def serve(
     *,
-    thread: str,
-    listen: str,
+    thread: list[str],
+    listen: str | None,
+    web: Web,
     token: str | None,
     limits: Bounds,
-    keys: str,
-    foreign_roots: bool,
+    rules: Rules,
     json: bool,
 ) -> int:
-    """Serve the thread over the binary protocol, until SIGTERM.
+    """Serve threads to other programs and machines, until SIGTERM.
 
-    Requests in progress are answered before it exits.
+    With --http, in JSON, with streams of events; /api/openapi.json lists what there is. Without a
+    token, everybody on this machine may read. --listen is for clients of the binary protocol, which
+    is served by default; it is for the first thread. Requests in progress are answered at the end.
     """
-    from eventq.wire.server import Limits, Server
-
-    ended_by: list[int] = []
     _return_long_blocks()
     gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
-    server = Server(
-        thread,
-        listen,
-        token=_token(token),
-        limits=Limits(**limits),
-        keys=keys,
-        foreign_roots=foreign_roots,
-    )
+    shown, servers = _token(token), []
+    binary = web["http"] is None or listen is not None
+    if binary:
+        from eventq.wire.server import DEFAULT, Limits, Server
+
+        place = kinds.directory(thread[0], "--thread")
+        made = Limits(**limits)
+        servers.append(Server(place, listen or DEFAULT, token=shown, limits=made, **rules))
+    if web["http"] is not None:
+        servers.append(_web(thread, web, shown))
+    elif len(thread) > 1:
+        raise UsageError("the binary protocol serves one thread", "give --thread once, or --http")
+    ended_by: list[int] = []
 
     def stop(number: int, _: object) -> None:
         ended_by.append(number)
-        server.stop()
+        for server in servers:
+            server.stop()
         # The system's own handler: a KeyboardInterrupt would be raised inside asyncio.
         _on_end(signal.SIG_DFL)
 
     def ready(address: str) -> None:
         _on_end(stop)
         show.note(f"listening on {address}")
-        show.note(f"keys of APPEND_TURN: {keys} ({_KEYS[keys]})")
+        if binary and "//" not in address:
+            keys = rules["keys"]
+            show.note(f"keys of APPEND_TURN: {keys} ({_KEYS[keys]})")
         if json:
             show.dump({"listening": address})
 
-    server.run(ready)
+    import asyncio
+
+    asyncio.run(_serve(servers, ready))
     return 130 if ended_by[:1] == [signal.SIGINT] else 0
+
+
+async def _serve(servers: list[Any], ready: Callable[[str], object]) -> None:
+    """Run one server, or both: then the workers of the one for HTTP do the requests of both."""
+    first = servers[-1]
+    if len(servers) == 1:
+        await first.serve(ready)
+        return
+    import asyncio
+
+    is_ready = asyncio.Event()
+
+    def note(url: str) -> None:
+        ready(url)
+        is_ready.set()
+
+    task = asyncio.create_task(first.serve(note))
+    waits = asyncio.create_task(is_ready.wait())
+    await asyncio.wait((task, waits), return_when=asyncio.FIRST_COMPLETED)
+    waits.cancel()
+    try:
+        if not task.done():
+            await servers[0].serve(ready, first.service)
+    finally:
+        first.stop()
+        await task
+
+
+def _web(threads: list[str], web: Web, token: str) -> Any:
+    """Return the server for HTTP. Raises LogicError when its packages are missing."""
+    try:
+        from eventq.http.site import Server
+    except ModuleNotFoundError as error:
+        what = f"HTTP needs the package '{error.name}'"
+        raise LogicError(what, "run pip install '.[http]' in a clone of eventq") from error
+    return Server(
+        threads, web["http"] or "", token=token, write=web["write"],
+        insecure=web["insecure_local"],
+    )  # fmt: skip
 
 
 def _return_long_blocks() -> None:
@@ -115,8 +177,17 @@ COMMANDS = {
         [
             Option(
                 "listen ADDRESS",
-                "HOST:PORT, where port 0 picks one, or unix:PATH.",
-                default="127.0.0.1:9009",
+                "HOST:PORT or unix:PATH, for the binary protocol; port 0 picks one (default without"
+                " --http: 127.0.0.1:9009).",
+            ),
+            *together(
+                "web",
+                Option("http ADDRESS", "HOST:PORT, where port 0 picks one, for HTTP."),
+                Option("write", "Let those with the token change things over HTTP, too."),
+                Option(
+                    "insecure-local",
+                    "Let everybody on this machine write over HTTP. No token.",
+                ),
             ),
             Option(
                 "token TOKEN",
@@ -150,25 +221,36 @@ COMMANDS = {
                     default="268435456",
                 ),
             ),
-            Option(
-                "keys RULE",
-                "How the idempotency key of an APPEND_TURN counts. matching: only with the same"
-                " bytes, type and non-zero parent; then the first turn is returned, otherwise the"
-                " turn is appended. strict: a key is one turn, and other bytes are refused. ignore:"
-                " never. The keys of commands always count.",
-                kinds.Choice(*_KEYS),
-                default="matching",
+            *together(
+                "rules",
+                Option(
+                    "keys RULE",
+                    "How the idempotency key of an APPEND_TURN counts. matching: only with the"
+                    " same bytes, type and non-zero parent; then the first turn is returned,"
+                    " otherwise the turn is appended. strict: a key is one turn, and other bytes"
+                    " are refused. ignore: never. The keys of commands always count.",
+                    kinds.Choice(*_KEYS),
+                    default="matching",
+                ),
+                Option(
+                    "foreign-roots",
+                    "Accept file-tree roots that are not stored blobs. This is for trees that are"
+                    " kept elsewhere, and concerns ATTACH_FS and APPEND_TURN.",
+                ),
             ),
             Option(
-                "foreign-roots",
-                "Accept file-tree roots that are not stored blobs. This is for trees that are kept"
-                " elsewhere, and concerns ATTACH_FS and APPEND_TURN.",
+                "thread PATH…",
+                "The directory or URL of a thread; over HTTP, may be repeated (default:"
+                " $EVENTQ_THREAD).",
+                kinds.place,
             ),
-            FOLDER,
             JSON,
         ],
         "eventq serve --thread ./inbox --listen 127.0.0.1:9009",
         "eventq serve --thread ./inbox --listen unix:./inbox.sock",
         "eventq serve --thread ./inbox --keys strict",
+        "EVENTQ_TOKEN=$(openssl rand -hex 16) eventq serve --thread ./inbox --http 127.0.0.1:9010"
+        " --write",
+        rules=[choose_threads],
     )
 }

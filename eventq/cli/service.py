@@ -6,10 +6,10 @@ import os
 import sys
 
 from eventq.cli import kinds, show
-from eventq.cli.options import JSON_ERRORS
+from eventq.cli.options import JSON_ERRORS, choose_threads
 from eventq.cli.rules import needs
 from eventq.cli.table import Command, Option, together
-from eventq.cli.work import ALLOW, LABEL, choose_threads
+from eventq.cli.work import ALLOW, LABEL
 from eventq.errors import NotAThreadError, UsageError
 from eventq.log.claims import milliseconds
 from eventq.storage.address import parse

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 
 from eventq.cli import kinds, show
-from eventq.cli.options import JSON_ERRORS
+from eventq.cli.options import JSON_ERRORS, choose_threads
 from eventq.cli.rules import needs
 from eventq.cli.table import Argument, Command, Option, is_given, together
 from eventq.errors import UsageError
@@ -79,16 +78,6 @@ def _run_program(place: str, thread: str | None = None) -> int:
 
 
 _SIGINT = 2
-_VARIABLE = "EVENTQ_THREAD"
-
-
-def choose_threads(raw: Raw) -> None:
-    """Use the thread of the environment where none is given; raise UsageError for none."""
-    if raw["thread"] is None and raw["all"] is None:
-        path = os.environ.get(_VARIABLE)
-        if not path:
-            raise UsageError("no thread is given", "add --thread PATH or --all DIR")
-        raw["thread"] = [path]
 
 
 def _check_place(raw: Raw) -> None:

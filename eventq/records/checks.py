@@ -6,6 +6,8 @@ from eventq.errors import InputError, UsageError
 
 REF = "blob:blake3:"  # 64 lower-case hex digits follow
 ERASED = "[erased]"  # what is read in place of a text that was erased
+_DURATION = "give seconds, or a number and s, m, h or d, such as 10m"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 MAX_NAME = 1 << 16  # characters of a source, type, subtype, key or consumer id
 
 
@@ -67,3 +69,20 @@ def refs_in(text: str) -> set[bytes]:
             found.add(bytes.fromhex(digits))
         at = text.find(REF, at + 1)
     return found
+
+
+def duration(word: str, name: str, fix: str = _DURATION) -> float:
+    """Return the seconds of a duration such as 90, 90s, 10m, 2h or 7d. Raises UsageError."""
+    digits = word.strip()
+    unit = _UNITS.get(digits[-1:])
+    found = decimal(digits[:-1] if unit else digits)
+    if found is None:
+        raise UsageError(f"{name} must be a duration, not '{word}'", fix)
+    return found * (unit or 1)
+
+
+def decimal(text: str) -> float | None:
+    """Return a number in decimal digits, with an optional `+` and fraction, or None."""
+    digits = text.removeprefix("+")
+    plain = digits.isascii() and digits.replace(".", "", 1).isdigit()
+    return float(digits) if plain and len(digits) <= 15 else None

@@ -26,9 +26,9 @@ from functools import partial
 
 from eventq.errors import BusyError, EventqError, LogicError, StoreError, UsageError
 from eventq.serving.budget import MemoryBudget
+from eventq.serving.endpoint import Address
 from eventq.serving.workers import Service, Waits
 from eventq.thread import open_thread
-from eventq.wire.endpoint import Address
 from eventq.wire.frames import (
     MAX_FRAME,
     MAX_META,
@@ -736,7 +736,7 @@ class Server:
 
     def run(self, ready: Callable[[str], object] = lambda _: None) -> None:
         """Serve until `stop`; call `ready` with the address once it listens. Raises LogicError."""
-        asyncio.run(self._run(ready))
+        asyncio.run(self.serve(ready))
 
     def stop(self) -> None:
         """Accept no more requests, finish the pending ones, and let `run` return.
@@ -748,14 +748,15 @@ class Server:
             with suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(stop.set)
 
-    async def _run(self, ready: Callable[[str], object]) -> None:
+    async def serve(self, ready: Callable[[str], object], service: Service | None = None) -> None:
+        """Serve in the loop that runs, until `stop`; by the workers of another server, if given."""
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self.most = _raise_file_limit(self.limits.connections)
         if self.most < self.limits.connections:
             self._note(f"serve: {self.most} connections at most, as no more files may be open")
         listener = await self.address.listen(self._loop, lambda: Connection(self))
-        self.service = Service(self.path)
+        self.service = service or Service(self.path)
         sweeper = asyncio.create_task(self._sweep())
         end = self.now()
         try:
@@ -769,7 +770,8 @@ class Server:
             sweeper.cancel()
             listener.close()
             self.address.unlink()
-            await asyncio.to_thread(self.service.stop, end - self.now())
+            if service is None:
+                await asyncio.to_thread(self.service.stop, end - self.now())
             for connection in list(self.connections):
                 connection.abort()
             await asyncio.sleep(0)  # asyncio calls `connection_lost` of each

@@ -33,7 +33,7 @@ LEVELS = [
     ["sessions", "transfer", "erasure"],
     ["thread"],
     ["running", "serving", "aio"],
-    ["wire"],
+    ["wire", "http"],
     ["cli"],
     ["__main__"],
 ]

@@ -19,7 +19,8 @@ def read(name: str) -> str:
 
 def environ(**more: str) -> dict[str, str]:
     """Return an environment in which `eventq` and `python` are those under test."""
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    # The last one is for what a machine may lack.
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}:{ROOT / 'tests/docs/bin'}"
     return {**os.environ, "PATH": path, "EVENTQ_NOTIFIER": "builtin", **more}
 
 

@@ -7,12 +7,15 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import eventq
 from tests.docs.support import ROOT, environ
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.conftest import Until
@@ -156,3 +159,55 @@ def test_the_pool_does_every_job(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     wanted = r"jobs: 30, kills: [1-5], repeats: \d+\nevery job was done\n"
     assert re.fullmatch(wanted, done.stdout), done.stdout
+
+
+# --- over HTTP ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(inbox: Path) -> Iterator[str]:
+    """Serve a thread over HTTP; yield its URL."""
+    argv = ["eventq", "serve", "--thread", str(inbox), "--http", "127.0.0.1:0", "--write"]
+    env = environ() | {"EVENTQ_TOKEN": "secret"}
+    with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        yield f"{server.stderr.readline().split()[-1]}/api/threads/inbox"
+        server.terminate()
+
+
+def is_acked(thread: eventq.Thread, number: int) -> bool:
+    """Return whether the consumer has finished an event."""
+    return thread.status().consumers[0].last_acked_id == number
+
+
+def test_a_worker_in_node_does_what_is_pushed(tmp_path: Path, until: Until) -> None:
+    """It needs no package; each event is settled once."""
+    inbox = tmp_path / "inbox"
+    with eventq.open(inbox, create=True) as thread, serving(inbox) as url:
+        env = environ() | {"EVENTQ_TOKEN": "secret"}
+        argv = ["node", str(ROOT / "examples/worker.mjs"), url]
+        with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as worker:
+            assert worker.stdout is not None
+            for number in (1, 2):
+                thread.push("self", "job", f"job {number}")
+                assert worker.stdout.readline() == f"event {number}: job {number}\n"
+                until(partial(is_acked, thread, number), "the event is settled")
+            worker.kill()
+
+
+def test_a_client_without_packages_sends_and_follows(tmp_path: Path) -> None:
+    """What one sends, another one prints."""
+    inbox = tmp_path / "inbox"
+    eventq.init(inbox)
+    with serving(inbox) as url:
+        env = environ() | {"EVENTQ_TOKEN": "secret"}
+        argv = [sys.executable, str(ROOT / "examples/http_client.py"), url]
+        with subprocess.Popen(
+            [*argv, "follow"], env=env, stdout=subprocess.PIPE, text=True
+        ) as follower:
+            assert follower.stdout is not None
+            for number in (1, 2):
+                sent = subprocess.check_output([*argv, "send", f"no {number}"], env=env, text=True)
+                assert sent == f"{number}\n"
+                assert follower.stdout.readline() == f"{number}  self  no {number}\n"
+            follower.kill()

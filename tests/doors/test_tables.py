@@ -110,8 +110,10 @@ def test_defaults_are_those_of_the_library() -> None:
         if not isinstance(part.kind, kinds.Opened)
     }
     limits = Limits()
+    (listen,) = [part for part in COMMANDS["serve"].options if part.name == "listen"]
+    assert f"(default without --http: {DEFAULT})" in listen.help
     for option, value in (
-        ("listen", DEFAULT), ("connections", limits.connections), ("idle", limits.idle), ("frame", limits.frame),
+        ("listen", None), ("connections", limits.connections), ("idle", limits.idle), ("frame", limits.frame),
         ("in-flight", limits.in_flight), ("keys", "matching"), ("foreign-roots", False),
     ):  # fmt: skip
         assert default["serve", option] == value

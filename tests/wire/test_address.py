@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eventq.errors import LogicError
-from eventq.wire import endpoint
-from eventq.wire.endpoint import Address
+from eventq.serving import endpoint
+from eventq.serving.endpoint import Address
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

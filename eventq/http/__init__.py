@@ -1,0 +1,1 @@
+"""A thread over HTTP: its operations as JSON, streams of events, and their OpenAPI document."""

@@ -1,0 +1,145 @@
+"""New events as they come: server-sent events, or lines of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from eventq.errors import EventqError
+from eventq.http.operations import Operation, Part, Reply
+from eventq.serving.plans import READ
+from eventq.system import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from eventq.http.house import House
+    from eventq.thread import Thread
+
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+HEARTBEAT = 15.0  # seconds of silence after which a comment, or an empty line, is sent
+PAGE = 500
+
+
+def follow(_: Thread, __: dict[str, Any]) -> Reply:
+    """Follow the events from now on, or after an id, for as long as the connection lasts."""
+    raise NotImplementedError  # it has no reply; see `stream`
+
+
+STREAM = Operation(
+    "streamEvents", "GET", "/api/threads/{thread}/events/stream", READ, follow, "Stream",
+    (
+        Part("after", "integer", "Only those above this id; the header Last-Event-ID wins."),
+        Part("filter", "string", "A SQL condition over the columns of events."),
+    ),
+)  # fmt: skip
+
+
+async def stream(
+    house: House, given: dict[str, Any], headers: Mapping[str, str], receive: Receive, send: Send
+) -> None:
+    """Send events until the caller or the server goes: as SSE, or NDJSON if that is accepted."""
+    is_lines = "ndjson" in headers.get("accept", "")
+    last = headers.get("last-event-id", "")
+    after = int(last) if last.isdigit() and len(last) < 19 else given["after"]
+    gone = asyncio.ensure_future(_gone(receive))
+    house.feed.followers += 1
+    try:
+        pages = Pages(house, given["filter"])
+        after = await pages.start(after)
+        kind = b"application/x-ndjson" if is_lines else b"text/event-stream"
+        start = [
+            (b"content-type", kind),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": start})
+        await _send(send, b"" if is_lines else b": connected\n\n")
+        said = clock.monotonic()
+        while not gone.done() and not house.feed.is_closed:
+            changed = house.feed.changed
+            before = after
+            try:
+                numbers, lines, after = await pages.after(after)
+            except EventqError:  # it is gone: whoever asks again is told so
+                break
+            if not lines and after != before:
+                continue
+            if lines:
+                frames = (
+                    b"".join([b"%s\n" % line for line in lines])
+                    if is_lines
+                    else b"".join([b"id: %d\ndata: %s\n\n" % one for one in zip(numbers, lines)])  # noqa: B905
+                )
+                await _send(send, frames)
+                said = clock.monotonic()
+                continue
+            silence = clock.monotonic() - said
+            if silence >= HEARTBEAT:
+                await _send(send, b"\n" if is_lines else b":\n\n")
+                said = clock.monotonic()
+                silence = 0.0
+            waits = asyncio.ensure_future(house.feed.wait(changed, HEARTBEAT - silence))
+            await asyncio.wait((gone, waits), return_when=asyncio.FIRST_COMPLETED)
+            waits.cancel()
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        house.feed.followers -= 1
+        gone.cancel()
+        with suppress(asyncio.CancelledError):
+            await gone
+
+
+async def _gone(receive: Receive) -> None:
+    """Return once the caller has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send(send: Send, data: bytes) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+class Pages:
+    """What follows an id: from the lines that the feed keeps, or from the log."""
+
+    def __init__(self, house: House, where: str | None) -> None:
+        self._house = house
+        self._where = where
+
+    async def start(self, after: int | None) -> int:
+        """Return where to begin, by default after the newest event. Raises FilterError."""
+        found: list[int] = []
+
+        def run(thread: Thread) -> Reply:
+            thread.database.events.accept(self._where)
+            found.append(thread.last_id() if after is None else after)
+            return Reply(b"")
+
+        await self._house.do(run, READ)
+        return found[0]
+
+    async def after(self, after: int) -> tuple[list[int], list[bytes], int]:
+        """Return the ids and lines of the next events, and the id that was reached."""
+        if not self._where:
+            kept = self._house.feed.after(after)
+            if kept is not None:
+                kept = kept[:PAGE]
+                return [*range(after + 1, after + 1 + len(kept))], kept, after + len(kept)
+        found: list[tuple[list[int], list[bytes], int]] = []
+
+        def run(thread: Thread) -> Reply:
+            events = thread.database.events
+            accepted = events.accept(self._where)
+            page = events.page(accepted, after, max(after, events.last()), PAGE)
+            from eventq.log.mirror import line
+
+            lines = [line(one).encode("utf-8", "replace") for one in page.events]
+            found.append(([one.id for one in page.events], lines, page.next))
+            return Reply(b"")
+
+        await self._house.do(run, READ)
+        return found[0]

@@ -1,0 +1,205 @@
+"""One thread behind HTTP: the workers that do its requests, and the feed of its new events."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from eventq.errors import BusyError, EventqError
+from eventq.http.operations import Reply
+from eventq.serving.plans import LARGE, Plan
+from eventq.serving.workers import Service
+from eventq.system.clock import SLOW_LOOK
+from eventq.thread import open_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eventq.serving.workers import Done, Job, Server
+    from eventq.storage.base import Watcher
+    from eventq.thread import Thread
+
+KEPT = 2_000  # lines of new events that are kept for followers
+_WAITING = 4_096  # requests of one thread that may wait for its workers
+
+
+class Call:
+    """A request in progress: a job of the workers, whose reply is a future of the loop."""
+
+    def __init__(self, house: House, plan: Plan, size: int) -> None:
+        self.plan = plan
+        self.size = size
+        self.server: Server = house
+        self.future: asyncio.Future[Reply] = house.loop.create_future()
+        self._reply: Any = None
+
+    def is_wanted(self) -> bool:
+        """Return whether the caller still waits."""
+        return not self.future.done()
+
+    def answer(self, reply: Any) -> bytes:
+        """Keep the reply for the loop."""
+        self._reply = reply
+        return b""
+
+    def refusal(self, error: BaseException) -> bytes:
+        """Keep the error for the loop."""
+        self._reply = error
+        return b""
+
+    def settle(self, reply: bytes) -> bytes:
+        """Return what is left to be sent."""
+        return reply
+
+    def send_now(self, reply: bytes) -> bytes:
+        """Return what is left to be sent: the loop sends everything."""
+        return reply
+
+    def finish(self) -> None:
+        """Give the reply to the caller; in the loop."""
+        if self.future.done():
+            return
+        if isinstance(self._reply, BaseException):
+            self.future.set_exception(self._reply)
+        else:
+            self.future.set_result(self._reply)
+
+
+class House:
+    """The workers and the feed of one thread."""
+
+    def __init__(self, name: str, path: str) -> None:
+        """Take the name in URLs, and the path. Raises NotAThreadError."""
+        self.name = name
+        with open_thread(path) as thread:
+            self.path = thread.path
+            self.is_shared = thread.is_shared
+        self.loop = asyncio.get_running_loop()
+        self.service = Service(self.path)
+        self._calls = 0
+        self.feed = Feed(self.path, self.loop)
+
+    async def do(
+        self, run: Callable[[Thread], Reply], how: str, size: int = 0, *, alone: bool = False
+    ) -> Reply:
+        """Do a request in a worker. Raises EventqError; BusyError when too many wait."""
+        if self._calls >= _WAITING:
+            raise BusyError(f"{self._calls} requests wait for '{self.name}'", "try again later")
+        call = Call(self, Plan(how, run, alone or size >= LARGE), size)
+        self._calls += 1
+        try:
+            self.service.submit(call)
+            return await call.future
+        finally:
+            self._calls -= 1
+
+    def deliver(self, done: Done) -> None:
+        """Take replies, in an OS thread of a worker."""
+        calls = [job for job, _ in done]
+        with suppress(RuntimeError):  # the loop has ended
+            self.loop.call_soon_threadsafe(_finish, calls)
+
+    def close(self, seconds: float) -> None:
+        """End the feed, and the workers once they have done what was asked."""
+        self.feed.close()
+        self.service.stop(seconds)
+
+
+def _finish(calls: list[Job]) -> None:
+    for call in calls:
+        assert isinstance(call, Call)  # none of another server
+        call.finish()
+
+
+class Feed:
+    """The new events of a thread: an OS thread waits for them, and wakes all who follow.
+
+    The last lines are kept, encoded once for all followers; who is behind them reads the log.
+    """
+
+    def __init__(self, path: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._path = path
+        self._loop = loop
+        self._changed = loop.create_future()
+        self._ended = threading.Event()
+        self.is_closed = False
+        self.followers = 0
+        self.first = 0  # the id of the first line that is kept
+        self.lines: list[bytes] = []
+        self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
+        self._thread.start()
+
+    @property
+    def changed(self) -> asyncio.Future[None]:
+        """A future that is done once the thread may have changed since it was asked for."""
+        return self._changed
+
+    async def wait(self, changed: asyncio.Future[None], seconds: float) -> None:
+        """Wait for a change, or for so many seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(changed), seconds)
+
+    def after(self, number: int) -> list[bytes] | None:
+        """Return the kept lines after an id; None when lines before them are missing."""
+        if not self.lines or number + 1 < self.first:
+            return None
+        return self.lines[number + 1 - self.first :]
+
+    @property
+    def last(self) -> int:
+        """The id of the last line that is kept, 0 for none."""
+        return self.first + len(self.lines) - 1 if self.lines else 0
+
+    def _wake(self, first: int, lines: list[bytes]) -> None:
+        if lines:
+            if first != self.last + 1 or not self.lines:
+                self.first, self.lines = first, []
+            self.lines = (self.lines + lines)[-KEPT:]
+            self.first = first + len(lines) - len(self.lines)
+        changed, self._changed = self._changed, self._loop.create_future()
+        if not changed.done():
+            changed.set_result(None)
+
+    def _run(self) -> None:
+        last: int | None = None
+        while not self._ended.is_set():
+            try:
+                with (
+                    open_thread(self._path) as thread,
+                    thread.database.watch() as watcher,
+                ):
+                    last = self._follow(thread, watcher, thread.last_id() if last is None else last)
+            except (EventqError, OSError):  # it is gone, or busy: whoever asks is told so
+                self._call(self._wake, 0, [])
+                self._ended.wait(SLOW_LOOK)
+
+    def _follow(self, thread: Thread, watcher: Watcher, last: int) -> int:
+        """Wake all after each change, with the new lines if anybody follows."""
+        while not self._ended.is_set():
+            newest = thread.last_id()
+            if newest > last and self.followers:
+                start = max(last, newest - KEPT)
+                page = thread.database.events.lines("", start, newest, KEPT)
+                lines = [one.encode("utf-8", "replace") for one in page.lines]
+                self._call(self._wake, page.next - len(lines) + 1, lines)
+                last = page.next
+            else:
+                self._call(self._wake, 0, [])
+                last = newest
+            if last >= newest:
+                watcher.wait(SLOW_LOOK)
+        return last
+
+    def _call(self, call: Callable[..., None], *given: Any) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(call, *given)
+
+    def close(self) -> None:
+        """End: wake everybody a last time."""
+        self.is_closed = True
+        self._ended.set()
+        changed = self._changed
+        if not changed.done():
+            changed.set_result(None)

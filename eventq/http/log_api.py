@@ -1,0 +1,550 @@
+"""The operations of the log: events, questions, consumers, claims, dead letters, the status."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from eventq.errors import (
+    EventqError,
+    FilterError,
+    InputError,
+    UnknownConsumerError,
+    UnknownEventError,
+    UsageError,
+)
+from eventq.http.operations import MOST_WAIT, Given, Operation, Part, Reply, of_object
+from eventq.log.mirror import line
+from eventq.serving.plans import QUICK, READ, WRITE
+from eventq.system import clock
+from eventq.system.jsontext import quote, writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from eventq.log.claims import Claim
+    from eventq.records.claim import DeadLetter
+    from eventq.records.event import Event
+    from eventq.records.info import ThreadStatus
+    from eventq.records.question import Question
+    from eventq.storage.base import Events
+    from eventq.thread import Thread
+
+T = TypeVar("T")
+
+FILTER_SECONDS = 0.25  # of one look with a filter
+_STEP = 50_000  # ids of one look, after which the clock is read
+PAGE = 1_000  # events of a page, at most
+CLAIMS = 1_000  # claims of a call, at most
+_encode = writer()
+
+
+def of_json(value: object, *, is_empty: bool = False, status: int = 200) -> Reply:
+    """Return a value as a reply."""
+    return Reply(_encode(value).encode("utf-8", "replace"), is_empty, status=status)
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def _listed(lines: Iterable[str], after: int) -> bytes:
+    return f'{{"events":[{",".join(lines)}],"next":{after}}}'.encode("utf-8", "replace")
+
+
+def events(thread: Thread, given: Given) -> Reply:
+    """Read the events after an id, in order, or the newest ones."""
+    found, limit, where = thread.database.events, given["limit"], given["filter"]
+    if given["last"] is not None:
+        newest = thread.last(given["last"], filter=where)
+        return Reply(_listed(map(line, newest), newest[-1].id if newest else thread.last_id()))
+    lines, at, is_done = in_time(thread, where, lambda: _page(found, where, given["after"], limit))
+    return Reply(_listed(lines, at), is_empty=not lines and is_done)
+
+
+def _page(found: Events, where: str | None, after: int, limit: int) -> tuple[list[str], int, bool]:
+    """Return the next matching lines, the id that was reached, and whether that is the newest.
+
+    What takes long ends early: the caller goes on at the id.
+    """
+    accepted, upto = found.accept(where), found.last()
+    deadline = clock.monotonic() + FILTER_SECONDS / 2
+    lines: list[str] = []
+    while True:
+        page = found.lines(
+            accepted, after, max(after, min(upto, after + _STEP)), limit - len(lines)
+        )
+        lines += page.lines
+        after = page.next
+        if len(lines) >= limit or after >= upto or clock.monotonic() > deadline:
+            return lines, after, after >= upto
+
+
+def in_time(thread: Thread, where: str | None, call: Callable[[], T]) -> T:
+    """Return what a call that runs a filter returns. Raises FilterError when it takes too long."""
+    if not where:
+        return call()
+    timer = threading.Timer(FILTER_SECONDS, thread.database.interrupt)
+    timer.start()
+    try:
+        return call()
+    except EventqError as error:
+        if timer.finished.is_set() and not isinstance(error, FilterError):
+            what = f"the filter takes more than {FILTER_SECONDS:g}s"
+            raise FilterError(what, where, 0, "ask for fewer events, or make it simpler") from error
+        raise
+    finally:
+        timer.cancel()
+        timer.join()  # it must not end what comes next
+
+
+def event(thread: Thread, given: Given) -> Reply:
+    """Read one event."""
+    found = thread.database.events.get(given["id"])
+    if found is None:
+        raise UnknownEventError(given["id"])
+    return Reply(line(found).encode("utf-8", "replace"))
+
+
+def push(thread: Thread, given: Given) -> Reply:
+    """Store one event, or many as one change; with a key each is stored once.
+
+    One is an object; many are a list of them, or one object a line (application/x-ndjson).
+    """
+    body = given["body"]
+    if isinstance(body, dict):
+        one = of_object(EVENT, body)
+        before = thread.last_id() if one["key"] is not None else 0
+        stored = thread.push(**one)
+        status = 200 if one["key"] is not None and stored.id <= before else 201
+        return Reply(line(stored).encode("utf-8", "replace"), status=status)
+    if not isinstance(body, list):
+        raise InputError("the body is no event", "send an object, a list of objects, or lines")
+    batch = thread.push_many([of_object(EVENT, one) for one in body])
+    return of_json(batch._asdict(), status=201)
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+
+def _question(found: Question, *, is_empty: bool = False, status: int = 200) -> Reply:
+    return of_json(_plain(found), is_empty=is_empty, status=status)
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """Return a record as an object, records inside it too."""
+    found: dict[str, Any] = record._asdict()
+    for name, value in found.items():
+        if isinstance(value, tuple):
+            found[name] = [_plain(one) if hasattr(one, "_asdict") else one for one in value]
+    return found
+
+
+def questions(thread: Thread, _: Given) -> Reply:
+    """List the questions that nobody has answered."""
+    return of_json([*map(_plain, thread.questions())])
+
+
+def ask(thread: Thread, given: Given) -> Reply:
+    """Ask a question; with a key it is asked once."""
+    given["options"] = given["options"] or ()
+    return _question(thread.ask(**given), status=201)
+
+
+def question(thread: Thread, given: Given) -> Reply:
+    """Read a question, and wait for its answer."""
+    found = thread.question(given["id"])
+    return _question(found, is_empty=found.answer is None)
+
+
+def answer(thread: Thread, given: Given) -> Reply:
+    """Answer a question; the first answer counts."""
+    return _question(thread.answer(given["id"], given["text"], source=given["source"]))
+
+
+# --- consumers ------------------------------------------------------------------------------------
+
+
+def consumers(thread: Thread, _: Given) -> Reply:
+    """List the consumers with their state."""
+    return of_json([*map(_consumer, thread.status().consumers)])
+
+
+def _consumer(found: Any) -> dict[str, Any]:
+    """Return a consumer as an object: its command and its files are this machine's business."""
+    shown = _plain(found)
+    for name in ("handler_cmd", "log", "advice"):
+        del shown[name]
+    return shown
+
+
+def consumer(thread: Thread, given: Given) -> Reply:
+    """Read the state of one consumer."""
+    name = given["consumer"]
+    for one in thread.status().consumers:
+        if one.consumer_id == name:
+            return of_json(_consumer(one))
+    raise UnknownConsumerError(name)
+
+
+def subscribe(thread: Thread, given: Given) -> Reply:
+    """Subscribe a consumer without a handler; to do so again with equal values changes nothing."""
+    name = given.pop("consumer")
+    known = thread.consumers.state(name)
+    if known is not None and known.settings.kind != "pull":
+        what = f"consumer '{name}' has a handler"
+        raise UsageError(what, "choose another name: handlers are changed on their machine only")
+    more = {part: value for part, value in given.items() if value is not None}
+    if "backoff" in more:
+        more["backoff"] = tuple(more["backoff"])
+    thread.subscribe(name, warn=lambda _: None, **more)
+    return Reply(consumer(thread, {"consumer": name}).body, status=200 if known else 201)
+
+
+def unsubscribe(thread: Thread, given: Given) -> Reply:
+    """Delete a subscription, but keep its progress for a later one."""
+    _check_pull(thread, given["consumer"])
+    thread.unsubscribe(given["consumer"])
+    return Reply(b"", status=204)
+
+
+def _check_pull(thread: Thread, name: str) -> None:
+    if thread.consumers.known(name).settings.kind != "pull":
+        raise UsageError(
+            f"consumer '{name}' has a handler", "it is unsubscribed on its machine only"
+        )
+
+
+def pop(thread: Thread, given: Given) -> Reply:
+    """Ack the events up to an id, if any, and read the next ones."""
+    lines = thread.pop_lines(
+        given["consumer"], given["ack"], limit=given["limit"], replay=bool(given["replay"])
+    )
+    return Reply(f'{{"events":[{",".join(lines)}]}}'.encode("utf-8", "replace"), not lines)
+
+
+def ack(thread: Thread, given: Given) -> Reply:
+    """Mark all events up to an id as done."""
+    thread.ack(given["consumer"], given["ack"], replay=bool(given["replay"]))
+    return Reply(b"", status=204)
+
+
+def pause(thread: Thread, given: Given) -> Reply:
+    """Let a consumer rest: nothing is started for it, and none of its events is leased."""
+    thread.pause(given["consumer"])
+    return Reply(b"", status=204)
+
+
+def resume(thread: Thread, given: Given) -> Reply:
+    """End the pause, the stall or the back-off of a consumer."""
+    thread.resume(given["consumer"])
+    return Reply(b"", status=204)
+
+
+# --- claims ---------------------------------------------------------------------------------------
+
+
+def claim(thread: Thread, given: Given) -> Reply:
+    """Lease the next events to a worker."""
+    found = thread.claim(
+        given["consumer"], given["limit"], given["lease"], 0, given["nonce"],
+        worker=given["worker"],
+    )  # fmt: skip
+    return Reply(
+        f'{{"claims":[{",".join(map(_claim, found))}]}}'.encode("utf-8", "replace"), not found
+    )
+
+
+def _claim(one: Claim) -> str:
+    return (
+        f'{{"token":{quote(one.token)},"attempt":{one.attempt},'
+        f'"deadline_ms":{round(one.deadline * 1000)},"event":{line(one.event)}}}'
+    )
+
+
+def settle(thread: Thread, given: Given) -> Reply:
+    """Settle claims by their tokens, as one change; those whose lease has ended are listed."""
+    done, retry, dead = (given[name] or [] for name in ("done", "retry", "dead"))
+    lost = thread.settle(
+        done, retry=retry, dead=dead, delay=given["delay"], error=given["error"],
+        count=given["count"] is not False,
+    )  # fmt: skip
+    return of_json({"settled": len({*done, *retry, *dead}) - len(lost), "lost": lost})
+
+
+def extend(thread: Thread, given: Given) -> Reply:
+    """Let claims last longer, by their tokens, counted from now."""
+    lost = thread.extend(given["tokens"], given["lease"])
+    return of_json({"extended": len({*given["tokens"]}) - len(lost), "lost": lost})
+
+
+def claims(thread: Thread, given: Given) -> Reply:
+    """List the claims that are out, of one consumer or all; without their tokens."""
+    found = [one._asdict() for one, _ in zip(thread.claims(given["consumer"]), range(CLAIMS))]  # noqa: B905
+    for one in found:
+        del one["token"]
+    return of_json(found)
+
+
+# --- dead letters ---------------------------------------------------------------------------------
+
+
+def dead_letters(thread: Thread, given: Given) -> Reply:
+    """List the events that failed for good, of one consumer or all."""
+    found = thread.dead_letters(given["consumer"])
+    return of_json([_letter(one) for one, _ in zip(found, range(given["limit"]))])  # noqa: B905
+
+
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    shown: dict[str, Any] = letter._asdict()
+    event: Event | None = letter.event
+    return {**shown, "event": None if event is None else event._asdict()}
+
+
+def retry_dead(thread: Thread, given: Given) -> Reply:
+    """Let dead letters be tried again, with new attempts."""
+    return of_json({"count": thread.retry_dead(given["events"], given["consumer"])})
+
+
+def drop_dead(thread: Thread, given: Given) -> Reply:
+    """Forget dead letters, but not their events."""
+    return of_json({"count": thread.drop_dead(given["events"], given["consumer"])})
+
+
+# --- the thread -----------------------------------------------------------------------------------
+
+
+def status(thread: Thread, _: Given) -> Reply:
+    """Read what the thread holds, what goes on in it, and who is needed."""
+    found: ThreadStatus = thread.status()
+    shown = {**_plain(found), "consumers": [*map(_consumer, found.consumers)]}
+    del shown["path"]
+    return of_json(shown)
+
+
+def check(thread: Thread, _: Given) -> Reply:
+    """Check the thread; this reads all of it. Faults are listed, and warnings of consumers."""
+    faults = thread.check()
+    return of_json({"ok": not faults, "faults": faults, "warnings": thread.warnings()})
+
+
+_NAME = "The name of the consumer."
+_SOURCE = Part("source", "string", "Who says it.", "self")
+EVENT = (
+    Part("source", "string", "The sender.", "self"),
+    Part("type", "string", "The type.", "message"),
+    Part("content", "string", "The payload.", required=True),
+    Part("subtype", "string", "The subtype."),
+    Part("key", "string", "Store the event once; if the key was used, that event is returned."),
+)
+_FILTER = Part("filter", "string", "A SQL condition over the columns of events.")
+_WAIT = Part(
+    "wait", "seconds", "Wait this long if there is nothing, as 30 or 30s.", 0, most=MOST_WAIT
+)
+_PAGE = Part("limit", "integer", "How many at most.", 100, least=1, most=PAGE)
+_OF = Part("consumer", "string", "Only those of this consumer.")
+_EVENTS = Part("events", "integers", "Their events; all when it is left out.", most=CLAIMS)
+_REPLAY = Part("replay", "boolean", "Go back to an event that was acked before.")
+
+
+def _tokens(name: str, about: str, *, required: bool = False) -> Part:
+    return Part(name, "strings", about, required=required, most=CLAIMS)
+
+
+_AT = "/api/threads/{thread}"
+_ENDS = ("stall", "dead")
+_CONSUMER = f"{_AT}/consumers/{{consumer}}"
+
+OPERATIONS: Sequence[Operation] = (
+    Operation(
+        "listEvents",
+        "GET",
+        f"{_AT}/events",
+        READ,
+        events,
+        "Events",
+        (
+            Part("after", "integer", "Only those above this id.", 0),
+            _FILTER,
+            _PAGE,
+            Part("last", "integer", "The newest so many, instead.", least=1, most=PAGE),
+            _WAIT,
+        ),
+    ),
+    Operation(
+        "pushEvents",
+        "POST",
+        f"{_AT}/events",
+        WRITE,
+        push,
+        "Pushed",
+        body=EVENT,
+        many=True,
+    ),
+    Operation("getEvent", "GET", f"{_AT}/events/{{id}}", QUICK, event, "Event"),
+    Operation("listQuestions", "GET", f"{_AT}/questions", QUICK, questions, "Questions"),
+    Operation(
+        "ask",
+        "POST",
+        f"{_AT}/questions",
+        WRITE,
+        ask,
+        "Question",
+        body=(
+            Part("text", "string", "What is asked.", required=True),
+            Part("options", "strings", "Answers that are proposed.", most=100),
+            Part("approval", "boolean", "Take nothing but one of the options.", False),
+            _SOURCE,
+            Part("key", "string", "Ask once."),
+        ),
+    ),
+    Operation(
+        "getQuestion", "GET", f"{_AT}/questions/{{id}}", QUICK, question, "Question", (_WAIT,)
+    ),
+    Operation(
+        "answer",
+        "POST",
+        f"{_AT}/questions/{{id}}/answer",
+        WRITE,
+        answer,
+        "Question",
+        body=(Part("text", "string", "The answer.", required=True), _SOURCE),
+    ),
+    Operation("listConsumers", "GET", f"{_AT}/consumers", READ, consumers, "Consumers"),
+    Operation("getConsumer", "GET", _CONSUMER, READ, consumer, "Consumer"),
+    Operation(
+        "subscribe",
+        "PUT",
+        _CONSUMER,
+        WRITE,
+        subscribe,
+        "Consumer",
+        body=(
+            _FILTER,
+            Part("from_now", "boolean", "Skip the events that are stored already."),
+            Part("replace", "boolean", "Change what differs, and keep the progress."),
+            Part("max_attempts", "integer", "How often an event is tried.", least=1, most=10**6),
+            Part("ordered_by", "string", "source, type, or a path of the content, such as $.id."),
+            Part("on_failure", "string", "What follows the last attempt.", choices=_ENDS),
+            Part("lease", "seconds", "How long a claim lasts.", most=31_536_000),
+            Part("emit_dead", "boolean", "Push an event for each dead letter."),
+        ),
+        alone=True,
+    ),
+    Operation("unsubscribe", "DELETE", _CONSUMER, WRITE, unsubscribe, ""),
+    Operation(
+        "pop",
+        "POST",
+        f"{_CONSUMER}/pop",
+        WRITE,
+        pop,
+        "Popped",
+        (_WAIT,),
+        (
+            Part("ack", "integer", "The last event that was processed."),
+            _PAGE,
+            _REPLAY,
+        ),
+        alone=True,
+        again=lambda given: {**given, "ack": None, "replay": None},
+    ),
+    Operation(
+        "ack",
+        "POST",
+        f"{_CONSUMER}/ack",
+        WRITE,
+        ack,
+        "",
+        body=(Part("ack", "integer", "The last event that was processed.", required=True), _REPLAY),
+    ),
+    Operation("pause", "POST", f"{_CONSUMER}/pause", WRITE, pause, "", body=()),
+    Operation("resume", "POST", f"{_CONSUMER}/resume", WRITE, resume, "", body=()),
+    Operation(
+        "claim",
+        "POST",
+        f"{_CONSUMER}/claim",
+        WRITE,
+        claim,
+        "Claimed",
+        (_WAIT,),
+        (
+            Part("limit", "integer", "How many at most.", 1, least=1, most=CLAIMS),
+            Part("lease", "seconds", "How long they are this worker's.", most=31_536_000),
+            Part("nonce", "string", "The same again returns the same claims."),
+            Part("worker", "string", "The name of the worker, which others see."),
+        ),
+        alone=True,
+    ),
+    Operation(
+        "settle",
+        "POST",
+        f"{_AT}/settle",
+        WRITE,
+        settle,
+        "Settled",
+        body=(
+            _tokens("done", "Claims that are finished."),
+            _tokens("retry", "Claims that are tried again."),
+            _tokens("dead", "Claims that are given up."),
+            Part("delay", "seconds", "When they are tried again.", most=31_536_000),
+            Part("error", "string", "Why they failed."),
+            Part("count", "boolean", "Whether a retry follows a failed attempt.", True),
+        ),
+        alone=True,
+    ),
+    Operation(
+        "extend",
+        "POST",
+        f"{_AT}/extend",
+        WRITE,
+        extend,
+        "Extended",
+        body=(
+            _tokens("tokens", "The claims.", required=True),
+            Part("lease", "seconds", "How long they last from now.", most=31_536_000),
+        ),
+        alone=True,
+    ),
+    Operation("listClaims", "GET", f"{_AT}/claims", READ, claims, "Claims", (_OF,)),
+    Operation(
+        "listDeadLetters",
+        "GET",
+        f"{_AT}/dead-letters",
+        READ,
+        dead_letters,
+        "DeadLetters",
+        (_OF, _PAGE),
+    ),
+    Operation(
+        "retryDeadLetters",
+        "POST",
+        f"{_AT}/dead-letters/retry",
+        WRITE,
+        retry_dead,
+        "Count",
+        body=(_OF, _EVENTS),
+        alone=True,
+    ),
+    Operation(
+        "dropDeadLetters",
+        "POST",
+        f"{_AT}/dead-letters/drop",
+        WRITE,
+        drop_dead,
+        "Count",
+        body=(_OF, _EVENTS),
+        alone=True,
+    ),
+    Operation("getStatus", "GET", f"{_AT}/status", QUICK, status, "Status"),
+    Operation("check", "GET", f"{_AT}/check", READ, check, "Checked"),
+)
+
+
+def load(body: bytes, *, lines: bool) -> Any:
+    """Return the value of a JSON body, or with `lines` the list of its lines. Raises InputError."""
+    try:
+        if lines:
+            return [json.loads(one) for one in body.decode().splitlines() if one.strip()]
+        return json.loads(body.decode() or "{}")
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is no JSON: {error}", "send JSON in UTF-8") from error

@@ -1,0 +1,128 @@
+"""The server: uvicorn around the application, with an end that waits for nobody for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from eventq.errors import LogicError
+from eventq.http.access import Access
+from eventq.http.app import App
+from eventq.http.house import House
+from eventq.serving.endpoint import BACKLOG, Address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eventq.serving.workers import Service
+
+END_SECONDS = 5.0  # for requests that are under way at the end
+
+
+class Server(uvicorn.Server):
+    """Serves some threads at an address, `HOST:PORT`, until `stop`."""
+
+    def __init__(
+        self, paths: Sequence[str], listen: str, *, token: str, write: bool, insecure: bool
+    ) -> None:
+        """Check what is asked for. Raises UsageError, LogicError, NotAThreadError."""
+        self.address = Address(listen)
+        self._access = Access(
+            listen, is_local=self.address.is_local(), token=token, write=write, insecure=insecure
+        )
+        self._paths = paths
+        self.houses: dict[str, House] = {}
+
+    @property
+    def service(self) -> Service:
+        """The workers of the first thread."""
+        return next(iter(self.houses.values())).service
+
+    async def serve(self, ready: Callable[[str], object]) -> None:  # type: ignore[override]
+        """Serve in the loop that runs, until `stop`; call `ready` with the URL once it listens.
+
+        Raises LogicError, NotAThreadError.
+        """
+        listener = self._listen()
+        try:
+            for path in self._paths:
+                await asyncio.to_thread(_check, path)
+                name = _free(_name(path), self.houses)
+                self.houses[name] = House(name, path)
+            config = uvicorn.Config(
+                App(self.houses, self._access),
+                http="httptools", loop="asyncio", lifespan="off", log_config=None,
+                access_log=False,
+                ws="none", server_header=False, timeout_graceful_shutdown=int(END_SECONDS),
+                timeout_keep_alive=75, backlog=BACKLOG,
+            )  # fmt: skip
+            super().__init__(config)
+            host, port = listener.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            ready(f"http://{shown}:{port}")
+            await self._serve(sockets=[listener])
+            for connection in [*self.server_state.connections]:  # of those who do not read
+                connection.transport.abort()
+            await asyncio.sleep(0)  # asyncio calls `connection_lost` of each
+        finally:
+            listener.close()
+            for house in self.houses.values():
+                await asyncio.to_thread(house.close, END_SECONDS)
+
+    def _listen(self) -> socket.socket:
+        """Return a socket that listens. Raises LogicError."""
+        host, port = self.address.host, self.address.port
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            return socket.create_server(found[0][4][:2], family=found[0][0], backlog=BACKLOG)
+        except OSError as error:
+            what = f"cannot listen on {self.address.text}: {error.strerror or error}"
+            raise LogicError(what, "choose another address, or stop who is there") from error
+
+    def stop(self) -> None:
+        """End: requests under way are answered, streams are closed. Safe in any OS thread."""
+        loop = next((house.loop for house in self.houses.values()), None)
+        if loop is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self.should_exit = True
+        for house in self.houses.values():
+            house.feed.close()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002
+        """End at a signal."""
+        self._end()
+
+
+def _check(path: str) -> None:
+    from eventq.thread import open_thread
+
+    open_thread(path).close()
+
+
+def _name(path: str) -> str:
+    """Return the name of a thread in URLs: that of its folder, or in its database."""
+    from eventq.storage.layout import is_url
+
+    if is_url(path):
+        from urllib.parse import parse_qs, urlsplit
+
+        return parse_qs(urlsplit(path).query).get("thread", ["thread"])[0]
+    import os
+
+    return os.path.basename(os.path.realpath(path).rstrip("/")) or "thread"
+
+
+def _free(name: str, taken: dict[str, House]) -> str:
+    """Return a name that no other thread has: the second of a name ends in -2."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}-{number}"
+    return found

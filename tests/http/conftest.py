@@ -1,0 +1,108 @@
+"""A server for HTTP in this process, and clients of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+import eventq
+from eventq.http.site import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Serve = Callable[..., httpx.Client]
+
+TOKEN = "a token"
+
+
+class Running:
+    """A server that runs in a thread of its own until the end of a test."""
+
+    def __init__(self, paths: list[str], listen: str, options: dict[str, Any]) -> None:
+        self.server = Server(paths, listen, **options)
+        self.url = ""
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        assert self._ready.wait(60)
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self.server.serve(self._begin))
+        except BaseException as error:
+            self._error = error
+            self._ready.set()
+
+    def _begin(self, url: str) -> None:
+        self.url = url
+        self._ready.set()
+
+    def stop(self) -> None:
+        """End it, and wait for that."""
+        self.server.stop()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Return a function that serves threads and returns a client with the token."""
+    with ExitStack() as stack:
+
+        def serve(*paths: str, listen: str = "127.0.0.1:0", **options: Any) -> httpx.Client:
+            given = {"token": TOKEN, "write": True, "insecure": False, **options}
+            running = Running([*paths], listen, given)
+            stack.callback(running.stop)
+            headers = {"authorization": f"Bearer {TOKEN}"} if given["token"] else {}
+            client = httpx.Client(base_url=running.url, headers=headers, timeout=60)
+            client.running = running  # type: ignore[attr-defined]
+            return stack.enter_context(client)
+
+        yield serve
+
+
+@pytest.fixture
+def path(_pristine: str, tmp_path: Any) -> str:
+    """Return the path of a fresh thread."""
+    import shutil
+
+    return str(shutil.copytree(_pristine, tmp_path / "thread"))
+
+
+@pytest.fixture
+def client(serve: Serve, path: str) -> httpx.Client:
+    """Return a client of a server of one thread, below whose address it asks."""
+    client = serve(path)
+    client.base_url = httpx.URL(f"{client.base_url}/api/threads/thread/")
+    return client
+
+
+@pytest.fixture
+def thread(path: str) -> Iterator[eventq.Thread]:
+    """Return the same thread, opened by this process; it must check out in the end."""
+    with eventq.open(path) as thread:
+        yield thread
+        assert thread.check() == []
+
+
+def of_server(client: httpx.Client, path: str) -> httpx.Response:
+    """Return the reply to what is about the server, of a client that asks below a thread."""
+    return client.get(str(client.base_url.copy_with(path=path)))
+
+
+def problem(response: httpx.Response) -> tuple[int, str]:
+    """Return status and sentence of an error."""
+    assert response.headers["content-type"] == "application/problem+json"
+    found = response.json()
+    assert found["status"] == response.status_code
+    return found["status"], found["detail"]

@@ -1,0 +1,106 @@
+"""Who may do what over HTTP, and that pages of other hosts may do nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from eventq.errors import LogicError, UsageError
+from eventq.http.site import Server
+from tests.http.conftest import TOKEN, problem
+
+if TYPE_CHECKING:
+    from tests.http.conftest import Serve
+
+EVENTS = "/api/threads/thread/events"
+NEW = {"content": "x"}
+
+
+def alone(client: httpx.Client, **headers: str) -> httpx.Client:
+    """Return a client of the same server with these headers only."""
+    return httpx.Client(base_url=client.base_url, headers=headers, timeout=60)
+
+
+def test_without_a_token_everybody_here_may_read(serve: Serve, path: str) -> None:
+    """And nobody may change anything; where a thread lies is not said."""
+    client = serve(path, token="", write=False)
+    assert client.get(EVENTS).status_code == 200
+    assert client.get("/api/threads").json() == {"threads": [{"name": "thread"}], "write": False}
+    assert problem(client.post(EVENTS, json=NEW)) == (
+        403, "this server only reads - start it with --write",
+    )  # fmt: skip
+
+
+def test_with_a_token_its_holder_may_write(serve: Serve, path: str) -> None:
+    """Others of this machine may still read; a wrong token gets nothing."""
+    client = serve(path)
+    assert client.post(EVENTS, json=NEW).status_code == 201
+    with alone(client) as other:
+        assert other.get(EVENTS).status_code == 200
+        found = other.post(EVENTS, json=NEW)
+        assert (problem(found)[0], found.headers["www-authenticate"]) == (401, "Bearer")
+    for wrong in ("Bearer x", "Bearer", TOKEN + "x", f"Basic {TOKEN}", f"bearer{TOKEN}"):
+        with alone(client, authorization=wrong) as other:
+            assert problem(other.get(EVENTS)) == (
+                401, "the token is wrong - send the one that the server was given",
+            )  # fmt: skip
+
+
+def test_a_token_alone_does_not_write(serve: Serve, path: str) -> None:
+    """That needs --write as well."""
+    client = serve(path, write=False)
+    assert client.get(EVENTS).status_code == 200
+    assert problem(client.post(EVENTS, json=NEW))[0] == 403
+
+
+def test_clients_that_can_send_no_token(serve: Serve, path: str) -> None:
+    """--insecure-local lets all of this machine write."""
+    client = serve(path, token="", write=False, insecure=True)
+    assert client.post(EVENTS, json=NEW).status_code == 201
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example"])
+def test_a_name_that_leads_here_is_refused(serve: Serve, path: str, host: str) -> None:
+    """A page that was made to lead here asks for its own name."""
+    client = serve(path, insecure=True)
+    assert problem(client.get(EVENTS, headers={"host": host}))[0] == 421
+    port = client.base_url.port
+    for good in ("localhost", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
+        assert client.get(EVENTS, headers={"host": good}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", ""])
+def test_a_page_of_another_host_is_refused(serve: Serve, path: str, origin: str) -> None:
+    """Whatever it asks for; a page of this server may ask."""
+    client = serve(path, insecure=True)
+    assert problem(client.post(EVENTS, json=NEW, headers={"origin": origin}))[0] == 403
+    assert problem(client.get(EVENTS, headers={"origin": origin}))[0] == 403
+    own = str(client.base_url).rstrip("/")
+    assert client.post(EVENTS, json=NEW, headers={"origin": own}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("listen", "options", "says"),
+    [
+        ("0.0.0.0:0", {"token": ""}, "can be reached from other machines - set EVENTQ_TOKEN"),
+        ("0.0.0.0:0", {"insecure": True}, "can be reached from other machines"),
+        ("127.0.0.1:0", {"token": ""}, "--write needs a token"),
+        ("nonsense", {}, "is no address to listen on"),
+        ("127.0.0.1:65536", {}, "is no address to listen on"),
+    ],
+)
+def test_a_server_that_would_let_anybody_in_does_not_start(
+    path: str, listen: str, options: dict[str, Any], says: str
+) -> None:
+    """It says what is missing."""
+    with pytest.raises(UsageError, match=says):
+        Server([path], listen, **{"token": TOKEN, "write": True, "insecure": False, **options})
+
+
+def test_a_port_in_use_is_said(serve: Serve, path: str) -> None:
+    """With the address, and what to do."""
+    client = serve(path)
+    with pytest.raises(LogicError, match=r"cannot listen on 127.0.0.1:\d+: .* - choose another"):
+        serve(path, listen=f"127.0.0.1:{client.base_url.port}")

@@ -1,0 +1,80 @@
+"""The OpenAPI document: it is valid, and what it says is true."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from openapi_spec_validator import validate
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from eventq.http.log_api import OPERATIONS
+from tests.http.conftest import of_server
+
+if TYPE_CHECKING:
+    import httpx
+
+    import eventq
+
+CHECKS = [
+    not_a_server_error,
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+]
+BUDGET = settings(
+    max_examples=25, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(HealthCheck), phases=[Phase.generate],
+)  # fmt: skip
+
+
+def test_the_document_is_valid(client: httpx.Client) -> None:
+    """It has each operation, with its sentence and its parameters."""
+    document = of_server(client, "/api/openapi.json").json()
+    validate(document)
+    found = {
+        one["operationId"]: one for path in document["paths"].values() for one in path.values()
+    }
+    assert {one.name for one in OPERATIONS} < found.keys()
+    assert found["claim"]["summary"] == "Lease the next events to a worker."
+    assert [one["name"] for one in found["claim"]["parameters"]] == ["thread", "consumer", "wait"]
+
+
+def test_what_the_document_says_is_true(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Made-up calls get the replies that it promises, and never an error of the server's own."""
+    thread.push_many([("self", "note", "x")] * 3)
+    thread.subscribe("w")
+    thread.ask("Well?")
+    document = of_server(client, "/api/openapi.json").json()
+    del document["paths"]["/api/threads/{thread}/events/stream"]  # it does not end
+    schema = schemathesis.openapi.from_dict(document)
+    server = str(client.base_url).partition("/api")[0]
+    for result in schema.get_all_operations():
+        assert isinstance(result, Ok)
+        operation = result.ok()
+
+        @BUDGET
+        @given(case=operation.as_strategy())
+        def call(case: schemathesis.Case[Any]) -> None:
+            checked(case, server, client.headers["authorization"])
+
+        call()
+
+
+def checked(case: schemathesis.Case[Any], server: str, token: str) -> None:
+    """Make one call, and check its reply against the document."""
+    names = {"thread": "thread", "consumer": "w"}
+    found = case.path_parameters or {}
+    case.path_parameters = {name: names.get(name, value) for name, value in found.items()}
+    case.query = {
+        name: 0 if name == "wait" else value for name, value in (case.query or {}).items()
+    }
+    response = case.call(base_url=server, headers={"authorization": token})
+    case.validate_response(response, checks=CHECKS)

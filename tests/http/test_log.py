@@ -1,0 +1,292 @@
+"""The log over HTTP: events, questions, consumers, claims and dead letters."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+import eventq
+from tests.http.conftest import of_server, problem
+
+if TYPE_CHECKING:
+    from tests.http.conftest import Serve
+
+
+def test_events_are_pushed_and_read(client: httpx.Client, thread: eventq.Thread) -> None:
+    """One as an object, many as a list or as lines; a page has where to go on."""
+    first = client.post("events", json={"content": "one"})
+    assert (first.status_code, first.json()) == (201, thread.last(1)[0]._asdict())
+    assert (first.json()["source"], first.json()["type"]) == ("self", "message")
+    many = client.post("events", json=[{"content": "two", "type": "note"}, {"content": "three"}])
+    assert (many.status_code, many.json()) == (201, {"count": 2, "first_id": 2, "last_id": 3})
+    lines = b'{"content": "four"}\n\n{"content": "five", "subtype": "x", "source": "self"}\n'
+    assert (
+        client.post(
+            "events", content=lines, headers={"content-type": "application/x-ndjson"}
+        ).json()["count"]
+        == 2
+    )
+    page = client.get("events", params={"limit": 2}).json()
+    assert ([one["content"] for one in page["events"]], page["next"]) == (["one", "two"], 2)
+    page = client.get("events", params={"after": 2}).json()
+    assert ([one["id"] for one in page["events"]], page["next"]) == ([3, 4, 5], 5)
+    page = client.get("events", params={"last": 2}).json()
+    assert [one["content"] for one in page["events"]] == ["four", "five"]
+    page = client.get("events", params={"filter": "type = 'note'"}).json()
+    assert ([one["id"] for one in page["events"]], page["next"]) == ([2], 5)
+    assert client.get("events/5").json()["subtype"] == "x"
+    assert problem(client.get("events/6")) == (
+        404, "there is no event 6 - look at the newest ones for their ids",
+    )  # fmt: skip
+
+
+def test_a_key_stores_once(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Again, it returns the event that is there, and says so by its status."""
+    for status in (201, 200):
+        found = client.post("events", json={"content": "x", "key": "k"})
+        assert (found.status_code, found.json()["id"]) == (status, 1)
+    assert client.post("events", json=[{"content": "y", "key": "k"}]).json()["count"] == 0
+    assert thread.last_id() == 1
+
+
+def test_a_long_poll_ends_with_the_event_that_it_waits_for(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """By any process; without one it ends empty when the time is up."""
+    empty = client.get("events", params={"wait": "0.01s"}).json()
+    assert empty == {"events": [], "next": 0}
+    found: list[Any] = []
+    asks: dict[str, str | int] = {"after": 0, "wait": 60, "filter": "type = 'late'"}
+    waits = threading.Thread(target=lambda: found.append(client.get("events", params=asks)))
+    waits.start()
+    thread.push("self", "note", "not this one")
+    thread.push("self", "late", "this one")
+    waits.join(60)
+    assert [one["content"] for one in found[0].json()["events"]] == ["this one"]
+
+
+def test_a_worker_without_python(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Subscribe, claim, settle and extend: what a worker in any language does."""
+    made = client.put("consumers/w", json={"filter": "type = 'job'", "max_attempts": 1})
+    assert (made.status_code, made.json()["filter"]) == (201, "type = 'job'")
+    assert (
+        client.put("consumers/w", json={"filter": "type = 'job'", "max_attempts": 1}).status_code
+        == 200
+    )
+    assert problem(client.put("consumers/w", json={"filter": "id > 1"}))[0] == 409
+    client.post("events", json=[{"content": f"{n}", "type": "job"} for n in range(4)])
+    asked = {"limit": 3, "worker": "ada", "lease": 60}
+    claims = client.post("consumers/w/claim", json=asked).json()["claims"]
+    assert [(one["attempt"], one["event"]["content"]) for one in claims] == [
+        (1, "0"),
+        (1, "1"),
+        (1, "2"),
+    ]
+    (out, *_) = client.get("claims", params={"consumer": "w"}).json()
+    assert (out["worker"], out["event_id"], "token" in out) == ("ada", 1, False)
+    tokens = [one["token"] for one in claims]
+    assert client.post("extend", json={"tokens": tokens, "lease": 90}).json() == {
+        "extended": 3,
+        "lost": [],
+    }
+    settled = client.post(
+        "settle", json={"done": tokens[:1], "dead": tokens[1:], "error": "no"}
+    ).json()
+    assert settled == {"settled": 3, "lost": []}
+    assert client.post("settle", json={"done": tokens[:1]}).json() == {
+        "settled": 0,
+        "lost": tokens[:1],
+    }
+    dead = client.get("dead-letters").json()
+    assert [(one["event_id"], one["error"], one["event"]["content"]) for one in dead] == [
+        (2, "no", "1"), (3, "no", "2"),
+    ]  # fmt: skip
+    assert client.post("dead-letters/retry", json={"events": [2], "consumer": "w"}).json() == {
+        "count": 1
+    }
+    assert client.post("dead-letters/drop", json={}).json() == {"count": 1}
+    claims = client.post("consumers/w/claim", params={"wait": 0}, json={"limit": 9}).json()[
+        "claims"
+    ]
+    client.post("settle", json={"done": [one["token"] for one in claims]})
+    assert client.post("consumers/w/pause", json={}).status_code == 204
+    assert client.get("consumers/w").json()["paused"] is True
+    assert client.post("consumers/w/resume").status_code == 204
+    thread.ack("w", 4)
+    assert client.delete("consumers/w").status_code == 204
+    assert problem(client.get("consumers/w"))[0] == 404
+
+
+def test_a_reader_pops_and_acks(client: httpx.Client, thread: eventq.Thread) -> None:
+    """As `pop` and `ack` do; a name may hold whatever a name may hold."""
+    name = "consumers/a%2Fb%20c"
+    client.put(name, json={})
+    client.post("events", json=[{"content": f"{n}"} for n in range(4)])
+    page = client.post(f"{name}/pop", json={"limit": 2}).json()["events"]
+    assert [one["id"] for one in page] == [1, 2]
+    page = client.post(f"{name}/pop", json={"ack": 2}).json()["events"]
+    assert ([one["id"] for one in page], thread.status().consumers[0].last_acked_id) == ([3, 4], 2)
+    assert problem(client.post(f"{name}/pop", json={"ack": 1}))[0] == 409
+    assert client.post(f"{name}/ack", json={"ack": 4}).status_code == 204
+    found: list[Any] = []
+    waits = threading.Thread(
+        target=lambda: found.append(
+            client.post(f"{name}/pop", params={"wait": 60}, json={"ack": 4})
+        )
+    )
+    waits.start()
+    thread.push("self", "note", "late")
+    waits.join(60)
+    assert [one["content"] for one in found[0].json()["events"]] == ["late"]
+    assert thread.subscriptions()[0].consumer_id == "a/b c"
+
+
+def test_a_handler_is_no_business_of_others(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Its command is not shown, and cannot be set, replaced or removed."""
+    thread.subscribe("h", "echo secret", each=True)
+    assert "secret" not in client.get("consumers").text + client.get("status").text
+    assert problem(client.put("consumers/h", json={"replace": True}))[0] == 400
+    assert problem(client.delete("consumers/h"))[0] == 400
+    members = "filter, from_now, replace, max_attempts, ordered_by, on_failure, lease, emit_dead"
+    assert problem(client.put("consumers/x", json={"handler": "true"})) == (
+        422, f"there is no member 'handler' - there are {members}",
+    )  # fmt: skip
+    assert [one.handler_cmd for one in thread.subscriptions()] == ["echo secret"]
+
+
+def test_questions_are_asked_and_answered(client: httpx.Client, thread: eventq.Thread) -> None:
+    """A long poll waits for the answer."""
+    asked = client.post("questions", json={"text": "Deploy?", "approval": True, "key": "k"})
+    assert (asked.status_code, asked.json()["options"]) == (201, ["approve", "deny"])
+    assert client.get("questions").json() == [asked.json()] == [client.get("questions/1").json()]
+    assert client.get("questions/1", params={"wait": "0.01s"}).json()["answer"] is None
+    assert problem(client.post("questions/1/answer", json={"text": "maybe"}))[0] == 422
+    found: list[Any] = []
+    waits = threading.Thread(
+        target=lambda: found.append(client.get("questions/1", params={"wait": 60}))
+    )
+    waits.start()
+    thread.answer(1, "deny", source="ada")
+    waits.join(60)
+    assert (found[0].json()["answer"], found[0].json()["answered_by"]) == ("deny", "ada")
+    assert problem(client.post("questions/1/answer", json={"text": "approve"}))[0] == 409
+
+
+def test_the_status_is_that_of_the_library(client: httpx.Client, thread: eventq.Thread) -> None:
+    """But for paths and commands; and a check says what is wrong."""
+    thread.push("self", "note", "x")
+    thread.subscribe("w")
+    found = client.get("status").json()
+    assert (found["event_count"], found["consumers"][0]["pending"], "path" in found) == (
+        1,
+        1,
+        False,
+    )
+    assert client.get("check").json() == {"ok": True, "faults": [], "warnings": []}
+
+
+@pytest.mark.parametrize(
+    ("method", "place", "body", "status", "says"),
+    [
+        ("POST", "events", b"{", 422, "the body is no JSON"),
+        ("POST", "events", b'"x"', 422, "the body is no event - send an object"),
+        ("POST", "events", b"{}", 400, "content is missing - it is for: The payload."),
+        ("POST", "events", b'{"content": 1}', 400, "content must be text"),
+        ("POST", "events", b'{"content": "x", "more": 1}', 422, "there is no member 'more'"),
+        ("POST", "events", b'{"content": "\\ud800"}', 422, "unpaired surrogate"),
+        ("POST", "events", b'[{"content": "x"}, 1]', 422, "the body is no JSON object"),
+        ("POST", "events", b"[" * 100_000, 422, "the body is no JSON"),
+        ("GET", "events?limit=0", b"", 400, "limit must be a whole number, 1 to 1,000"),
+        ("GET", "events?limit=x", b"", 400, "limit must be a whole number"),
+        ("GET", "events?after=-1", b"", 400, "after must be a whole number, 0 or more"),
+        ("GET", "events?after=1&after=2", b"", 400, "'after' stands there twice"),
+        ("GET", "events?wait=soon", b"", 400, "wait must be a duration"),
+        ("GET", "events?wait=1h", b"", 400, "wait must be a number of seconds, 0 to 300"),
+        ("GET", "events?nonsense=1", b"", 400, "there is no parameter 'nonsense'"),
+        ("GET", "events?filter=nonsense(", b"", 422, "a parenthesis is not closed"),
+        ("GET", "events/x", b"", 400, "id must be a whole number"),
+        ("POST", "consumers/nobody/claim", b"{}", 404, "consumer 'nobody' is not subscribed"),
+        ("POST", "consumers/w/claim", b'{"limit": true}', 400, "limit must be a whole number"),
+        ("POST", "settle", b'{"done": ["x"]}', 422, "is not the token of a claim"),
+        ("POST", "settle", b'{"done": [1]}', 400, "done must be a list of strings"),
+        ("GET", "nonsense", b"", 404, "see /api/openapi.json"),
+        ("DELETE", "events", b"", 405, "DELETE is not for this path - use GET, HEAD, POST"),
+        ("OPTIONS", "events", b"", 405, "OPTIONS is not for this path"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    client: httpx.Client, method: str, place: str, body: bytes, status: int, says: str
+) -> None:
+    """As RFC 9457 has it: a sentence with the next step; nothing is stored."""
+    found = problem(client.request(method, place, content=body))
+    assert (found[0], says in found[1]) == (status, True), found
+    assert client.get("status").json()["last_id"] == 0
+
+
+def test_a_body_is_bounded(client: httpx.Client) -> None:
+    """What is larger than an event may be is refused before it is read."""
+    url = client.base_url
+    with socket.create_connection((url.host, url.port or 80)) as raw:
+        head = f"POST {url.path}events HTTP/1.1\r\nhost: localhost\r\ncontent-length: {1 << 40}\r\n"
+        raw.sendall(f"{head}authorization: {client.headers['authorization']}\r\n\r\n".encode())
+        assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+    large = client.post("events", json={"content": "x" * (64 << 20)})
+    assert large.status_code == 201
+    assert problem(client.post("events", json={"content": "x" * ((64 << 20) + 1)}))[0] == 413
+
+
+def test_an_answer_that_is_known_is_not_sent_again(client: httpx.Client) -> None:
+    """By its tag; HEAD has the headers alone."""
+    client.post("events", json={"content": "x"})
+    first = client.get("events/1")
+    again = client.get("events/1", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    head = client.head("events/1")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == first.headers["content-length"]
+
+
+def test_a_filter_that_takes_long_is_refused(client: httpx.Client, thread: eventq.Thread) -> None:
+    """The caller is told; others are served meanwhile."""
+    thread.push("self", "note", "a" * 32_000_000)
+    slow = " AND ".join(["content LIKE '%aaaaaaaaaaaaaaaab%'"] * 400)
+    found = problem(client.get("events", params={"filter": slow}))
+    assert (found[0], "the filter takes" in found[1]) == (422, True)
+    assert client.get("events/1").status_code == 200
+
+
+def test_threads_have_the_names_of_their_folders(serve: Serve, path: str, tmp_path: Any) -> None:
+    """A second one of a name gets a number; one that is gone is said to be."""
+    for folder in ("a", "b"):
+        eventq.open(tmp_path / folder / "inbox", create=True).close()
+    client = serve(str(tmp_path / "a" / "inbox"), str(tmp_path / "b" / "inbox"))
+    names = [one["name"] for one in client.get("/api/threads").json()["threads"]]
+    assert names == ["inbox", "inbox-2"]
+    client.post("/api/threads/inbox-2/events", json={"content": "x"})
+    with eventq.open(tmp_path / "b" / "inbox") as thread:
+        assert thread.last_id() == 1
+    import shutil
+
+    shutil.rmtree(tmp_path / "a" / "inbox")
+    assert problem(client.get("/api/threads/inbox/events"))[0] == 404
+    assert client.get("/api/threads/inbox-2/events").status_code == 200
+    assert problem(client.get("/api/threads/other/events"))[0] == 404
+    with pytest.raises(eventq.NotAThreadError):
+        serve(str(tmp_path / "nowhere"))
+
+
+def test_metrics_are_what_prometheus_reads(client: httpx.Client, thread: eventq.Thread) -> None:
+    """The state of each thread and consumer."""
+    thread.subscribe('w"', filter="type = 'x'")
+    thread.push("self", "x", "x")
+    thread.ask("Well?")
+    found = of_server(client, "/metrics")
+    assert found.headers["content-type"].startswith("text/plain")
+    lines = found.text.splitlines()
+    assert 'eventq_last_event_id{thread="thread"} 2' in lines
+    assert 'eventq_questions{thread="thread"} 1' in lines
+    assert 'eventq_consumer_pending{thread="thread",consumer="w\\""} 1' in lines
