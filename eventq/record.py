@@ -51,10 +51,16 @@ class _Record:
     __signature__ = _OfDataclass("signature")
     _fields: tuple[str, ...]
     _field_defaults: dict[str, Any]
+    _tail: tuple[Any, ...]  # the defaults, which are those of the last fields
 
     def __new__(cls, *values: Any, **named: Any) -> Any:
-        if named or len(values) != len(cls._fields):
-            values = cls._complete(values, named)
+        missing = len(cls._fields) - len(values)
+        if missing or named:
+            tail = cls._tail
+            if not named and 0 < missing <= len(tail):  # imports leave defaults out by the million
+                values += tail[len(tail) - missing :]
+            else:
+                values = cls._complete(values, named)
         return _new(cls, values)
 
     @classmethod
@@ -102,6 +108,7 @@ class _Maker(type):
         body.update((field, _tuplegetter(at, "")) for at, field in enumerate(fields))
         if "__post_init__" in body:
             body["__new__"] = _checked
+        body["_tail"] = tuple(body["_field_defaults"].values())
         body.update(_fields=fields, __match_args__=fields, __slots__=())
         return type(name, (_Record, tuple), body)
 
