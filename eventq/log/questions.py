@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventq.errors import AnsweredError, InputError, UnknownQuestionError
+from eventq.errors import AnsweredError, InputError, LogicError, UnknownQuestionError
 from eventq.records.checks import check_natural, check_whole
 from eventq.records.event import ANSWER
 from eventq.storage.asking import key_of, question_of
@@ -90,8 +90,11 @@ class Questions:
                     f"approval {number} cannot be answered with {text!r:.100}", f"answer {takes}"
                 )
             content = writer()({"question": number, "text": text})
-            self._log.push(source, ANSWER, content, None, key_of(number))
+            event = self._log.push(source, ANSWER, content, None, key_of(number))
             question = self.get(number)
+            if question.answer is None:
+                what = f"event {event.id} has the key of an answer to {number}, and is none"
+                raise LogicError(what, "ask anew")
         if question.answer != text:  # somebody else was first
             raise AnsweredError(number, question.answer or "", question.answered_by or "")
         return question

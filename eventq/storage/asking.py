@@ -29,7 +29,7 @@ def question_of(asked: Event, answered: Event | None = None) -> Question | None:
     if found is None:
         return None
     question = Question(asked.id, asked.type, asked.source, *found, asked.created_at)
-    if answered is None or answered.type != ANSWER:
+    if answered is None or _answered(answered.type, answered.content) != asked.id:
         return question
     text = _object(answered.content).get("text")
     return question._replace(
@@ -48,11 +48,16 @@ def changes(rows: Sequence[NewEvent], first: int) -> tuple[list[int], list[int]]
     for number, (_, kind, content, _, key) in enumerate(rows, first):
         if kind in ASKING and _asked(kind, content) is not None:
             asked.append(number)
-        if kind == ANSWER and key is not None:
-            question = _object(content).get("question")
-            if type(question) is int and key == key_of(question):
-                answered.append(question)
+        question = _answered(kind, content) if key is not None else None
+        if question is not None and key == key_of(question):
+            answered.append(question)
     return asked, answered
+
+
+def _answered(kind: str, content: str) -> int | None:
+    """Return the question that an event of a type and a content answers, if it has the key."""
+    question = _object(content).get("question") if kind == ANSWER else None
+    return question if type(question) is int else None
 
 
 def _asked(kind: str, content: str) -> tuple[str, tuple[str, ...]] | None:

@@ -11,6 +11,7 @@ from eventq import (
     AnsweredError,
     InputError,
     KeyConflictError,
+    LogicError,
     Question,
     UnknownQuestionError,
     UsageError,
@@ -103,7 +104,12 @@ def test_what_is_no_answer_closes_nothing(
     """An answer has the type, names the question, and has its key."""
     opened.ask("Well?")
     opened.push("self", kind, content, key=key)
-    assert open_ids(opened) == [1]
+    assert (open_ids(opened), opened.question(1).answer) == ([1], None)
+    if key == "answer:1":
+        with pytest.raises(LogicError, match="event 2 has the key of an answer to 1, and is none"):
+            opened.answer(1, "yes")
+    else:
+        assert opened.answer(1, "yes").answer == "yes"
 
 
 @pytest.mark.parametrize(
