@@ -9,8 +9,6 @@ from eventq.cli import kinds, show
 from eventq.cli.options import CONSUMER, JSON, JSON_ERRORS, OF_CONSUMER, READ, THREAD
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import InputError, LeaseLostError, LogicError, UsageError
-from eventq.log.mirror import line
-from eventq.system.jsontext import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,9 +39,11 @@ def claim(
     ends. Prints nothing if there is no event to claim. What cannot be printed is given back.
     """
     worker = worker or f"{os.uname().nodename}:{os.getppid()}"  # this process ends at once
+    from eventq.log.claims import claim_line
+
     found = thread.claim(consumer, limit, lease, wait, nonce, worker=worker)
     try:
-        show.lines([_as_line(one) for one in found])
+        show.lines([claim_line(one) for one in found])
     except BaseException as error:  # an interrupt as well
         if nonce is None:  # with one, a repeat prints them
             thread.settle(retry=found, delay=0, count=False)
@@ -59,13 +59,6 @@ def _unprinted(error: show.Closed | LogicError, nonce: str | None) -> LogicError
         fix = "claim again, where the output can be written"
         return LogicError(f"{why}; the claims were given back", fix)
     return LogicError(why, "claim again with the same nonce, which returns the same claims")
-
-
-def _as_line(one: Claim) -> str:
-    return (
-        f'{{"token":{quote(one.token)},"attempt":{one.attempt},'
-        f'"deadline_ms":{round(one.deadline * 1000)},"event":{line(one.event)}}}'
-    )
 
 
 def done(thread: Thread, *, token: list[str], json: bool) -> None:

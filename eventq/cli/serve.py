@@ -186,7 +186,7 @@ COMMANDS = {
                 Option("write", "Let those with the token change things over HTTP, too."),
                 Option(
                     "insecure-local",
-                    "Let everybody on this machine write over HTTP. No token.",
+                    "Allow changes over HTTP from this machine without a token.",
                 ),
             ),
             Option(

@@ -20,7 +20,7 @@ _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
 class RefusedError(Exception):
-    """A request is refused: with a status, a sentence, and a `WWW-Authenticate`, if that helps."""
+    """A request is refused, with a status and a sentence."""
 
     def __init__(self, status: int, what: str) -> None:
         super().__init__(what)
@@ -48,9 +48,9 @@ class Access:
             raise UsageError("--write needs a token", fix)
         self.is_local = is_local
         self.write = write or insecure
-        self._token = token.encode()
+        self._authorization = b"Bearer " + token.encode() if token else b""
         self._insecure = insecure
-        self._hosts = {host.rpartition(":")[0] or host for host in (listen,)} | {*_LOCAL}
+        self._hosts = {listen.rpartition(":")[0], *_LOCAL}
 
     def check(self, method: str, headers: Mapping[str, str]) -> None:
         """Refuse a request that may not be done."""
@@ -63,12 +63,9 @@ class Access:
             raise RefusedError(
                 403, "pages of other hosts may not use this server - call it yourself"
             )
-        shown = headers.get("authorization", "")
-        is_shown = bool(shown)
-        knows = bool(self._token) and hmac.compare_digest(
-            shown.removeprefix("Bearer ").encode(), self._token
-        )
-        if is_shown and not knows:
+        shown = headers.get("authorization", "").encode("latin-1")
+        knows = bool(shown) and hmac.compare_digest(shown, self._authorization)
+        if shown and not knows:
             raise RefusedError(401, "the token is wrong - send the one that the server was given")
         if knows and (self.write or method in SAFE):
             return

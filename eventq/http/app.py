@@ -78,7 +78,6 @@ class App:
         self._access = access
         self._tree = Tree([*OPERATIONS, STREAM])
         self._document: bytes | None = None
-        self._since = clock.now()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

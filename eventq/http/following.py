@@ -44,7 +44,7 @@ async def stream(
     """Send events until the caller or the server goes: as SSE, or NDJSON if that is accepted."""
     is_lines = "ndjson" in headers.get("accept", "")
     last = headers.get("last-event-id", "")
-    after = int(last) if last.isdigit() and len(last) < 19 else given["after"]
+    after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else given["after"]
     gone = asyncio.ensure_future(_gone(receive))
     house.feed.followers += 1
     try:

@@ -75,7 +75,6 @@ class House:
         self.name = name
         with open_thread(path) as thread:
             self.path = thread.path
-            self.is_shared = thread.is_shared
         self.loop = asyncio.get_running_loop()
         self.service = Service(self.path)
         self._calls = 0
@@ -126,8 +125,8 @@ class Feed:
         self._ended = threading.Event()
         self.is_closed = False
         self.followers = 0
-        self.first = 0  # the id of the first line that is kept
         self.lines: list[bytes] = []
+        self.reached: int | None = None  # the id of the last line, or of the newest event if none
         self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
         self._thread.start()
 
@@ -142,22 +141,19 @@ class Feed:
             await asyncio.wait_for(asyncio.shield(changed), seconds)
 
     def after(self, number: int) -> list[bytes] | None:
-        """Return the kept lines after an id; None when lines before them are missing."""
-        if not self.lines or number + 1 < self.first:
+        """Return the lines after an id, [] for the newest; None when some are not kept."""
+        kept = len(self.lines)
+        behind = kept + 1 if self.reached is None else self.reached - number
+        if behind > kept:
             return None
-        return self.lines[number + 1 - self.first :]
+        return self.lines[kept - behind :] if behind > 0 else []
 
-    @property
-    def last(self) -> int:
-        """The id of the last line that is kept, 0 for none."""
-        return self.first + len(self.lines) - 1 if self.lines else 0
-
-    def _wake(self, first: int, lines: list[bytes]) -> None:
-        if lines:
-            if first != self.last + 1 or not self.lines:
-                self.first, self.lines = first, []
-            self.lines = (self.lines + lines)[-KEPT:]
-            self.first = first + len(lines) - len(self.lines)
+    def _wake(self, reached: int, lines: list[bytes]) -> None:
+        """Wake all; the lines are those up to an id."""
+        if reached != self.reached:
+            is_next = self.reached == reached - len(lines)
+            self.lines = (self.lines * is_next + lines)[-KEPT:]
+            self.reached = reached
         changed, self._changed = self._changed, self._loop.create_future()
         if not changed.done():
             changed.set_result(None)
@@ -172,24 +168,21 @@ class Feed:
                 ):
                     last = self._follow(thread, watcher, thread.last_id() if last is None else last)
             except (EventqError, OSError):  # it is gone, or busy: whoever asks is told so
-                self._call(self._wake, 0, [])
+                self._call(self._wake, last or 0, [])
                 self._ended.wait(SLOW_LOOK)
 
     def _follow(self, thread: Thread, watcher: Watcher, last: int) -> int:
         """Wake all after each change, with the new lines if anybody follows."""
+        has_changed = True
         while not self._ended.is_set():
-            newest = thread.last_id()
+            newest, lines = thread.last_id(), []
             if newest > last and self.followers:
-                start = max(last, newest - KEPT)
-                page = thread.database.events.lines("", start, newest, KEPT)
-                lines = [one.encode("utf-8", "replace") for one in page.lines]
-                self._call(self._wake, page.next - len(lines) + 1, lines)
-                last = page.next
-            else:
-                self._call(self._wake, 0, [])
-                last = newest
-            if last >= newest:
-                watcher.wait(SLOW_LOOK)
+                page = thread.database.events.lines("", max(last, newest - KEPT), newest, KEPT)
+                lines, newest = [one.encode("utf-8", "replace") for one in page.lines], page.next
+            if has_changed or newest > last:
+                self._call(self._wake, newest, lines)
+            has_changed = newest < thread.last_id() or watcher.wait(SLOW_LOOK)
+            last = newest
         return last
 
     def _call(self, call: Callable[..., None], *given: Any) -> None:

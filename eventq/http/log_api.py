@@ -15,15 +15,15 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.http.operations import MOST_WAIT, Given, Operation, Part, Reply, of_object
+from eventq.log.claims import claim_line
 from eventq.log.mirror import line
 from eventq.serving.plans import QUICK, READ, WRITE
 from eventq.system import clock
-from eventq.system.jsontext import quote, writer
+from eventq.system.jsontext import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from eventq.log.claims import Claim
     from eventq.records.claim import DeadLetter
     from eventq.records.event import Event
     from eventq.records.info import ThreadStatus
@@ -251,14 +251,7 @@ def claim(thread: Thread, given: Given) -> Reply:
         worker=given["worker"],
     )  # fmt: skip
     return Reply(
-        f'{{"claims":[{",".join(map(_claim, found))}]}}'.encode("utf-8", "replace"), not found
-    )
-
-
-def _claim(one: Claim) -> str:
-    return (
-        f'{{"token":{quote(one.token)},"attempt":{one.attempt},'
-        f'"deadline_ms":{round(one.deadline * 1000)},"event":{line(one.event)}}}'
+        f'{{"claims":[{",".join(map(claim_line, found))}]}}'.encode("utf-8", "replace"), not found
     )
 
 

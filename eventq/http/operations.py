@@ -30,7 +30,7 @@ class Part(Record):
 
     `type` is `integer`, `number`, `string`, `boolean`, `seconds`, which in a query is any duration,
     or `strings` or `integers`, which are lists. `least` and `most` bound a number, `most` also the
-    items of a list. With `nullable`, null stands for what was left out.
+    items of a list. Null stands for what is left out.
     """
 
     name: str
@@ -84,15 +84,14 @@ class Part(Record):
     def schema(self) -> dict[str, Any]:
         """The JSON schema."""
         if self.type in ("strings", "integers"):
-            kind = {"type": self.type[:-1]}
-            if self.type == "integers":
-                kind = {"type": "integer", "minimum": 0, "maximum": MOST}  # type: ignore[dict-item]
-            found: dict[str, Any] = {"type": "array", "items": kind}
+            number = {"type": "integer", "minimum": 0, "maximum": MOST}
+            items = number if self.type == "integers" else {"type": "string"}
+            found: dict[str, Any] = {"type": "array", "items": items}
             if self.most < MOST:
                 found["maxItems"] = self.most
         elif self.type in ("integer", "number", "seconds"):
-            kind_ = "integer" if self.type == "integer" else "number"
-            found = {"type": kind_, "minimum": self.least, "maximum": self.most}
+            kind = "integer" if self.type == "integer" else "number"
+            found = {"type": kind, "minimum": self.least, "maximum": self.most}
         else:
             found = {"type": self.type}
         if self.choices:

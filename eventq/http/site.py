@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from eventq.http.access import Access
 from eventq.http.app import App
 from eventq.http.house import House
 from eventq.serving.endpoint import BACKLOG, Address
+from eventq.storage.layout import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +52,6 @@ class Server(uvicorn.Server):
         listener = self._listen()
         try:
             for path in self._paths:
-                await asyncio.to_thread(_check, path)
                 name = _free(_name(path), self.houses)
                 self.houses[name] = House(name, path)
             config = uvicorn.Config(
@@ -100,23 +101,13 @@ class Server(uvicorn.Server):
         self._end()
 
 
-def _check(path: str) -> None:
-    from eventq.thread import open_thread
-
-    open_thread(path).close()
-
-
 def _name(path: str) -> str:
     """Return the name of a thread in URLs: that of its folder, or in its database."""
-    from eventq.storage.layout import is_url
-
     if is_url(path):
-        from urllib.parse import parse_qs, urlsplit
+        from eventq.storage.address import parse
 
-        return parse_qs(urlsplit(path).query).get("thread", ["thread"])[0]
-    import os
-
-    return os.path.basename(os.path.realpath(path).rstrip("/")) or "thread"
+        return parse(path).name
+    return os.path.basename(os.path.realpath(path)) or "thread"
 
 
 def _free(name: str, taken: dict[str, House]) -> str:

@@ -271,6 +271,17 @@ def token_of(secret: bytes, event: int, consumer: str, *, revived: bool) -> str:
     return f"{secret.hex()}.{event}{'r' * revived}.{consumer}"
 
 
+def claim_line(claim: Claim) -> str:
+    """Return a claim as a line of JSON, with its event."""
+    from eventq.log.mirror import line
+    from eventq.system.jsontext import quote
+
+    return (
+        f'{{"token":{quote(claim.token)},"attempt":{claim.attempt},'
+        f'"deadline_ms":{round(claim.deadline * 1000)},"event":{line(claim.event)}}}'
+    )
+
+
 def parts_of(token: str) -> tuple[str, bytes, int, bool]:
     """Return the consumer of a token, its random number, its event, and whether that was dead.
 

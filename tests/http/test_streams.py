@@ -55,6 +55,25 @@ def test_a_stream_goes_on_where_it_was_cut(client: httpx.Client, thread: eventq.
         assert next(events(cut))[0] == 4
 
 
+def test_what_came_while_nobody_followed_is_there_at_once(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """Whoever comes back gets it without waiting for another event."""
+    thread.push("self", "note", "one")
+    feed = next(iter(client.running.server.houses.values())).feed  # type: ignore[attr-defined]
+    with client.stream("GET", "events/stream") as first:
+        thread.push("self", "note", "two")
+        assert next(events(first))[0] == 2
+    while feed.followers:  # until the server has seen that it left
+        client.get("status")
+    thread.push_many([("self", "note", "later")] * 3)
+    while feed.reached != 5:
+        client.get("status")
+    with client.stream("GET", "events/stream", headers={"last-event-id": "2"}) as back:
+        found = events(back)
+        assert [next(found)[0] for _ in range(3)] == [3, 4, 5]
+
+
 def test_lines_with_a_filter(client: httpx.Client, thread: eventq.Thread) -> None:
     """For programs: an event a line, of those that match."""
     with client.stream(
