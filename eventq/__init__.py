@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         UnknownQuestionError,
         UnknownRunError,
         UnknownTurnError,
+        UnsupportedError,
         UsageError,
     )
     from eventq.log.claims import Claim
@@ -129,6 +130,7 @@ __all__ = [
     "UnknownQuestionError",
     "UnknownRunError",
     "UnknownTurnError",
+    "UnsupportedError",
     "UsageError",
     "Worker",
     "destroy",
@@ -179,6 +181,7 @@ _HOMES = {
         "UnknownQuestionError",
         "UnknownRunError",
         "UnknownTurnError",
+        "UnsupportedError",
         "UsageError",
     ),
     "eventq.log.claims": ("Claim",),

@@ -33,6 +33,7 @@
         └── StoreError          1  500
             ├── DamagedError    1  500   not a database, a foreign one, a newer one, or a broken one
             │   └── DamagedBlobError 1 500   bytes that do not have the hash they are stored under
+            ├── UnsupportedError 1 501   the engine of the thread does not hold that
             ├── BusyError       1  503
             ├── UnknownOutcomeError 1 503  the answer to a change was lost: it may be stored or not
             ├── ReadOnlyError   1  403
@@ -433,6 +434,12 @@ class StoreError(LogicError):
     """The database or its directory cannot be used as it should."""
 
     wire_code = 500
+
+
+class UnsupportedError(StoreError):
+    """The engine that keeps this thread does not hold what was asked for."""
+
+    wire_code = 501
 
 
 class DamagedError(StoreError):

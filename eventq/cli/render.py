@@ -54,21 +54,6 @@ def folder(counts: dict[str, int]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def turn(one: Turn, *, payload: bool = True) -> dict[str, Any]:
-    """Return a turn as an object; bytes that are not UTF-8 become `payload_base64`."""
-    shown = fields(one)
-    data = shown.pop("payload")
-    if not payload:
-        return shown
-    try:
-        shown["payload"] = None if data is None else data.decode()
-    except UnicodeDecodeError:
-        from binascii import b2a_base64
-
-        shown["payload_base64"] = b2a_base64(data, newline=False).decode()
-    return shown
-
-
 def dump_all(objects: Iterable[object]) -> None:
     """Write objects as JSON lines, block by block."""
     encode = writer()

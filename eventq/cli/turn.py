@@ -21,7 +21,7 @@ from eventq.cli.options import (
 from eventq.cli.rules import alone, exclude, needs
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import ErasedError, EventqError, UsageError
-from eventq.records.turn import NewTurn
+from eventq.records.turn import NewTurn, turn_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _stream(opened: OpenTurn, file: Input, sealing: Sealing, *, json: bool) -> T
 
 
 def _show_made(made: Turn, *, json: bool) -> None:
-    show.result(render.turn(made, payload=False), render.head(made), json=json)
+    show.result(turn_object(made, payload=False), render.head(made), json=json)
 
 
 def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, json: bool) -> None:
@@ -183,7 +183,7 @@ def replay(
 
 def _show(turns: Iterable[Turn], reading: Reading, *, json: bool) -> None:
     if json:
-        render.dump_all(render.turn(turn, payload=reading["payload"]) for turn in turns)
+        render.dump_all(turn_object(turn, payload=reading["payload"]) for turn in turns)
     else:
         render.say_all(line for turn in turns for line in render.readable(turn))
 
@@ -235,7 +235,7 @@ def diff(
 
 
 def _on_side(side: str, turns: Iterable[Turn], *, payload: bool) -> Iterator[dict[str, Any]]:
-    return ({"side": side, **render.turn(turn, payload=payload)} for turn in turns)
+    return ({"side": side, **turn_object(turn, payload=payload)} for turn in turns)
 
 
 def patch(

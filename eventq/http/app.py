@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote
-
-from blake3 import blake3
+from urllib.parse import parse_qsl
 
 from eventq.errors import (
     ClosedError,
     EventqError,
     NotAThreadError,
-    TooLargeError,
-    UsageError,
 )
+from eventq.http import log_api, memory_api, output_api
 from eventq.http.access import RefusedError
+from eventq.http.cxdb import Cxdb
 from eventq.http.following import STREAM, stream
-from eventq.http.log_api import OPERATIONS, load
 from eventq.http.metrics import exposition
 from eventq.http.openapi import document
-from eventq.http.operations import MOST, Operation, Part, Reply, of_object, of_words
+from eventq.http.operations import MOST, Operation, Part, Reply, load, of_json, of_object, of_words
+from eventq.http.routes import Routes
+from eventq.http.sending import body_of, send_content, send_problem, send_reply
 from eventq.serving.plans import QUICK
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from eventq.http.access import Access
-    from eventq.http.house import House
+    from eventq.http.served import ServedThread
     from eventq.records.info import ThreadStatus
     from eventq.thread import Thread
 
@@ -40,59 +38,46 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[dict[str, Any]]]
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-MOST_BODY = 68 << 20  # bytes: an event of 64 MiB, and its JSON
 _NUMBER = Part("id", "integer", "The id.", most=MOST)
 _encode = writer()
 
 
-class Tree:
-    """The paths of operations, by their segments; a segment in braces takes any text."""
-
-    def __init__(self, operations: Sequence[Operation]) -> None:
-        self._paths: list[tuple[list[str], dict[str, Operation]]] = []
-        by_path: dict[str, dict[str, Operation]] = {}
-        for one in operations:
-            by_path.setdefault(one.path, {})[one.method] = one
-        for path, methods in sorted(by_path.items(), key=lambda one: one[0].count("{")):
-            self._paths.append((path.strip("/").split("/"), methods))
-
-    def find(self, path: bytes) -> tuple[dict[str, Operation], dict[str, str]] | None:
-        """Return the operations of a path, by method, and what stands for its braces.
-
-        Segments are decoded one by one, so that a name may hold a slash.
-        """
-        words = [unquote(part) for part in path.decode("ascii", "replace").strip("/").split("/")]
-        for parts, methods in self._paths:
-            if len(parts) == len(words):
-                pairs = [*zip(parts, words, strict=True)]
-                if all(part == word or part[0] == "{" for part, word in pairs):
-                    return methods, {part[1:-1]: word for part, word in pairs if part[0] == "{"}
-        return None
+OPERATIONS: Sequence[Operation] = (
+    *log_api.OPERATIONS,
+    STREAM,
+    *memory_api.OPERATIONS,
+    *output_api.OPERATIONS,
+)
 
 
 class App:
     """The application of a server: some threads, and who may use them."""
 
-    def __init__(self, houses: Mapping[str, House], access: Access) -> None:
-        self.houses = houses
+    def __init__(self, threads: Mapping[str, ServedThread], access: Access) -> None:
+        self.threads = threads
         self._access = access
-        self._tree = Tree([*OPERATIONS, STREAM])
+        self._routes = Routes((one.method, one.path, one) for one in OPERATIONS)
+        self._cxdb = Cxdb()
+        self._first = next(iter(threads.values()))
         self._document: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
+        has_begun = False
+
+        async def note(message: dict[str, Any]) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
         try:
-            await self._answer(scope, receive, send)
-        except RefusedError as error:
-            await send_problem(send, error.status, error.what)
-        except EventqError as error:
-            gone = isinstance(error, (NotAThreadError, ClosedError))
-            await send_problem(send, 404 if gone else error.wire_code, str(error))
-        except Exception as error:  # noqa: BLE001 (a fault of ours is answered like any other)
-            what = f"the server has a fault: {type(error).__name__}"
-            await send_problem(send, 500, f"{what} - see logs/thread.log of the thread")
+            await self._answer(scope, receive, note)
+        except Exception as error:  # (a fault of ours is answered like any other)
+            if has_begun:  # uvicorn ends the connection, so that half a reply is known as such
+                raise
+            await send_problem(send, *_problem(error))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {
@@ -103,10 +88,13 @@ class App:
         found = await self._of_server(scope["path"])
         if found is not None:
             if not await self._allow(method, ("GET",), send):
-                await _send(send, found, headers, method)
+                await send_reply(send, found, headers, method)
             return
         path = scope.get("raw_path") or scope["path"].encode()
-        place = self._tree.find(path)
+        if self._cxdb.has(path):
+            await self._cxdb.answer(self._first, scope, headers, receive, send)
+            return
+        place = self._routes.find(path)
         if place is None:
             await send_problem(
                 send, 404, f"there is no {scope['path']:.200} - see /api/openapi.json"
@@ -115,8 +103,8 @@ class App:
         methods, names = place
         if await self._allow(method, tuple(methods), send, is_stream=STREAM in methods.values()):
             return
-        house = self.houses.get(names.pop("thread"))
-        if house is None:
+        served = self.threads.get(names.pop("thread"))
+        if served is None:
             await send_problem(send, 404, "there is no such thread - see /api/threads")
             return
         operation = methods["GET" if method == "HEAD" else method]
@@ -126,26 +114,31 @@ class App:
             given["id"] = _NUMBER.of_query(names.pop("id"))
         given.update(names)
         if operation is STREAM:
-            await stream(house, given, headers, receive, send)
+            await stream(served, given, headers, receive, send)
             return
-        body = await _body(receive, headers) if operation.body is not None else b""
-        reply = await self._do(house, operation, given, body, headers)
-        await _send(send, reply, headers, method)
+        has_body = operation.raw or operation.body is not None
+        body = await body_of(receive, headers) if has_body else b""
+        reply = await self._do(served, operation, given, body, headers)
+        if reply.content is not None:
+            only_head = method == "HEAD"
+            await send_content(served, reply.content, headers, receive, send, only_head=only_head)
+        else:
+            await send_reply(send, reply, headers, method)
 
     async def _of_server(self, path: str) -> Reply | None:
         """Return the reply of the paths that are about the server, None for others."""
         if path == "/api/health":
-            return _json({"status": "ok", "threads": len(self.houses)})
+            return of_json({"status": "ok", "threads": len(self.threads)})
         if path == "/api/threads":
             shown = [
-                {"name": house.name} | ({"path": house.path} if self._access.write else {})
-                for house in self.houses.values()
+                {"name": served.name} | ({"path": served.path} if self._access.write else {})
+                for served in self.threads.values()
             ]
-            return _json({"threads": shown, "write": self._access.write})
+            return of_json({"threads": shown, "write": self._access.write})
         if path == "/metrics":
             return Reply(await self._metrics(), type="text/plain; version=0.0.4; charset=utf-8")
         if path == "/api/openapi.json":
-            self._document = self._document or _encode(document([*OPERATIONS, STREAM])).encode()
+            self._document = self._document or _encode(document(OPERATIONS)).encode()
             return Reply(self._document)
         return None
 
@@ -153,16 +146,16 @@ class App:
         """Return the metrics of the threads that are there."""
         found: dict[str, ThreadStatus] = {}
 
-        async def look(house: House) -> None:
+        async def look(served: ServedThread) -> None:
             def run(thread: Thread) -> Reply:
-                found[house.name] = thread.status()
+                found[served.name] = thread.status()
                 return Reply(b"")
 
             with suppress(EventqError):
-                await house.do(run, QUICK)
+                await served.do(run, QUICK)
 
-        await asyncio.gather(*map(look, self.houses.values()))
-        ordered = {name: found[name] for name in self.houses if name in found}
+        await asyncio.gather(*map(look, self.threads.values()))
+        ordered = {name: found[name] for name in self.threads if name in found}
         return exposition(ordered).encode()
 
     async def _allow(
@@ -178,7 +171,7 @@ class App:
         return True
 
     async def _do(
-        self, house: House, operation: Operation, given: dict[str, Any], body: bytes,
+        self, served: ServedThread, operation: Operation, given: dict[str, Any], body: bytes,
         headers: Mapping[str, str],
     ) -> Reply:  # fmt: skip
         """Do an operation; wait and look again while there is nothing, if that was asked for."""
@@ -188,7 +181,9 @@ class App:
 
         def run(thread: Thread) -> Reply:
             values = dict(given)
-            if operation.body is not None:
+            if operation.raw:
+                values["body"] = body
+            elif operation.body is not None:
                 value = load(body, lines=lines and operation.many)
                 values |= {"body": value} if operation.many else of_object(operation.body, value)
             if again and operation.again is not None:
@@ -197,69 +192,21 @@ class App:
 
         again = False
         while True:
-            changed = house.feed.changed
-            reply = await house.do(run, operation.how, len(body), alone=operation.alone)
+            changed = served.feed.changed
+            reply = await served.do(run, operation.how, len(body), alone=operation.alone)
             left = deadline - clock.monotonic()
-            if not reply.is_empty or left <= 0 or house.feed.is_closed:
+            if not reply.is_empty or left <= 0 or served.feed.is_closed:
                 return reply
             again = True
-            await house.feed.wait(changed, min(left, SLOW_LOOK))
+            await served.feed.wait(changed, min(left, SLOW_LOOK))
 
 
-def _json(value: object) -> Reply:
-    return Reply(_encode(value).encode())
-
-
-async def _body(receive: Receive, headers: Mapping[str, str]) -> bytes:
-    """Read a body. Raises TooLargeError, UsageError."""
-    length = headers.get("content-length", "")
-    if length.isdigit() and int(length) > MOST_BODY:
-        raise _too_large(int(length))
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise UsageError("the body is not whole", "send it again")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MOST_BODY:
-            raise _too_large(None)
-        if not message.get("more_body"):
-            return b"".join(parts)
-
-
-def _too_large(size: int | None) -> TooLargeError:
-    return TooLargeError(size, MOST_BODY, "body", "send less at once")
-
-
-async def _send(send: Send, reply: Reply, headers: Mapping[str, str], method: str) -> None:
-    """Send a reply with its tag; nothing but that if the caller has it already."""
-    more = [(b"content-type", reply.type.encode())] if reply.status != 204 else []
-    status, body = reply.status, reply.body
-    if method in ("GET", "HEAD"):
-        tag = f'"{blake3(body).hexdigest()[:32]}"'
-        more += [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
-        if tag in [
-            one.strip().removeprefix("W/") for one in headers.get("if-none-match", "").split(",")
-        ]:
-            status, body = 304, b""
-    if status not in (204, 304):
-        more.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": more})
-    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
-
-
-async def send_problem(
-    send: Send, status: int, detail: str, more: Sequence[tuple[bytes, bytes]] = ()
-) -> None:
-    """Send an error as RFC 9457 has it: its detail is a sentence, and the next step."""
-    value = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
-    body = _encode({**value, "detail": detail}).encode("utf-8", "replace")
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", str(len(body)).encode()),
-        *([(b"www-authenticate", b"Bearer")] if status == 401 else []),
-        *more,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _problem(error: Exception) -> tuple[int, str]:
+    """Return status and sentence of an error."""
+    if isinstance(error, RefusedError):
+        return error.status, error.what
+    if isinstance(error, EventqError):
+        gone = isinstance(error, (NotAThreadError, ClosedError))
+        return 404 if gone else error.wire_code, str(error)
+    what = f"the server has a fault: {type(error).__name__}"
+    return 500, f"{what} - see logs/thread.log of the thread"

@@ -7,14 +7,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import EventqError
-from eventq.http.operations import Operation, Part, Reply
+from eventq.http.operations import AT, Operation, Part, Reply
+from eventq.http.sending import until_gone
 from eventq.serving.plans import READ
 from eventq.system import clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from eventq.http.house import House
+    from eventq.http.served import ServedThread
     from eventq.thread import Thread
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -30,7 +31,7 @@ def follow(_: Thread, __: dict[str, Any]) -> Reply:
 
 
 STREAM = Operation(
-    "streamEvents", "GET", "/api/threads/{thread}/events/stream", READ, follow, "Stream",
+    "streamEvents", "GET", f"{AT}/events/stream", READ, follow, "Stream",
     (
         Part("after", "integer", "Only those above this id; the header Last-Event-ID wins."),
         Part("filter", "string", "A SQL condition over the columns of events."),
@@ -39,16 +40,20 @@ STREAM = Operation(
 
 
 async def stream(
-    house: House, given: dict[str, Any], headers: Mapping[str, str], receive: Receive, send: Send
+    served: ServedThread,
+    given: dict[str, Any],
+    headers: Mapping[str, str],
+    receive: Receive,
+    send: Send,
 ) -> None:
     """Send events until the caller or the server goes: as SSE, or NDJSON if that is accepted."""
     is_lines = "ndjson" in headers.get("accept", "")
     last = headers.get("last-event-id", "")
     after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else given["after"]
-    gone = asyncio.ensure_future(_gone(receive))
-    house.feed.followers += 1
+    gone = asyncio.ensure_future(until_gone(receive))
+    served.feed.followers += 1
     try:
-        pages = Pages(house, given["filter"])
+        pages = Pages(served, given["filter"])
         after = await pages.start(after)
         kind = b"application/x-ndjson" if is_lines else b"text/event-stream"
         start = [
@@ -59,8 +64,8 @@ async def stream(
         await send({"type": "http.response.start", "status": 200, "headers": start})
         await _send(send, b"" if is_lines else b": connected\n\n")
         said = clock.monotonic()
-        while not gone.done() and not house.feed.is_closed:
-            changed = house.feed.changed
+        while not gone.done() and not served.feed.is_closed:
+            changed = served.feed.changed
             before = after
             try:
                 numbers, lines, after = await pages.after(after)
@@ -82,21 +87,15 @@ async def stream(
                 await _send(send, b"\n" if is_lines else b":\n\n")
                 said = clock.monotonic()
                 silence = 0.0
-            waits = asyncio.ensure_future(house.feed.wait(changed, HEARTBEAT - silence))
+            waits = asyncio.ensure_future(served.feed.wait(changed, HEARTBEAT - silence))
             await asyncio.wait((gone, waits), return_when=asyncio.FIRST_COMPLETED)
             waits.cancel()
         await send({"type": "http.response.body", "body": b""})
     finally:
-        house.feed.followers -= 1
+        served.feed.followers -= 1
         gone.cancel()
         with suppress(asyncio.CancelledError):
             await gone
-
-
-async def _gone(receive: Receive) -> None:
-    """Return once the caller has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _send(send: Send, data: bytes) -> None:
@@ -106,8 +105,8 @@ async def _send(send: Send, data: bytes) -> None:
 class Pages:
     """What follows an id: from the lines that the feed keeps, or from the log."""
 
-    def __init__(self, house: House, where: str | None) -> None:
-        self._house = house
+    def __init__(self, served: ServedThread, where: str | None) -> None:
+        self._served = served
         self._where = where
 
     async def start(self, after: int | None) -> int:
@@ -119,13 +118,13 @@ class Pages:
             found.append(thread.last_id() if after is None else after)
             return Reply(b"")
 
-        await self._house.do(run, READ)
+        await self._served.do(run, READ)
         return found[0]
 
     async def after(self, after: int) -> tuple[list[int], list[bytes], int]:
         """Return the ids and lines of the next events, and the id that was reached."""
         if not self._where:
-            kept = self._house.feed.after(after)
+            kept = self._served.feed.after(after)
             if kept is not None:
                 kept = kept[:PAGE]
                 return [*range(after + 1, after + 1 + len(kept))], kept, after + len(kept)
@@ -141,5 +140,5 @@ class Pages:
             found.append(([one.id for one in page.events], lines, page.next))
             return Reply(b"")
 
-        await self._house.do(run, READ)
+        await self._served.do(run, READ)
         return found[0]

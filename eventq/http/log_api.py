@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,12 +13,20 @@ from eventq.errors import (
     UnknownEventError,
     UsageError,
 )
-from eventq.http.operations import MOST_WAIT, Given, Operation, Part, Reply, of_object
+from eventq.http.operations import (
+    AT,
+    MOST_WAIT,
+    Given,
+    Operation,
+    Part,
+    Reply,
+    of_json,
+    of_object,
+)
 from eventq.log.claims import claim_line
 from eventq.log.mirror import line
 from eventq.serving.plans import QUICK, READ, WRITE
 from eventq.system import clock
-from eventq.system.jsontext import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,12 +44,6 @@ FILTER_SECONDS = 0.25  # of one look with a filter
 _STEP = 50_000  # ids of one look, after which the clock is read
 PAGE = 1_000  # events of a page, at most
 CLAIMS = 1_000  # claims of a call, at most
-_encode = writer()
-
-
-def of_json(value: object, *, is_empty: bool = False, status: int = 200) -> Reply:
-    """Return a value as a reply."""
-    return Reply(_encode(value).encode("utf-8", "replace"), is_empty, status=status)
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -344,15 +345,14 @@ def _tokens(name: str, about: str, *, required: bool = False) -> Part:
     return Part(name, "strings", about, required=required, most=CLAIMS)
 
 
-_AT = "/api/threads/{thread}"
 _ENDS = ("stall", "dead")
-_CONSUMER = f"{_AT}/consumers/{{consumer}}"
+_CONSUMER = f"{AT}/consumers/{{consumer}}"
 
 OPERATIONS: Sequence[Operation] = (
     Operation(
         "listEvents",
         "GET",
-        f"{_AT}/events",
+        f"{AT}/events",
         READ,
         events,
         "Events",
@@ -367,19 +367,20 @@ OPERATIONS: Sequence[Operation] = (
     Operation(
         "pushEvents",
         "POST",
-        f"{_AT}/events",
+        f"{AT}/events",
         WRITE,
         push,
         "Pushed",
         body=EVENT,
         many=True,
+        made=True,
     ),
-    Operation("getEvent", "GET", f"{_AT}/events/{{id}}", QUICK, event, "Event"),
-    Operation("listQuestions", "GET", f"{_AT}/questions", QUICK, questions, "Questions"),
+    Operation("getEvent", "GET", f"{AT}/events/{{id}}", QUICK, event, "Event"),
+    Operation("listQuestions", "GET", f"{AT}/questions", QUICK, questions, "Questions"),
     Operation(
         "ask",
         "POST",
-        f"{_AT}/questions",
+        f"{AT}/questions",
         WRITE,
         ask,
         "Question",
@@ -390,20 +391,21 @@ OPERATIONS: Sequence[Operation] = (
             _SOURCE,
             Part("key", "string", "Ask once."),
         ),
+        made=True,
     ),
     Operation(
-        "getQuestion", "GET", f"{_AT}/questions/{{id}}", QUICK, question, "Question", (_WAIT,)
+        "getQuestion", "GET", f"{AT}/questions/{{id}}", QUICK, question, "Question", (_WAIT,)
     ),
     Operation(
         "answer",
         "POST",
-        f"{_AT}/questions/{{id}}/answer",
+        f"{AT}/questions/{{id}}/answer",
         WRITE,
         answer,
         "Question",
         body=(Part("text", "string", "The answer.", required=True), _SOURCE),
     ),
-    Operation("listConsumers", "GET", f"{_AT}/consumers", READ, consumers, "Consumers"),
+    Operation("listConsumers", "GET", f"{AT}/consumers", READ, consumers, "Consumers"),
     Operation("getConsumer", "GET", _CONSUMER, READ, consumer, "Consumer"),
     Operation(
         "subscribe",
@@ -423,6 +425,7 @@ OPERATIONS: Sequence[Operation] = (
             Part("emit_dead", "boolean", "Push an event for each dead letter."),
         ),
         alone=True,
+        made=True,
     ),
     Operation("unsubscribe", "DELETE", _CONSUMER, WRITE, unsubscribe, ""),
     Operation(
@@ -471,7 +474,7 @@ OPERATIONS: Sequence[Operation] = (
     Operation(
         "settle",
         "POST",
-        f"{_AT}/settle",
+        f"{AT}/settle",
         WRITE,
         settle,
         "Settled",
@@ -488,7 +491,7 @@ OPERATIONS: Sequence[Operation] = (
     Operation(
         "extend",
         "POST",
-        f"{_AT}/extend",
+        f"{AT}/extend",
         WRITE,
         extend,
         "Extended",
@@ -498,11 +501,11 @@ OPERATIONS: Sequence[Operation] = (
         ),
         alone=True,
     ),
-    Operation("listClaims", "GET", f"{_AT}/claims", READ, claims, "Claims", (_OF,)),
+    Operation("listClaims", "GET", f"{AT}/claims", READ, claims, "Claims", (_OF,)),
     Operation(
         "listDeadLetters",
         "GET",
-        f"{_AT}/dead-letters",
+        f"{AT}/dead-letters",
         READ,
         dead_letters,
         "DeadLetters",
@@ -511,7 +514,7 @@ OPERATIONS: Sequence[Operation] = (
     Operation(
         "retryDeadLetters",
         "POST",
-        f"{_AT}/dead-letters/retry",
+        f"{AT}/dead-letters/retry",
         WRITE,
         retry_dead,
         "Count",
@@ -521,23 +524,13 @@ OPERATIONS: Sequence[Operation] = (
     Operation(
         "dropDeadLetters",
         "POST",
-        f"{_AT}/dead-letters/drop",
+        f"{AT}/dead-letters/drop",
         WRITE,
         drop_dead,
         "Count",
         body=(_OF, _EVENTS),
         alone=True,
     ),
-    Operation("getStatus", "GET", f"{_AT}/status", QUICK, status, "Status"),
-    Operation("check", "GET", f"{_AT}/check", READ, check, "Checked"),
+    Operation("getStatus", "GET", f"{AT}/status", QUICK, status, "Status"),
+    Operation("check", "GET", f"{AT}/check", READ, check, "Checked"),
 )
-
-
-def load(body: bytes, *, lines: bool) -> Any:
-    """Return the value of a JSON body, or with `lines` the list of its lines. Raises InputError."""
-    try:
-        if lines:
-            return [json.loads(one) for one in body.decode().splitlines() if one.strip()]
-        return json.loads(body.decode() or "{}")
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the body is no JSON: {error}", "send JSON in UTF-8") from error

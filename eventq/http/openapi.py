@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from eventq.http.operations import MOST
+from eventq.records import artifact, claim, consumer, event, info, question, run, turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,68 +16,146 @@ if TYPE_CHECKING:
 _ID = {"type": "integer", "minimum": 0, "maximum": MOST}
 _TEXT = {"type": "string"}
 _PERHAPS = {"type": ["string", "null"]}
-_ANY = {"type": "object"}
+_PLAIN = {
+    "int": {"type": "integer"}, "float": {"type": "number"}, "str": _TEXT,
+    "bool": {"type": "boolean"}, "None": {"type": "null"}, "Any": {},
+}  # fmt: skip
+_ITEMS = re.compile(r"tuple\[(\w+), (?:\.\.\.|\1)\]")
+
+
+def of_annotation(text: str) -> dict[str, Any]:
+    """Return the schema of the annotation of a record's field; another record is named."""
+    kinds = text.split(" | ")
+    if len(kinds) > 1:
+        return {"anyOf": [*map(of_annotation, kinds)]}
+    if text in _PLAIN:
+        return _PLAIN[text]
+    if text.startswith("Mapping["):
+        return {"type": "object", "additionalProperties": of_annotation(text.split(", ")[1][:-1])}
+    if items := _ITEMS.fullmatch(text):
+        return {"type": "array", "items": of_annotation(items[1])}
+    return _named(_NAMES_OF.get(text, text))
+
+
+def of_record(kind: Any, *without: str, **more: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a record that is shown as an object, without some fields."""
+    fields = {name: text for name, text in kind.__annotations__.items() if name not in without}
+    return _object(**{name: of_annotation(text) for name, text in fields.items()}, **more)
 
 
 def _object(**members: Any) -> dict[str, Any]:
     return {"type": "object", "properties": members, "required": [*members]}
 
 
+def _named(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
 def _list(of: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"$ref": f"#/components/schemas/{of}"}}
+    return {"type": "array", "items": _named(of)}
 
 
-_EVENT = _object(
-    id=_ID, created_at=_TEXT, source=_TEXT, type=_TEXT, subtype=_PERHAPS, content=_TEXT
-)
+def _page(name: str, of: str, cursor: dict[str, Any]) -> dict[str, Any]:
+    return _object(**{name: _list(of), "next": cursor})
+
+
+def _with(of: dict[str, Any], **members: Any) -> dict[str, Any]:
+    """Return the schema of an object with members that are not always there."""
+    return {**of, "properties": {**of["properties"], **members}}
+
+
 _COUNT = {"type": "integer", "minimum": 0, "maximum": MOST}
+_NUMBER = {"type": ["integer", "null"]}
+# What records that stand in others are called here.
+_NAMES_OF = {
+    "ConsumerStatus": "Consumer", "WorkerStatus": "Worker", "ContextInfo": "Context",
+    "ArtifactInfo": "OpenArtifact",
+}  # fmt: skip
 SCHEMAS: dict[str, dict[str, Any]] = {
-    "Event": _EVENT,
-    "Events": _object(events=_list("Event"), next=_ID),
+    "Event": of_record(event.Event),
+    "Events": _page("events", "Event", _ID),
     "Pushed": {
-        "oneOf": [
-            {"$ref": "#/components/schemas/Event"},
-            _object(
-                count=_COUNT,
-                first_id={"type": ["integer", "null"]},
-                last_id={"type": ["integer", "null"]},
-            ),
-        ]
+        "oneOf": [_named("Event"), _object(count=_COUNT, first_id=_NUMBER, last_id=_NUMBER)]
     },
-    "Question": _object(
-        question_id=_ID, type={"enum": ["question", "approval"]}, source=_TEXT, text=_TEXT,
-        options={"type": "array", "items": _TEXT}, asked_at=_TEXT, answer=_PERHAPS,
-        answered_by=_PERHAPS, answered_at=_PERHAPS,
-    ),
+    "Question": of_record(question.Question),
     "Questions": _list("Question"),
-    "Consumer": _ANY,
+    "Worker": of_record(claim.WorkerStatus),
+    "Consumer": of_record(consumer.ConsumerStatus, "handler_cmd", "log", "advice"),
     "Consumers": _list("Consumer"),
     "Popped": _object(events=_list("Event")),
-    "Claim": _object(token=_TEXT, attempt=_COUNT, deadline_ms=_COUNT, event=_EVENT),
+    "Claim": _object(token=_TEXT, attempt=_COUNT, deadline_ms=_COUNT, event=_named("Event")),
     "Claimed": _object(claims=_list("Claim")),
     "Settled": _object(settled=_COUNT, lost={"type": "array", "items": _TEXT}),
     "Extended": _object(extended=_COUNT, lost={"type": "array", "items": _TEXT}),
-    "Claims": {"type": "array", "items": _ANY},
-    "DeadLetters": {"type": "array", "items": _ANY},
+    "ClaimInfo": of_record(claim.ClaimInfo, "token"),
+    "Claims": _list("ClaimInfo"),
+    "DeadLetter": of_record(claim.DeadLetter),
+    "DeadLetters": _list("DeadLetter"),
     "Count": _object(count=_COUNT),
-    "Status": _ANY,
+    "Status": of_record(info.ThreadStatus, "path"),
     "Checked": _object(
         ok={"type": "boolean"}, faults={"type": "array", "items": _TEXT},
         warnings={"type": "array", "items": _TEXT},
     ),
+    "Context": of_record(turn.ContextInfo),
+    "Contexts": _page("contexts", "Context", _ID),
+    "Turn": _with(of_record(turn.Turn, "payload"), payload=_PERHAPS, payload_base64=_TEXT),
+    "Turns": _page("turns", "Turn", _NUMBER),
+    "Diff": _object(
+        ancestor_turn_id=_ID, mine=_list("Turn"), mine_count=_COUNT, theirs=_list("Turn"),
+        theirs_count=_COUNT,
+    ),
+    "RunInfo": of_record(run.RunInfo),
+    "Run": of_record(run.RunInfo, prompt=_TEXT),
+    "Runs": _page("runs", "RunInfo", _ID),
+    "Step": of_record(run.Step),
+    "Steps": _page("steps", "Step", _NUMBER),
+    "Messages": _object(
+        messages={"type": "array", "items": _object(role=_TEXT, content=_TEXT)}
+    ),
+    "OpenArtifact": of_record(artifact.ArtifactInfo),
+    "Artifact": of_record(artifact.ArtifactInfo, url=_TEXT),
+    "Artifacts": _page("artifacts", "Artifact", _NUMBER),
+    "Lines": _object(text=_TEXT, next=_NUMBER, lines=_COUNT, status=_TEXT),
+    "Output": of_record(artifact.OutputInfo, url=_TEXT),
+    "Outputs": _page("outputs", "Output", _PERHAPS),
+    "Blob": _object(hash=_TEXT, ref=_TEXT, size=_COUNT),
     "Problem": _object(type=_TEXT, title=_TEXT, status=_COUNT, detail=_TEXT),
-    "Threads": _object(threads={"type": "array", "items": _ANY}, write={"type": "boolean"}),
+    "Threads": _object(
+        threads={"type": "array", "items": _with(_object(name=_TEXT), path=_TEXT)},
+        write={"type": "boolean"},
+    ),
     "Health": _object(status=_TEXT, threads=_COUNT),
 }  # fmt: skip
 _PROBLEM = {
     "description": "What went wrong, and the next step.",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
+_WORD = {"type": "string", "minLength": 1}
 _NAMES = {
     "thread": ("The name of the thread, as /api/threads lists it.", _TEXT),
-    "consumer": ("The name of the consumer.", {"type": "string", "minLength": 1}),
+    "consumer": ("The name of the consumer.", _WORD),
+    "context": ("The id or the name of the context.", _WORD),
+    "run": ("The id or the label of the run.", _WORD),
+    "artifact": ("The number of the artifact.", _WORD),
+    "output": ("The name of the output.", _WORD),
+    "hash": ("The hash of the blob, 64 hex digits, or its ref.", _WORD),
     "id": ("The id.", _ID),
 }
+_KINDS = ("application/octet-stream", "text/plain", "image/png", "image/jpeg", "image/gif",
+          "image/webp")  # fmt: skip
+# What is no JSON: status, what it is, and content types.
+_STREAMS: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
+    "Stream": [
+        ("200", "The events as they come.", ("text/event-stream", "application/x-ndjson"))
+    ],
+    "Content": [
+        ("200", "The bytes.", _KINDS),
+        ("206", "The range that was asked for.", _KINDS),
+        ("416", "There is no such range.", ()),
+    ],
+}  # fmt: skip
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
@@ -131,11 +211,14 @@ def _operation(one: Operation) -> dict[str, Any]:
         "description": " ".join(one.about.split()),
         "parameters": parameters,
     }
-    if one.name == "streamEvents":
-        text = {"schema": _TEXT}
-        content = {"text/event-stream": text, "application/x-ndjson": text}
-        ok = {"description": "The events as they come.", "content": content}
-        return {**found, "responses": {"200": ok, "default": _PROBLEM}}
+    if one.reply in _STREAMS:
+        replies = {
+            status: {"description": about, "content": dict.fromkeys(kinds, _BYTES)}
+            for status, about, kinds in _STREAMS[one.reply]
+        }
+        return {**found, "responses": {**replies, "default": _PROBLEM}}
+    if one.raw:
+        found["requestBody"] = {"required": True, "content": {"application/octet-stream": _BYTES}}
     if one.body is not None:
         schema = _body(one.body)
         if one.many:
@@ -144,9 +227,8 @@ def _operation(one: Operation) -> dict[str, Any]:
             "required": any(part.required for part in one.body),
             "content": {"application/json": {"schema": schema}},
         }
-    made = one.method in ("POST", "PUT") and one.name in ("pushEvents", "ask", "subscribe")
     replies = _replies(200 if one.reply else 204, one.reply)
-    if made:
+    if one.made:
         replies["201"] = replies["200"]
     return {**found, "responses": replies}
 

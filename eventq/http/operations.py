@@ -5,6 +5,7 @@ One table has the routes, the checks of what is given, and the OpenAPI document.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,25 +13,61 @@ from typing import Any
 from eventq.errors import InputError, UsageError
 from eventq.record import Record
 from eventq.records.checks import duration
+from eventq.system.jsontext import writer
 from eventq.thread import Thread
 
 MOST = (1 << 63) - 1  # of an integer
 MOST_WAIT = 300.0  # seconds of a long poll: proxies cut longer ones
+AT = "/api/threads/{thread}"
+_encode = writer()
 _DIGITS = re.compile(r"-?[0-9]{1,19}")
-_TYPES = {
-    "integer": int, "number": (int, float), "string": str, "boolean": bool, "strings": list,
-    "integers": list, "seconds": (int, float),
-}  # fmt: skip
 
 Given = dict[str, Any]
+
+
+class Kind(Record):
+    """A type of values: of Python, of JSON, and how a query has it (None: it does not).
+
+    `item` is the type of the items of a list.
+    """
+
+    type: Any
+    called: str
+    json: Given
+    read: Callable[[str, str], Any] | None = None
+    item: type | None = None
+
+
+def _whole(word: str, _: str) -> int:
+    if not _DIGITS.fullmatch(word):
+        raise ValueError(word)
+    return int(word)
+
+
+def _truth(word: str, _: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[word]
+
+
+_ID = {"type": "integer", "minimum": 0, "maximum": MOST}
+_KINDS = {
+    "integer": Kind(int, "a whole number", {"type": "integer"}, _whole),
+    "seconds": Kind((int, float), "a number of seconds", {"type": "number"}, duration),
+    "string": Kind(str, "text", {"type": "string"}, lambda word, _: word),
+    "boolean": Kind(bool, "true or false", {"type": "boolean"}, _truth),
+    "strings": Kind(list, "a list of strings", {"type": "array", "items": {"type": "string"}},
+                    item=str),
+    "integers": Kind(list, "a list of integers", {"type": "array", "items": _ID}, item=int),
+    "object": Kind(dict, "an object", {"type": "object"}),
+    "json": Kind(object, "a JSON value", {}),
+}  # fmt: skip
+_NUMBERS = ("integer", "seconds")
 
 
 class Part(Record):
     """A parameter of a path or a query, or a member of a body.
 
-    `type` is `integer`, `number`, `string`, `boolean`, `seconds`, which in a query is any duration,
-    or `strings` or `integers`, which are lists. `least` and `most` bound a number, `most` also the
-    items of a list. Null stands for what is left out.
+    `type` is one of the kinds above; `seconds` in a query are any duration. `least` and `most`
+    bound a number, `most` also the items of a list. Null stands for what is left out.
     """
 
     name: str
@@ -42,27 +79,29 @@ class Part(Record):
     most: float = MOST
     choices: tuple[str, ...] = ()
 
+    @property
+    def _kind(self) -> Kind:
+        return _KINDS[self.type]
+
     def of_query(self, word: str) -> Any:
         """Return the value of a word of a query. Raises UsageError."""
-        if self.type == "seconds":
-            return self.checked(duration(word, self.name))
-        if self.type == "boolean" and word in ("true", "false", "1", "0"):
-            return word in ("true", "1")
-        if self.type == "integer" and _DIGITS.fullmatch(word):
-            return self.checked(int(word))
-        if self.type == "string":
-            return self.checked(word)
-        raise UsageError(f"{self.name} must be {self._wanted()}, not '{word:.100}'", "correct it")
+        read = self._kind.read
+        assert read is not None  # the others stand in bodies
+        try:
+            return self.checked(read(word, self.name))
+        except (ValueError, KeyError) as error:
+            what = f"{self.name} must be {self._wanted()}, not '{word:.100}'"
+            raise UsageError(what, "correct it") from error
 
     def checked(self, value: Any) -> Any:
         """Return a value that is right. Raises UsageError."""
-        right: Any = _TYPES[self.type]
-        good = isinstance(value, right) and isinstance(value, bool) == (self.type == "boolean")
-        if self.type in ("strings", "integers"):
-            item = str if self.type == "strings" else int
-            good = good and all(type(one) is item for one in value) and len(value) <= self.most
-        elif good and self.type in ("integer", "number", "seconds"):
-            good = self.least <= value <= self.most
+        kind = self._kind
+        good = isinstance(value, kind.type)
+        if self.type in _NUMBERS:
+            good = good and not isinstance(value, bool) and self.least <= value <= self.most
+        if kind.item is not None:
+            good = good and len(value) <= self.most
+            good = good and all(type(one) is kind.item for one in value)
         if self.choices:
             good = good and value in self.choices
         if not good:
@@ -72,28 +111,19 @@ class Part(Record):
     def _wanted(self) -> str:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        if self.type in ("strings", "integers"):
-            return f"a list of {self.type}"
-        if self.type in ("integer", "number", "seconds"):
-            kind = "a whole number" if self.type == "integer" else "a number of seconds"
+        if self.type in _NUMBERS:
             bound = f" to {self.most:,}" if self.most < MOST else " or more"
-            return f"{kind}, {self.least}{bound}"
-        return {"boolean": "true or false", "string": "text"}[self.type]
+            return f"{self._kind.called}, {self.least}{bound}"
+        return self._kind.called
 
     @property
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> Given:
         """The JSON schema."""
-        if self.type in ("strings", "integers"):
-            number = {"type": "integer", "minimum": 0, "maximum": MOST}
-            items = number if self.type == "integers" else {"type": "string"}
-            found: dict[str, Any] = {"type": "array", "items": items}
-            if self.most < MOST:
-                found["maxItems"] = self.most
-        elif self.type in ("integer", "number", "seconds"):
-            kind = "integer" if self.type == "integer" else "number"
-            found = {"type": kind, "minimum": self.least, "maximum": self.most}
-        else:
-            found = {"type": self.type}
+        found = dict(self._kind.json)
+        if self.type in _NUMBERS:
+            found |= {"minimum": self.least, "maximum": self.most}
+        elif self._kind.item is not None and self.most < MOST:
+            found["maxItems"] = self.most
         if self.choices:
             found["enum"] = [*self.choices]
         if self.default is not None:
@@ -101,13 +131,37 @@ class Part(Record):
         return found
 
 
+class Content(Record):
+    """Bytes that are sent as they are read: an artifact, an output, a blob.
+
+    `read` gets a position and a number of bytes, and returns what stands there, and whether more
+    may be written after all that is. `tag` names the bytes, None while they grow; with `grows` the
+    reply goes on for as long as more may be written.
+    """
+
+    read: Callable[[Thread, int, int], tuple[bytes, bool]]
+    size: int
+    type: str
+    tag: str | None
+    grows: bool = False
+
+
 class Reply(Record):
-    """What an operation came to: the bytes of the body, and whether a long poll goes on waiting."""
+    """What an operation came to: the bytes of the body, and whether a long poll goes on waiting.
+
+    In place of a body there may be `content`.
+    """
 
     body: bytes
     is_empty: bool = False
     type: str = "application/json"
     status: int = 200
+    content: Content | None = None
+
+
+def of_json(value: object, *, is_empty: bool = False, status: int = 200) -> Reply:
+    """Return a value as a reply."""
+    return Reply(_encode(value).encode("utf-8", "replace"), is_empty, status=status)
 
 
 class Operation(Record):
@@ -115,7 +169,8 @@ class Operation(Record):
 
     With `alone`, a write shares no transaction with others. `body` has the members of a JSON
     object, unless it is None; `many` says that it may also be a list of such objects, or lines.
-    `again` is what a long poll looks with after the first time.
+    With `raw` the body is any bytes. `made` says that the reply may be a 201. `again` is what a
+    long poll looks with after the first time.
     """
 
     name: str
@@ -128,6 +183,8 @@ class Operation(Record):
     body: tuple[Part, ...] | None = None
     alone: bool = False
     many: bool = False
+    raw: bool = False
+    made: bool = False
     again: Callable[[Given], Given] | None = None
 
     @property
@@ -173,3 +230,13 @@ def _check_all(parts: tuple[Part, ...], found: Given) -> None:
     for part in parts:
         if part.required and found[part.name] is None:
             raise UsageError(f"{part.name} is missing", f"it is for: {part.about}")
+
+
+def load(body: bytes, *, lines: bool) -> Any:
+    """Return the value of a JSON body, or with `lines` the list of its lines. Raises InputError."""
+    try:
+        if lines:
+            return [json.loads(one) for one in body.decode().splitlines() if one.strip()]
+        return json.loads(body.decode() or "{}")
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the body is no JSON: {error}", "send JSON in UTF-8") from error

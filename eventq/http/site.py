@@ -13,7 +13,7 @@ import uvicorn
 from eventq.errors import LogicError
 from eventq.http.access import Access
 from eventq.http.app import App
-from eventq.http.house import House
+from eventq.http.served import ServedThread
 from eventq.serving.endpoint import BACKLOG, Address
 from eventq.storage.layout import is_url
 
@@ -37,12 +37,12 @@ class Server(uvicorn.Server):
             listen, is_local=self.address.is_local(), token=token, write=write, insecure=insecure
         )
         self._paths = paths
-        self.houses: dict[str, House] = {}
+        self.threads: dict[str, ServedThread] = {}
 
     @property
     def service(self) -> Service:
         """The workers of the first thread."""
-        return next(iter(self.houses.values())).service
+        return next(iter(self.threads.values())).service
 
     async def serve(self, ready: Callable[[str], object]) -> None:  # type: ignore[override]
         """Serve in the loop that runs, until `stop`; call `ready` with the URL once it listens.
@@ -52,10 +52,10 @@ class Server(uvicorn.Server):
         listener = self._listen()
         try:
             for path in self._paths:
-                name = _free(_name(path), self.houses)
-                self.houses[name] = House(name, path)
+                name = _free(_name(path), self.threads)
+                self.threads[name] = ServedThread(name, path)
             config = uvicorn.Config(
-                App(self.houses, self._access),
+                App(self.threads, self._access),
                 http="httptools", loop="asyncio", lifespan="off", log_config=None,
                 access_log=False,
                 ws="none", server_header=False, timeout_graceful_shutdown=int(END_SECONDS),
@@ -71,8 +71,8 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0)  # asyncio calls `connection_lost` of each
         finally:
             listener.close()
-            for house in self.houses.values():
-                await asyncio.to_thread(house.close, END_SECONDS)
+            for served in self.threads.values():
+                await asyncio.to_thread(served.close, END_SECONDS)
 
     def _listen(self) -> socket.socket:
         """Return a socket that listens. Raises LogicError."""
@@ -86,15 +86,15 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """End: requests under way are answered, streams are closed. Safe in any OS thread."""
-        loop = next((house.loop for house in self.houses.values()), None)
+        loop = next((served.loop for served in self.threads.values()), None)
         if loop is not None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
         self.should_exit = True
-        for house in self.houses.values():
-            house.feed.close()
+        for served in self.threads.values():
+            served.feed.close()
 
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002
         """End at a signal."""
@@ -110,7 +110,7 @@ def _name(path: str) -> str:
     return os.path.basename(os.path.realpath(path)) or "thread"
 
 
-def _free(name: str, taken: dict[str, House]) -> str:
+def _free(name: str, taken: dict[str, ServedThread]) -> str:
     """Return a name that no other thread has: the second of a name ends in -2."""
     found, number = name, 1
     while found in taken:

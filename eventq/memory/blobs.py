@@ -400,6 +400,27 @@ class Blobs:
         _check_pieces(self._parts(parts, row), row)
         return self._parts(parts, row)
 
+    def part(self, name: Name, start: int, count: int) -> bytes:
+        """Return at most so many bytes of a blob from one on, b"" at the end.
+
+        Only the pieces they stand in are read and verified. Raises as `stream`.
+        """
+        row = self._known(digest_of(name))
+        self._check_there(row)
+        if row.codec != PARTS:
+            return self.load([row])[row.digest][start : start + count]
+        parts = self._engine.parts(row.digest)
+        rows = self._engine.find(parts)
+        at, skip = 0, 0
+        some: list[bytes] = []
+        for digest in parts:
+            size = rows[digest].size if digest in rows else 0  # one that is missing is reported
+            if at < start + count and at + size > start:
+                skip = skip if some else start - at
+                some.append(digest)
+            at += size
+        return b"".join(self._parts(some, row))[skip : skip + count]
+
     def load(self, rows: Iterable[Stored]) -> dict[bytes, bytes]:
         """Return the bytes of blobs by digest, verified and cached; erased ones are left out."""
         found, missing = self._cache.take(rows)

@@ -218,17 +218,17 @@ class Runs:
             run = Run(self, context)
         return run.delete()
 
-    def active(self, group: str | None = None) -> Iterator[RunInfo]:
-        """Yield the active and suspended runs, by id, of all groups or of one."""
-        return self._all(RunChoice(group, active=True))
+    def active(self, group: str | None = None, *, after: int = 0) -> Iterator[RunInfo]:
+        """Yield the active and suspended runs after an id, of all groups or of one."""
+        return self._all(RunChoice(group, active=True), after)
 
     def history(self, day: str, group: str | None = None) -> Iterator[RunInfo]:
         """Yield the runs that were completed on a UTC day, such as `2026-03-18`."""
         return self._all(RunChoice(group, day=_day(day)))
 
-    def list(self, group: str | None = None) -> Iterator[RunInfo]:
-        """Yield all runs, by id, whatever their status."""
-        return self._all(RunChoice(group))
+    def list(self, group: str | None = None, *, after: int = 0) -> Iterator[RunInfo]:
+        """Yield all runs after an id, by id, whatever their status."""
+        return self._all(RunChoice(group), after)
 
     def watch(self, group: str | None = None) -> Iterator[RunChange]:
         """Yield the active and suspended runs, then each run when it has changed, forever.
@@ -266,11 +266,11 @@ class Runs:
                 if tick is not None:
                     tick()
 
-    def _all(self, choice: RunChoice) -> Iterator[RunInfo]:
-        return (info for infos in self._pages(choice) for info in infos)
+    def _all(self, choice: RunChoice, after: int = 0) -> Iterator[RunInfo]:
+        check_natural(after, "after")
+        return (info for infos in self._pages(choice, after) for info in infos)
 
-    def _pages(self, choice: RunChoice) -> Iterator[Sequence[RunInfo]]:
-        after = 0
+    def _pages(self, choice: RunChoice, after: int = 0) -> Iterator[Sequence[RunInfo]]:
         while infos := self.engine.page(after, _PAGE, choice):
             yield infos
             after = infos[-1].run_id

@@ -33,7 +33,7 @@ from eventq.system import clock, disk, processes, zstd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import Any, BinaryIO
 
@@ -261,6 +261,17 @@ class Artifact:
         pieces = (piece for _, piece in self._chunks(position))
         return after_lines(pieces, offset - 1 - before)
 
+    def part(self, start: int, count: int) -> bytes:
+        """Return at most so many bytes from one on, verified chunk by chunk; b"" at the end."""
+        position, skip = divmod(start, CHUNK)
+        found, size = [], -skip
+        for _, piece in self._chunks(position):
+            found.append(piece)
+            size += len(piece)
+            if size >= count:
+                break
+        return b"".join(found)[skip : skip + count]
+
     def _chunks(self, position: int) -> Iterator[tuple[int, bytes]]:
         """Yield the stored number of newlines before each chunk, and its verified bytes."""
         chunks = pieces_from(self._streams, self._number, position)
@@ -392,10 +403,14 @@ class Artifacts:
 
     def __iter__(self) -> Iterator[ArtifactInfo]:
         """Yield the records of all artifacts, ordered by number."""
-        after = -1
-        while page := self._streams.page(after, _PAGE):
-            yield from map(self._info, page)
-            after = page[-1].number
+        page = self.page(-1, _PAGE)
+        while page:
+            yield from page
+            page = self.page(int(page[-1].artifact_id), _PAGE)
+
+    def page(self, after: int, limit: int) -> Sequence[ArtifactInfo]:
+        """Return the records of the next artifacts after a number."""
+        return tuple(map(self._info, self._streams.page(after, limit)))
 
     def __len__(self) -> int:
         """Return the number of artifacts."""

@@ -18,7 +18,7 @@ from eventq.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
     from eventq.memory.blobs import Blobs, Prepared
@@ -153,10 +153,14 @@ class Outputs:
 
     def __iter__(self) -> Iterator[OutputInfo]:
         """Yield each version of each output, sorted by name."""
-        after = ("", 0)
-        while page := self._outputs.page(after, _PAGE):
-            yield from map(self._named, page)
-            after = (page[-1].output_id, page[-1].version)
+        page = self.page("", 0, _PAGE)
+        while page:
+            yield from page
+            page = self.page(page[-1].output_id, page[-1].version, _PAGE)
+
+    def page(self, after: str, version: int, limit: int) -> Sequence[OutputInfo]:
+        """Return the next versions after one of an output, sorted by name."""
+        return tuple(map(self._named, self._outputs.page((after, version), limit)))
 
     def __len__(self) -> int:
         """Return the number of outputs, versions not counted."""

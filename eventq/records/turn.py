@@ -61,6 +61,21 @@ class Turn(Record):
         return f"blob:blake3:{self.hash}"
 
 
+def turn_object(one: Turn, *, payload: bool = True) -> dict[str, Any]:
+    """Return a turn as a JSON object; bytes that are not UTF-8 become `payload_base64`."""
+    shown: dict[str, Any] = one._asdict()
+    data = shown.pop("payload")
+    if not payload:
+        return shown
+    try:
+        shown["payload"] = None if data is None else data.decode()
+    except UnicodeDecodeError:
+        from binascii import b2a_base64
+
+        shown["payload_base64"] = b2a_base64(data, newline=False).decode()
+    return shown
+
+
 class NewTurn(Record):
     """A turn that is to be appended.
 

@@ -1213,7 +1213,7 @@ class Database(Log, Protocol):
     def memory(self) -> Memory:
         """The same database, with the areas beside the log.
 
-        Raises StoreError for an engine that has the log only.
+        Raises UnsupportedError for an engine that has the log only.
         """
 
     def faults(self) -> Iterable[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import schemathesis
+from blake3 import blake3
 from hypothesis import HealthCheck, Phase, given, settings
 from openapi_spec_validator import validate
 from schemathesis.checks import not_a_server_error
@@ -15,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from eventq.http.log_api import OPERATIONS
+from eventq.http.app import OPERATIONS
 from tests.http.conftest import of_server
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ BUDGET = settings(
     max_examples=25, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck), phases=[Phase.generate],
 )  # fmt: skip
+BLOB = blake3(b"bytes").hexdigest()
 
 
 def test_the_document_is_valid(client: httpx.Client) -> None:
@@ -42,7 +44,7 @@ def test_the_document_is_valid(client: httpx.Client) -> None:
     found = {
         one["operationId"]: one for path in document["paths"].values() for one in path.values()
     }
-    assert {one.name for one in OPERATIONS} < found.keys()
+    assert {one.name for one in OPERATIONS} < {*found, "health"}
     assert found["claim"]["summary"] == "Lease the next events to a worker."
     assert [one["name"] for one in found["claim"]["parameters"]] == ["thread", "consumer", "wait"]
 
@@ -52,6 +54,13 @@ def test_what_the_document_says_is_true(client: httpx.Client, thread: eventq.Thr
     thread.push_many([("self", "note", "x")] * 3)
     thread.subscribe("w")
     thread.ask("Well?")
+    thread.contexts.create("main").append("a turn")
+    thread.contexts.create("other")
+    run = thread.runs.start("work", "a task", label="build")
+    run.step("coder", content="done")
+    thread.artifacts.put(b"one\ntwo\n")
+    thread.outputs.put("Scout", "found")
+    thread.blobs.put(b"bytes")
     document = of_server(client, "/api/openapi.json").json()
     del document["paths"]["/api/threads/{thread}/events/stream"]  # it does not end
     schema = schemathesis.openapi.from_dict(document)
@@ -70,7 +79,10 @@ def test_what_the_document_says_is_true(client: httpx.Client, thread: eventq.Thr
 
 def checked(case: schemathesis.Case[Any], server: str, token: str) -> None:
     """Make one call, and check its reply against the document."""
-    names = {"thread": "thread", "consumer": "w"}
+    names = {
+        "thread": "thread", "consumer": "w", "context": "main", "run": "build", "artifact": "0",
+        "output": "0-Scout", "hash": BLOB,
+    }  # fmt: skip
     found = case.path_parameters or {}
     case.path_parameters = {name: names.get(name, value) for name, value in found.items()}
     case.query = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from eventq.http import house
+from eventq.http import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def test_what_came_while_nobody_followed_is_there_at_once(
 ) -> None:
     """Whoever comes back gets it without waiting for another event."""
     thread.push("self", "note", "one")
-    feed = next(iter(client.running.server.houses.values())).feed  # type: ignore[attr-defined]
+    feed = next(iter(client.running.server.threads.values())).feed  # type: ignore[attr-defined]
     with client.stream("GET", "events/stream") as first:
         thread.push("self", "note", "two")
         assert next(events(first))[0] == 2
@@ -89,7 +89,7 @@ def test_a_follower_that_is_far_behind_misses_nothing(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is no longer kept for all is read from the log."""
-    monkeypatch.setattr(house, "KEPT", 10)
+    monkeypatch.setattr(served, "KEPT", 10)
     with client.stream("GET", "events/stream", headers=LINES) as found:
         lines = (json.loads(line) for line in found.iter_lines() if line)
         for n in range(40):

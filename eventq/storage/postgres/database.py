@@ -22,6 +22,7 @@ from eventq.errors import (
     NotAThreadError,
     ReadOnlyError,
     StoreError,
+    UnsupportedError,
 )
 from eventq.records.info import Stats
 from eventq.storage.commits import Commits, commit_of
@@ -202,8 +203,10 @@ class Database(Commits):
 
     @property
     def memory(self) -> NoReturn:
-        """Refuse what this engine does not hold yet. Raises StoreError."""
-        raise StoreError(_NO_MEMORY, "keep turns, runs and artifacts in a thread in a directory")
+        """Refuse what this engine does not hold yet. Raises UnsupportedError."""
+        raise UnsupportedError(
+            _NO_MEMORY, "keep turns, runs and artifacts in a thread in a directory"
+        )
 
     # --- the connection ---------------------------------------------------------------------------
 

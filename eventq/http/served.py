@@ -28,11 +28,11 @@ _WAITING = 4_096  # requests of one thread that may wait for its workers
 class Call:
     """A request in progress: a job of the workers, whose reply is a future of the loop."""
 
-    def __init__(self, house: House, plan: Plan, size: int) -> None:
+    def __init__(self, served: ServedThread, plan: Plan, size: int) -> None:
         self.plan = plan
         self.size = size
-        self.server: Server = house
-        self.future: asyncio.Future[Reply] = house.loop.create_future()
+        self.server: Server = served
+        self.future: asyncio.Future[Reply] = served.loop.create_future()
         self._reply: Any = None
 
     def is_wanted(self) -> bool:
@@ -67,7 +67,7 @@ class Call:
             self.future.set_result(self._reply)
 
 
-class House:
+class ServedThread:
     """The workers and the feed of one thread."""
 
     def __init__(self, name: str, path: str) -> None:
