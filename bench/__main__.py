@@ -35,6 +35,7 @@ PARTS = (
     "runs",
     "output",
     "wire",
+    "http",
     "postgres",
 )
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"

@@ -57,16 +57,22 @@ def run(plan: Plan) -> Iterator[Row]:
 def _statuses(plan: Plan) -> Iterator[Row]:
     """Measure `Thread.status` of many consumers with filters, and none or all events waiting."""
     size = plan.size(1_000_000, 20_000)
-    with _build(plan, size) as thread:
-        for number in range(_CONSUMERS - 1):
-            where = f"type = '{KIND}' AND id > {number}" if number % 2 else None
-            thread.subscribe(f"c{number}", "true", filter=where)
+    with busy_thread(plan, size) as thread:
         for name, acked in (("everything", 0), ("nothing", size)):
             for one in thread.status().consumers:
                 thread.ack(one.consumer_id, acked)
             found = plan.take({"status": lambda: _status(thread, 20)}, rounds=plan.size(9, 2))
             what = f"status at {size:,} events and {_CONSUMERS} consumers, {name} waits"
             yield alone(what, Sample(found["status"], "ms"), most=8)
+
+
+def busy_thread(plan: Plan, size: int) -> eventq.Thread:
+    """Make a thread of so many events with 100 consumers, for half of which all of them wait."""
+    thread = _build(plan, size)
+    for number in range(_CONSUMERS - 1):
+        where = f"type = '{KIND}' AND id > {number}" if number % 2 else None
+        thread.subscribe(f"c{number}", "true", filter=where)
+    return thread
 
 
 def _status(thread: eventq.Thread, count: int) -> float:

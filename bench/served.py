@@ -44,13 +44,15 @@ _RECEIVE = 1 << 18  # bytes at once
 
 # Modules and their words; the last word, a directory, follows.
 _SERVE = ("serve", "--json", "--listen", "127.0.0.1:0", "--thread")
+_SERVE_HTTP = ("serve", "--json", "--insecure-local", "--http", "127.0.0.1:0", "--thread")
 SERVE = ("eventq", *_SERVE)
+SERVE_HTTP = ("eventq", *_SERVE_HTTP)
 FLOOR = ("bench.served",)
 
 
-def serve_slowed(sync: float) -> tuple[str, ...]:
+def serve_slowed(sync: float, *, http: bool = False) -> tuple[str, ...]:
     """Return the server on a disk where a sync takes so many seconds."""
-    return "bench.disk", str(sync), *_SERVE
+    return "bench.disk", str(sync), *(_SERVE_HTTP if http else _SERVE)
 
 
 class Served:
@@ -65,7 +67,7 @@ class Served:
         except BaseException:
             self._child.__exit__(None, None, None)
             raise
-        self.address: Address = host, int(port)
+        self.address: Address = host.removeprefix("http://"), int(port)
 
     def __enter__(self) -> Self:
         """Return the server."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import EventqError
+from eventq.http.log_api import in_bounds, next_lines
 from eventq.http.operations import AT, Operation, Part, Reply
 from eventq.http.sending import until_gone
 from eventq.serving.plans import READ
@@ -131,13 +132,12 @@ class Pages:
         found: list[tuple[list[int], list[bytes], int]] = []
 
         def run(thread: Thread) -> Reply:
-            events = thread.database.events
-            accepted = events.accept(self._where)
-            page = events.page(accepted, after, max(after, events.last()), PAGE)
-            from eventq.log.mirror import line
+            def look() -> tuple[list[str], int, bool]:
+                return next_lines(thread.database.events, self._where, after, PAGE)
 
-            lines = [line(one).encode("utf-8", "replace") for one in page.events]
-            found.append(([one.id for one in page.events], lines, page.next))
+            lines, reached, _ = in_bounds(thread, self._where, look)
+            numbers = [int(one[len('{"id":') : one.index(",")]) for one in lines]
+            found.append((numbers, [one.encode("utf-8", "replace") for one in lines], reached))
             return Reply(b"")
 
         await self._served.do(run, READ)

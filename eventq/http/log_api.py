@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import apsw
+
 from eventq.errors import (
     EventqError,
     FilterError,
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
     from eventq.records.event import Event
     from eventq.records.info import ThreadStatus
     from eventq.records.question import Question
-    from eventq.storage.base import Events
+    from eventq.storage.base import Database, Events
     from eventq.thread import Thread
 
 T = TypeVar("T")
 
 FILTER_SECONDS = 0.25  # of one look with a filter
+FILTER_BYTES = 64 << 20  # that SQLite takes meanwhile
+_LOOK = 0.005  # seconds between two looks at both
 _STEP = 50_000  # ids of one look, after which the clock is read
 PAGE = 1_000  # events of a page, at most
 CLAIMS = 1_000  # claims of a call, at most
@@ -55,15 +59,21 @@ def _listed(lines: Iterable[str], after: int) -> bytes:
 
 def events(thread: Thread, given: Given) -> Reply:
     """Read the events after an id, in order, or the newest ones."""
-    found, limit, where = thread.database.events, given["limit"], given["filter"]
-    if given["last"] is not None:
-        newest = thread.last(given["last"], filter=where)
+    where, count = given["filter"], given["last"]
+    if count is not None:
+        newest = in_bounds(thread, where, lambda: thread.last(count, filter=where))
         return Reply(_listed(map(line, newest), newest[-1].id if newest else thread.last_id()))
-    lines, at, is_done = in_time(thread, where, lambda: _page(found, where, given["after"], limit))
+
+    def look() -> tuple[list[str], int, bool]:
+        return next_lines(thread.database.events, where, given["after"], given["limit"])
+
+    lines, at, is_done = in_bounds(thread, where, look)
     return Reply(_listed(lines, at), is_empty=not lines and is_done)
 
 
-def _page(found: Events, where: str | None, after: int, limit: int) -> tuple[list[str], int, bool]:
+def next_lines(
+    found: Events, where: str | None, after: int, limit: int
+) -> tuple[list[str], int, bool]:
     """Return the next matching lines, the id that was reached, and whether that is the newest.
 
     What takes long ends early: the caller goes on at the id.
@@ -81,22 +91,49 @@ def _page(found: Events, where: str | None, after: int, limit: int) -> tuple[lis
             return lines, after, after >= upto
 
 
-def in_time(thread: Thread, where: str | None, call: Callable[[], T]) -> T:
-    """Return what a call that runs a filter returns. Raises FilterError when it takes too long."""
+class _Guard(threading.Thread):
+    """Interrupts a look with a filter that takes too long, or too much memory."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(name="eventq-guard", daemon=True)
+        self._database = database
+        self._ended = threading.Event()
+        self.why = ""
+
+    def run(self) -> None:
+        """Look again and again until `end`."""
+        before, deadline = apsw.memory_used(), clock.monotonic() + FILTER_SECONDS
+        while not self._ended.wait(_LOOK):
+            if apsw.memory_used() - before > FILTER_BYTES:
+                self.why = f"{FILTER_BYTES >> 20} MiB"
+            elif clock.monotonic() > deadline:
+                self.why = f"{FILTER_SECONDS:g}s"
+            if self.why:
+                self._database.interrupt()
+                return
+
+    def end(self) -> None:
+        """End it: what comes next is not interrupted."""
+        self._ended.set()
+        self.join()
+
+
+def in_bounds(thread: Thread, where: str | None, call: Callable[[], T]) -> T:
+    """Return what a call that runs a filter returns. Raises FilterError when it takes too much."""
     if not where:
         return call()
-    timer = threading.Timer(FILTER_SECONDS, thread.database.interrupt)
-    timer.start()
+    guard = _Guard(thread.database)
+    guard.start()
     try:
         return call()
     except EventqError as error:
-        if timer.finished.is_set() and not isinstance(error, FilterError):
-            what = f"the filter takes more than {FILTER_SECONDS:g}s"
+        guard.end()
+        if guard.why and not isinstance(error, FilterError):
+            what = f"the filter takes more than {guard.why}"
             raise FilterError(what, where, 0, "ask for fewer events, or make it simpler") from error
         raise
     finally:
-        timer.cancel()
-        timer.join()  # it must not end what comes next
+        guard.end()
 
 
 def event(thread: Thread, given: Given) -> Reply:

@@ -79,7 +79,11 @@ class Server(uvicorn.Server):
         host, port = self.address.host, self.address.port
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            return socket.create_server(found[0][4][:2], family=found[0][0], backlog=BACKLOG)
+            listener = socket.create_server(found[0][4][:2], family=found[0][0], backlog=BACKLOG)
+            # Connections have it from here: asyncio does not set it for those of such a socket, and
+            # a body would wait 40 ms until its head is acknowledged.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return listener
         except OSError as error:
             what = f"cannot listen on {self.address.text}: {error.strerror or error}"
             raise LogicError(what, "choose another address, or stop who is there") from error

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import eventq
+from eventq.http import log_api
 from tests.http.conftest import of_server, problem
 
 if TYPE_CHECKING:
@@ -255,7 +256,21 @@ def test_a_filter_that_takes_long_is_refused(client: httpx.Client, thread: event
     thread.push("self", "note", "a" * 32_000_000)
     slow = " AND ".join(["content LIKE '%aaaaaaaaaaaaaaaab%'"] * 400)
     found = problem(client.get("events", params={"filter": slow}))
-    assert (found[0], "the filter takes" in found[1]) == (422, True)
+    assert (found[0], "the filter takes more than 0.25s" in found[1]) == (422, True)
+    found = problem(client.get("events", params={"filter": slow, "last": 1}))
+    assert (found[0], "the filter takes more than 0.25s" in found[1]) == (422, True)
+    assert client.get("events/1").status_code == 200
+
+
+def test_a_filter_that_takes_much_memory_is_refused(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much time it has."""
+    monkeypatch.setattr(log_api, "FILTER_SECONDS", 60)
+    thread.push("self", "note", "a" * 30_000_000)
+    large = " AND ".join([f"upper(content) || lower(content) != '{n}'" for n in range(20)])
+    found = problem(client.get("events", params={"filter": large}))
+    assert (found[0], "the filter takes more than 64 MiB" in found[1]) == (422, True), found
     assert client.get("events/1").status_code == 200
 
 
