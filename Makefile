@@ -5,7 +5,9 @@ JOBS ?= logical  # one process per core; 0 for pytest's own process alone
 REPORT ?=  # a folder for what tests.verdict reads; none for no report
 RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
-.PHONY: demo demo-postgres test test-python test-parity lint soak bench reference clean
+BROWSER := tests/browser/.browser/chromium
+
+.PHONY: demo demo-postgres test test-python test-parity test-browser lint soak bench reference clean
 
 demo: .venv/.ready  ## show the main job: a thread, three consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
@@ -23,6 +25,9 @@ test-python: .venv/.ready
 test-parity: .venv/.ready vitest-parity/node_modules/.ready
 	cd vitest-parity && npx vitest run $(if $(REPORT),--reporter default --reporter json --outputFile $(abspath $(REPORT))/parity.json \
 	|| { touch $(abspath $(REPORT))/parity.failed; exit 1; })
+
+test-browser: .venv/.browser $(BROWSER)  ## try the pages in a real browser, which this installs
+	$(RUN) -m pytest -m browser -n $(JOBS) --dist worksteal tests/browser $(if $(REPORT),--results $(abspath $(REPORT))/browser.json)
 
 lint: .venv/.ready vitest-parity/node_modules/.ready
 	$(BIN)/ruff check .
@@ -53,10 +58,18 @@ reference: .venv/.ready  ## write the generated parts of the documents
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
 	touch $@
 
+.venv/.browser: .venv/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	touch $@
+
+$(BROWSER): tests/browser/package.json tests/browser/package-lock.json
+	@command -v npm > /dev/null || { echo "Node is missing: the pages were not tried in a browser"; exit 1; }
+	cd tests/browser && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && node unpack.mjs .browser
+
 vitest-parity/node_modules/.ready: vitest-parity/package.json vitest-parity/package-lock.json
 	@command -v npm > /dev/null || { echo "Node is missing: the black-box suite in vitest-parity/ was left out"; exit 1; }
 	cd vitest-parity && npm ci --no-audit --no-fund --loglevel=error
 	touch $@
 
 clean:
-	rm -rf .venv vitest-parity/node_modules build dist *.egg-info
+	rm -rf .venv vitest-parity/node_modules tests/browser/node_modules tests/browser/.browser build dist *.egg-info

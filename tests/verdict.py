@@ -1,6 +1,6 @@
-"""Judge a run of all tests: `python -m tests.verdict FOLDER`, where `make test REPORT=FOLDER` wrote.
+"""Judge a run of all tests: `python -m tests.verdict FOLDER`.
 
-Each failed test is run once more, alone in a fresh process. One that fails again has failed. One
+`make test` and `make test-browser` wrote into the folder, with REPORT=FOLDER. Each failed test is run once more, alone in a fresh process. One that fails again has failed. One
 that passes is FLAKY: it is printed with the command that repeats its run, seed and the tests before
 it in the same process included. One such test is let through, unless it is about races, crashes or
 models: there, what happens now and then is what is looked for. A test that was skipped, and a part
@@ -41,18 +41,19 @@ class Part(NamedTuple):
     failed: list[Failed]
 
 
-def of_pytest(path: str, folder: str = ROOT) -> Part:
-    """Read what `tests.results` wrote."""
+def of_pytest(path: str, folder: str = ROOT, mark: str = "") -> Part:
+    """Read what `tests.results` wrote, of the tests with a mark or of those that have none."""
     found = _read(path)
+    what = f"Python ({mark})" if mark else "Python"
     if found is None or not found["ended"]:
-        return Part(["the Python tests did not run to their end"], [])
-    run = [sys.executable, "-m", "pytest", "-n", "0"]
+        return Part([f"the {what} tests did not run to their end"], [])
+    run = [sys.executable, "-m", "pytest", "-n", "0", *(["-m", mark] if mark else [])]
     seed = [f"--randomly-seed={found['seed']}", "--randomly-dont-reorganize"]
     failed = [
         Failed(name, [*run, name], [*run, *seed, *before, name], folder)
         for name, before in found["failed"].items()
     ]
-    return Part([*_faults("Python", found["passed"], found["skipped"])], failed)
+    return Part([*_faults(what, found["passed"], found["skipped"])], failed)
 
 
 def of_vitest(path: str) -> Part:
@@ -129,7 +130,11 @@ def judge(parts: list[Part]) -> list[str]:
 
 def main(folder: str) -> int:
     """Judge what is in a folder, print why the run has failed, and return the exit status."""
-    parts = [of_pytest(f"{folder}/python.json"), of_vitest(f"{folder}/parity.json")]
+    parts = [
+        of_pytest(f"{folder}/python.json"),
+        of_pytest(f"{folder}/browser.json", mark="browser"),
+        of_vitest(f"{folder}/parity.json"),
+    ]
     reasons = judge(parts)
     for reason in reasons:
         print(reason, file=sys.stderr)

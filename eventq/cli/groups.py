@@ -29,6 +29,7 @@ PARTS = {
         "ask": "questions",
         "answer": "questions",
         "questions": "questions",
+        "ui": "ui",
     },
     "Consumers and workers: have something done for each event": {
         "subscribe": "consumer",

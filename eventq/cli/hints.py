@@ -44,6 +44,7 @@ _COMMANDS = {
     "thread-copy": "copy cp clone",
     "thread ls": "threads inboxes",
     "serve": "server",
+    "ui": "page web browser dashboard gui",
     "context ls": "contexts",
     "run ls": "runs",
     "turn append": "append",

@@ -64,9 +64,8 @@ def serve(
     token, everybody on this machine may read. --listen is for clients of the binary protocol, which
     is served by default; it is for the first thread. Requests in progress are answered at the end.
     """
-    _return_long_blocks()
-    gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
-    shown, servers = _token(token), []
+    prepare()
+    shown, servers = token_of(token), []
     binary = web["http"] is None or listen is not None
     if binary:
         from eventq.wire.server import DEFAULT, Limits, Server
@@ -78,6 +77,20 @@ def serve(
         servers.append(_web(thread, web, shown))
     elif len(thread) > 1:
         raise UsageError("the binary protocol serves one thread", "give --thread once, or --http")
+
+    def ready(address: str) -> None:
+        show.note(f"listening on {address}")
+        if binary and "//" not in address:
+            keys = rules["keys"]
+            show.note(f"keys of APPEND_TURN: {keys} ({_KEYS[keys]})")
+        if json:
+            show.dump({"listening": address})
+
+    return until_signal(servers, ready)
+
+
+def until_signal(servers: list[Any], ready: Callable[[str], object]) -> int:
+    """Serve until SIGTERM or SIGINT, and return the exit status; `ready` gets each address."""
     ended_by: list[int] = []
 
     def stop(number: int, _: object) -> None:
@@ -87,18 +100,13 @@ def serve(
         # The system's own handler: a KeyboardInterrupt would be raised inside asyncio.
         _on_end(signal.SIG_DFL)
 
-    def ready(address: str) -> None:
+    def listens(address: str) -> None:
         _on_end(stop)
-        show.note(f"listening on {address}")
-        if binary and "//" not in address:
-            keys = rules["keys"]
-            show.note(f"keys of APPEND_TURN: {keys} ({_KEYS[keys]})")
-        if json:
-            show.dump({"listening": address})
+        ready(address)
 
     import asyncio
 
-    asyncio.run(_serve(servers, ready))
+    asyncio.run(_serve(servers, listens))
     return 130 if ended_by[:1] == [signal.SIGINT] else 0
 
 
@@ -129,16 +137,26 @@ async def _serve(servers: list[Any], ready: Callable[[str], object]) -> None:
 
 
 def _web(threads: list[str], web: Web, token: str) -> Any:
-    """Return the server for HTTP. Raises LogicError when its packages are missing."""
+    return http_server(
+        threads, web["http"] or "", token=token, write=web["write"],
+        insecure=web["insecure_local"],
+    )  # fmt: skip
+
+
+def http_server(threads: list[str], listen: str, **rules: Any) -> Any:
+    """Return a server for HTTP. Raises LogicError when its packages are missing."""
     try:
         from eventq.http.site import Server
     except ModuleNotFoundError as error:
         what = f"HTTP needs the package '{error.name}'"
         raise LogicError(what, "run pip install '.[http]' in a clone of eventq") from error
-    return Server(
-        threads, web["http"] or "", token=token, write=web["write"],
-        insecure=web["insecure_local"],
-    )  # fmt: skip
+    return Server(threads, listen, **rules)
+
+
+def prepare() -> None:
+    """Prepare this process for a long life."""
+    gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
+    _return_long_blocks()
 
 
 def _return_long_blocks() -> None:
@@ -159,7 +177,7 @@ def _on_end(do: Any) -> None:
         signal.signal(number, do)
 
 
-def _token(token: str | None) -> str:
+def token_of(token: str | None) -> str:
     """Return what every peer has to show; handlers that events start do not inherit it."""
     from eventq.system import environment
 

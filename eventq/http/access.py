@@ -8,6 +8,7 @@ must come from this server.
 from __future__ import annotations
 
 import hmac
+import secrets
 from typing import TYPE_CHECKING
 
 from eventq.errors import UsageError
@@ -51,9 +52,49 @@ class Access:
         self._authorization = b"Bearer " + token.encode() if token else b""
         self._insecure = insecure
         self._hosts = {listen.rpartition(":")[0], *_LOCAL}
+        self._session = secrets.token_urlsafe(32)
+        self._links: set[str] = set()
+        self.csrf = hmac.new(self._session.encode(), b"csrf", "sha256").hexdigest()
 
-    def check(self, method: str, headers: Mapping[str, str]) -> None:
-        """Refuse a request that may not be done."""
+    @property
+    def has_token(self) -> bool:
+        """Whether there is a token to show."""
+        return bool(self._authorization)
+
+    # --- pages ------------------------------------------------------------------------------------
+
+    def link(self) -> str:
+        """Return a path that lets in a browser, once."""
+        key = secrets.token_urlsafe(24)
+        self._links.add(key)
+        return f"/open?key={key}"
+
+    def cookie(self, headers: Mapping[str, str], *, key: str = "", token: str = "") -> str | None:
+        """Return the cookie for who shows the key of a link, or the token; None for nobody."""
+        if key in self._links:
+            self._links.discard(key)
+        elif not self._is_token(f"Bearer {token}"):
+            return None
+        # A browser sends a cookie to every port of a host.
+        name = _cookie_name(headers)
+        return f"{name}={self._session}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000"
+
+    def is_csrf(self, word: str) -> bool:
+        """Return whether a form, or a call of a page, comes from a page of this server."""
+        return hmac.compare_digest(word.encode("utf-8", "replace"), self.csrf.encode())
+
+    def _has_cookie(self, headers: Mapping[str, str]) -> bool:
+        name = _cookie_name(headers)
+        for one in headers.get("cookie", "").split(";"):
+            key, _, value = one.strip().partition("=")
+            if key == name:
+                return hmac.compare_digest(value.encode("latin-1"), self._session.encode())
+        return False
+
+    # --- who may do what --------------------------------------------------------------------------
+
+    def check_place(self, headers: Mapping[str, str]) -> None:
+        """Refuse a request that asks for another server, or comes from a page of one."""
         host = headers.get("host", "")
         name = host.rpartition(":")[0] if not host.endswith("]") else host
         if self.is_local and (name or host).lower() not in self._hosts:
@@ -63,15 +104,42 @@ class Access:
             raise RefusedError(
                 403, "pages of other hosts may not use this server - call it yourself"
             )
-        shown = headers.get("authorization", "").encode("latin-1")
-        knows = bool(shown) and hmac.compare_digest(shown, self._authorization)
-        if shown and not knows:
+
+    def _is_token(self, shown: str) -> bool:
+        return bool(self._authorization) and hmac.compare_digest(
+            shown.encode("latin-1", "replace"), self._authorization
+        )
+
+    def _is_known(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the caller has shown the token, or a cookie; refuse a wrong token."""
+        shown = headers.get("authorization", "")
+        if shown and not self._is_token(shown):
             raise RefusedError(401, "the token is wrong - send the one that the server was given")
-        if knows and (self.write or method in SAFE):
-            return
-        if method in SAFE and self.is_local:
-            return
-        if not self.write and method not in SAFE:
+        return bool(shown) or self._has_cookie(headers)
+
+    def may_read(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the caller may see anything. Raises as `check`."""
+        self.check_place(headers)
+        return self._is_known(headers) or self.is_local
+
+    def may_write(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the caller may change anything. Raises as `check`."""
+        self.check_place(headers)
+        return self.write and (self._is_known(headers) or self._insecure)
+
+    def check(self, method: str, headers: Mapping[str, str]) -> None:
+        """Refuse a request that may not be done."""
+        allowed = self.may_read(headers) if method in SAFE else self.may_write(headers)
+        if not allowed and method not in SAFE and not self.write:
             raise RefusedError(403, "this server only reads - start it with --write")
-        if not self._insecure:
+        if not allowed:
             raise RefusedError(401, "a token is missing - send 'Authorization: Bearer TOKEN'")
+        by_cookie = not headers.get("authorization") and self._has_cookie(headers)
+        if method not in SAFE and by_cookie and not self.is_csrf(headers.get("x-csrf-token", "")):
+            what = "a cookie alone changes nothing - send the page's X-CSRF-Token as well"
+            raise RefusedError(403, what)
+
+
+def _cookie_name(headers: Mapping[str, str]) -> str:
+    port = headers.get("host", "").rpartition(":")[2]
+    return f"eventq-{port}" if port.isdigit() else "eventq"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -19,6 +20,7 @@ from eventq.http.following import STREAM, stream
 from eventq.http.metrics import exposition
 from eventq.http.openapi import document
 from eventq.http.operations import MOST, Operation, Part, Reply, load, of_json, of_object, of_words
+from eventq.http.pages import Pages
 from eventq.http.routes import Routes
 from eventq.http.sending import body_of, send_content, send_problem, send_reply
 from eventq.serving.plans import QUICK
@@ -58,7 +60,7 @@ class App:
         self._access = access
         self._routes = Routes((one.method, one.path, one) for one in OPERATIONS)
         self._cxdb = Cxdb()
-        self._first = next(iter(threads.values()))
+        self._pages = Pages(threads, access)
         self._document: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,15 +86,22 @@ class App:
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         method = scope["method"]
+        path = scope.get("raw_path") or scope["path"].encode()
+        if self._pages.has(path):
+            await self._pages.answer(scope, headers, receive, send)
+            return
         self._access.check(method, headers)
         found = await self._of_server(scope["path"])
         if found is not None:
             if not await self._allow(method, ("GET",), send):
                 await send_reply(send, found, headers, method)
             return
-        path = scope.get("raw_path") or scope["path"].encode()
         if self._cxdb.has(path):
-            await self._cxdb.answer(self._first, scope, headers, receive, send)
+            first = next(iter(self.threads.values()), None)
+            if first is None:
+                await send_problem(send, 404, "this server has no thread")
+                return
+            await self._cxdb.answer(first, scope, headers, receive, send)
             return
         place = self._routes.find(path)
         if place is None:
@@ -208,5 +217,6 @@ def _problem(error: Exception) -> tuple[int, str]:
     if isinstance(error, EventqError):
         gone = isinstance(error, (NotAThreadError, ClosedError))
         return 404 if gone else error.wire_code, str(error)
+    logging.getLogger("eventq.http").error("a request failed", exc_info=error)
     what = f"the server has a fault: {type(error).__name__}"
-    return 500, f"{what} - see logs/thread.log of the thread"
+    return 500, f"{what} - see what it printed, and logs/thread.log of the thread"

@@ -109,6 +109,7 @@ async def follow(served: ServedThread, receive: Receive, send: Send) -> None:
     """Send what is new in contexts as server-sent events, until the caller or the server goes."""
     gone = asyncio.ensure_future(until_gone(receive))
     changes: list[Changes] = []
+    served.feed.watchers += 1
 
     def look(thread: Thread) -> Reply:
         if not changes:
@@ -128,6 +129,7 @@ async def follow(served: ServedThread, receive: Receive, send: Send) -> None:
             frames = await _next(served, look, gone)
         await send({"type": "http.response.body", "body": b""})
     finally:
+        served.feed.watchers -= 1
         gone.cancel()
         with suppress(asyncio.CancelledError):
             await gone

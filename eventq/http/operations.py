@@ -157,6 +157,7 @@ class Reply(Record):
     type: str = "application/json"
     status: int = 200
     content: Content | None = None
+    more: tuple[tuple[bytes, bytes], ...] = ()  # headers
 
 
 def of_json(value: object, *, is_empty: bool = False, status: int = 200) -> Reply:

@@ -30,6 +30,6 @@ class Routes(Generic[T]):
         for parts, methods in self._paths:
             if len(parts) == len(words):
                 pairs = [*zip(parts, words, strict=True)]
-                if all(part == word or part[0] == "{" for part, word in pairs):
-                    return methods, {part[1:-1]: word for part, word in pairs if part[0] == "{"}
+                if all(part == word or part[:1] == "{" for part, word in pairs):
+                    return methods, {part[1:-1]: word for part, word in pairs if part[:1] == "{"}
         return None

@@ -79,6 +79,7 @@ async def send_content(
         await send({"type": "http.response.body", "body": b""})
         return
     gone = asyncio.ensure_future(until_gone(receive))
+    served.feed.watchers += content.grows
     try:
         pieces = _Pieces(served, content, first, last)
         piece = b"" if content.grows else await pieces.next(gone)  # an error is still a reply
@@ -91,6 +92,7 @@ async def send_content(
             piece = await pieces.next(gone)
         await send({"type": "http.response.body", "body": b""})
     finally:
+        served.feed.watchers -= content.grows
         gone.cancel()
         with suppress(asyncio.CancelledError):
             await gone
@@ -189,8 +191,10 @@ def _too_large(size: int | None) -> TooLargeError:
 async def send_reply(send: Send, reply: Reply, headers: Mapping[str, str], method: str) -> None:
     """Send a reply with its tag; nothing but that if the caller has it already."""
     more = [(b"content-type", reply.type.encode())] if reply.status != 204 else []
+    more += reply.more
     status, body = reply.status, reply.body
     is_packed = len(body) >= LEAST_PACKED and _takes_gzip(headers)
+    is_packed = is_packed and not reply.type.startswith("text/html")  # a page may hold a secret
     if method in ("GET", "HEAD"):
         tag = f'{"W/" * is_packed}"{blake3(body).hexdigest()}"'
         more += [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]

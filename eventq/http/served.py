@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import BusyError, EventqError
+from eventq.http.history import SECONDS, History
 from eventq.http.operations import Reply
-from eventq.serving.plans import LARGE, Plan
+from eventq.serving.plans import LARGE, QUICK, Plan
 from eventq.serving.workers import Service
 from eventq.system.clock import SLOW_LOOK
 from eventq.thread import open_thread
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
 KEPT = 2_000  # lines of new events that are kept for followers
+LOOK = 0.05  # seconds between two looks for what is no event, while somebody watches
 _WAITING = 4_096  # requests of one thread that may wait for its workers
 
 
@@ -79,6 +81,21 @@ class ServedThread:
         self.service = Service(self.path)
         self._calls = 0
         self.feed = Feed(self.path, self.loop)
+        self.history = History()
+        self.checked: dict[str, Any] | None = None  # what the last check found
+        self._looks = self.loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        """Note the state of the thread once a minute."""
+
+        def run(thread: Thread) -> Reply:
+            self.history.add(thread.status())
+            return Reply(b"")
+
+        while True:
+            with suppress(EventqError):
+                await self.do(run, QUICK)
+            await asyncio.sleep(SECONDS)
 
     async def do(
         self, run: Callable[[Thread], Reply], how: str, size: int = 0, *, alone: bool = False
@@ -102,6 +119,7 @@ class ServedThread:
 
     def close(self, seconds: float) -> None:
         """End the feed, and the workers once they have done what was asked."""
+        self.loop.call_soon_threadsafe(self._looks.cancel)
         self.feed.close()
         self.service.stop(seconds)
 
@@ -124,7 +142,8 @@ class Feed:
         self._changed = loop.create_future()
         self._ended = threading.Event()
         self.is_closed = False
-        self.followers = 0
+        self.followers = 0  # of events
+        self.watchers = 0  # of whatever changes
         self.lines: list[bytes] = []
         self.reached: int | None = None  # the id of the last line, or of the newest event if none
         self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
@@ -173,7 +192,7 @@ class Feed:
 
     def _follow(self, thread: Thread, watcher: Watcher, last: int) -> int:
         """Wake all after each change, with the new lines if anybody follows."""
-        has_changed = True
+        has_changed, version = True, thread.database.data_version()
         while not self._ended.is_set():
             newest, lines = thread.last_id(), []
             if newest > last and self.followers:
@@ -181,7 +200,12 @@ class Feed:
                 lines, newest = [one.encode("utf-8", "replace") for one in page.lines], page.next
             if has_changed or newest > last:
                 self._call(self._wake, newest, lines)
-            has_changed = newest < thread.last_id() or watcher.wait(SLOW_LOOK)
+            # A watcher hears of events and what consumers are due for, not of a turn or a claim.
+            has_changed = newest < thread.last_id() or watcher.wait(
+                LOOK if self.watchers else SLOW_LOOK / 2
+            )
+            before, version = version, thread.database.data_version()
+            has_changed |= version != before
             last = newest
         return last
 

@@ -10,33 +10,41 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from eventq.errors import LogicError
+from eventq.errors import EventqError, LogicError
 from eventq.http.access import Access
 from eventq.http.app import App
 from eventq.http.served import ServedThread
 from eventq.serving.endpoint import BACKLOG, Address
 from eventq.storage.layout import is_url
+from eventq.thread import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from eventq.serving.workers import Service
 
+LOOK_SECONDS = 5.0  # between two looks for new threads
 END_SECONDS = 5.0  # for requests that are under way at the end
 
 
 class Server(uvicorn.Server):
-    """Serves some threads at an address, `HOST:PORT`, until `stop`."""
+    """Serves some threads at an address, `HOST:PORT`, until `stop`.
+
+    `place` is a folder or a database, whose threads are served as well, new ones too.
+    """
 
     def __init__(
-        self, paths: Sequence[str], listen: str, *, token: str, write: bool, insecure: bool
-    ) -> None:
+        self, paths: Sequence[str], listen: str, *, token: str, write: bool, insecure: bool,
+        place: str | None = None,
+    ) -> None:  # fmt: skip
         """Check what is asked for. Raises UsageError, LogicError, NotAThreadError."""
         self.address = Address(listen)
         self._access = Access(
             listen, is_local=self.address.is_local(), token=token, write=write, insecure=insecure
         )
         self._paths = paths
+        self._place = place
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.threads: dict[str, ServedThread] = {}
 
     @property
@@ -44,16 +52,24 @@ class Server(uvicorn.Server):
         """The workers of the first thread."""
         return next(iter(self.threads.values())).service
 
+    def link(self) -> str:
+        """Return a path that lets in a browser, once."""
+        return self._access.link()
+
     async def serve(self, ready: Callable[[str], object]) -> None:  # type: ignore[override]
         """Serve in the loop that runs, until `stop`; call `ready` with the URL once it listens.
 
         Raises LogicError, NotAThreadError.
         """
         listener = self._listen()
+        self._loop = asyncio.get_running_loop()
+        looks = None
         try:
             for path in self._paths:
-                name = _free(_name(path), self.threads)
-                self.threads[name] = ServedThread(name, path)
+                self._add(path)
+            if self._place is not None:
+                await self._look(self._place)
+                looks = self._loop.create_task(self._keep_looking(self._place))
             config = uvicorn.Config(
                 App(self.threads, self._access),
                 http="httptools", loop="asyncio", lifespan="off", log_config=None,
@@ -71,8 +87,28 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0)  # asyncio calls `connection_lost` of each
         finally:
             listener.close()
+            if looks is not None:
+                looks.cancel()
             for served in self.threads.values():
                 await asyncio.to_thread(served.close, END_SECONDS)
+
+    def _add(self, path: str) -> None:
+        name = _free(_name(path), self.threads)
+        self.threads[name] = ServedThread(name, path)
+
+    async def _look(self, place: str) -> None:
+        """Serve the threads of a place that are not served yet."""
+        found = await asyncio.to_thread(lambda: [*threads(place)])
+        known = {served.path for served in self.threads.values()}
+        for path in found:
+            if path not in known:
+                self._add(path)
+
+    async def _keep_looking(self, place: str) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(EventqError, OSError):
+                await self._look(place)
 
     def _listen(self) -> socket.socket:
         """Return a socket that listens. Raises LogicError."""
@@ -90,10 +126,9 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """End: requests under way are answered, streams are closed. Safe in any OS thread."""
-        loop = next((served.loop for served in self.threads.values()), None)
-        if loop is not None:
+        if self._loop is not None:
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._end)
+                self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
         self.should_exit = True

@@ -1076,6 +1076,12 @@ class Log(Protocol):
     def watch(self) -> Watcher:
         """Return a watcher for one waiter; what is committed from now on wakes it."""
 
+    def data_version(self) -> int | None:
+        """Return a number that changes when another connection has committed anything.
+
+        None if that is not known now, or never for an engine.
+        """
+
 
 class Watcher(Protocol):
     """Waits for the log to grow: a hint, which may come late, twice, or for nothing.

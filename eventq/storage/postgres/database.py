@@ -694,6 +694,9 @@ class Database(Commits):
         self.check_process()
         self.link.interrupt()
 
+    def data_version(self) -> None:
+        """Return None: the server does not say."""
+
     def compact(self) -> None:
         """Do nothing: autovacuum returns the space of deleted rows."""
 

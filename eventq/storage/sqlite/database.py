@@ -1069,7 +1069,7 @@ class Database(Commits):
         return groups_of(events, by, self.connection)
 
     def data_version(self) -> int | None:
-        """Return a number that changes when another process has committed.
+        """Return a number that changes when another connection has committed.
 
         Each connection has numbers of its own: None while another OS thread keeps it in `write`.
         """

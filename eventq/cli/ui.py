@@ -1,0 +1,94 @@
+"""The command that shows threads in a browser."""
+
+from __future__ import annotations
+
+from eventq.cli import kinds, show
+from eventq.cli.options import JSON, choose_threads
+from eventq.cli.serve import http_server, prepare, token_of, until_signal
+from eventq.cli.table import Command, Option
+
+DEFAULT = "127.0.0.1:9010"
+
+
+def ui(*, thread: list[str], all: str | None, http: str | None, browse: bool, json: bool) -> int:
+    """Show threads in a browser, until SIGTERM.
+
+    The pages say who needs you, who is stuck, and what each does. The address is for this machine
+    alone; the link lets in one browser, which then may also answer questions, try dead letters
+    again and the like. It serves HTTP as 'eventq serve --http' does.
+    """
+    import secrets
+
+    prepare()
+    token = token_of(None) or secrets.token_urlsafe(32)
+    server = http_server(
+        thread or [], http or _free(), token=token, write=True, insecure=False, place=all
+    )
+
+    def ready(address: str) -> None:
+        link = f"{address}{server.link()}"
+        show.note(f"listening on {address}")
+        if json:
+            show.dump({"listening": address, "link": link})
+        else:
+            show.say(link)
+        if browse:
+            _open(link)
+
+    return until_signal([server], ready)
+
+
+def _free() -> str:
+    """Return the default address, or one of any port when that one is in use."""
+    import socket
+
+    host, _, port = DEFAULT.rpartition(":")
+    try:
+        socket.create_server((host, int(port))).close()
+    except OSError:
+        return f"{host}:0"
+    return DEFAULT
+
+
+def _open(link: str) -> None:
+    """Open a link in a browser, which may take its time to start."""
+    import threading
+    import webbrowser
+
+    def run() -> None:
+        if not webbrowser.open(link):
+            show.note("no browser was found: open the link yourself; it works once")
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+COMMANDS = {
+    "ui": Command(
+        ui,
+        [
+            Option(
+                "thread PATH…",
+                "The directory or URL of a thread; may be repeated (default: $EVENTQ_THREAD).",
+                kinds.place,
+            ),
+            Option(
+                "all DIR", "Every thread below DIR, or in a database, also new ones.", kinds.place
+            ),
+            Option(
+                "http ADDRESS",
+                "HOST:PORT, where port 0 picks one (default: 127.0.0.1:9010, or another port if"
+                " that is in use).",
+            ),
+            Option(
+                "no-browser",
+                "Only print the link, which lets in one browser.",
+                kinds.OFF,
+                parameter="browse",
+            ),
+            JSON,
+        ],
+        "eventq ui --thread ./inbox",
+        "eventq ui --all /srv/threads --no-browser",
+        rules=[choose_threads],
+    )
+}

@@ -1,0 +1,281 @@
+"""The pages of the memory: branches as lanes, contexts, turns, runs, and what was produced."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from eventq.errors import EventqError
+from eventq.http.page_request import whole_in
+from eventq.memory.turns import View
+from eventq.record import Record
+from eventq.records.turn import ContextInfo
+from eventq.system import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eventq.http.page_request import Ask
+    from eventq.memory.turns import Turns
+    from eventq.records.turn import Turn
+    from eventq.thread import Thread
+
+    Values = dict[str, Any]
+
+LANES = 200  # contexts that are drawn
+DOTS = 20_000  # turns that are drawn
+WIDE = 2_000  # depths that are drawn at once
+STEP, ROW = 8, 22  # pixels from a turn to the next, from a lane to the next
+PAGE = 50  # turns or steps of a page
+EXCERPT = 300  # characters of a payload in a list
+SHOWN = 100_000  # characters of a payload by itself
+LINES = 500  # of an artifact
+LISTED = 200
+SEARCH_SECONDS = 1.0
+SEARCH_BYTES = 1 << 20  # of a look
+_KINDS = 6  # types of turns with colours of their own
+_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8")
+
+
+class Lane(Record):
+    """A context as it is drawn: its row, where it leaves another's, and where it ends."""
+
+    info: ContextInfo
+    y: int
+    start: int  # depth of its first turn
+    end: int  # depth of its head
+    from_y: int | None  # the row that it leaves, if that is drawn
+
+
+# --- branches -------------------------------------------------------------------------------------
+
+
+def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Draw the contexts that changed last, as lanes that leave each other."""
+    found = [ContextInfo._make(row) for row in thread.database.memory.overview(LANES).contexts]
+    turns = thread.contexts.turns
+    deepest = max((one.head_depth or 0 for one in found), default=0)
+    first = whole_in(ask.query, "from", max(0, deepest - WIDE + 1))
+    lanes = _lanes(turns, found)
+    kinds, dots, left = _dots(turns, lanes, first)
+    return "branches.html", {
+        "lanes": lanes, "kinds": kinds, "dots": dots, "left": left, "first": first,
+        "before": max(0, first - WIDE) if first else None,
+        "after": first + WIDE if deepest >= first + WIDE else None,
+        "width": (min(deepest - first, WIDE) + 3) * STEP, "height": (len(lanes) + 1) * ROW,
+        "lines": [_line(one, first) for one in lanes], "step": STEP, "row": ROW, "wide": WIDE,
+        "sessions": [*islice(thread.sessions.views.all(), LISTED)],
+        "runs": [*islice(thread.runs.active(), LISTED)],
+    }  # fmt: skip
+
+
+def _lanes(turns: Turns, found: Sequence[ContextInfo]) -> list[Lane]:
+    """Return the lanes: forks stand below what they leave."""
+    by_id = {one.context_id: one for one in found}
+    children: dict[int | None, list[ContextInfo]] = {}
+    for one in found:
+        parent = one.fork_of if one.fork_of in by_id else None
+        children.setdefault(parent, []).append(one)
+    lanes: list[Lane] = []
+    rows: dict[int, int] = {}
+    waiting = [*reversed(children.get(None, []))]
+    while waiting:
+        one = waiting.pop()
+        y = (len(lanes) + 1) * ROW
+        start = turns.depth(one.base_turn_id) + 1 if one.base_turn_id and one.fork_of else 0
+        rows[one.context_id] = y
+        lanes.append(Lane(one, y, start, one.head_depth if one.head_turn_id else -1,
+                          rows.get(one.fork_of or 0)))  # fmt: skip
+        waiting += reversed(children.get(one.context_id, []))
+    return lanes
+
+
+def _dots(turns: Turns, lanes: Sequence[Lane], first: int) -> tuple[list[str], list[str], int]:
+    """Return the types with colours, a path of dots for each, and how many turns are not drawn."""
+    paths: dict[str, list[str]] = {}
+    left = DOTS
+    missing = 0
+    for lane in lanes:
+        begin = max(first, lane.start)
+        count = min(lane.end, first + WIDE - 1) - begin + 1
+        if count <= 0:
+            continue
+        missing += max(0, count - left)
+        count = min(count, left)
+        left -= count
+        last = turns.ancestor(lane.info.head_turn_id, begin + count - 1) if count else 0
+        for row in turns.rows(last, count, None) if last else ():
+            x = (row.depth - first + 1) * STEP
+            paths.setdefault(row.type_id, []).append(f"M{x} {lane.y}h0")
+    ordered = sorted(paths, key=lambda kind: -len(paths[kind]))
+    kinds = ordered[: _KINDS - 1]
+    drawn = ["".join(paths[kind]) for kind in kinds]
+    rest = "".join("".join(paths[kind]) for kind in ordered[_KINDS - 1 :])
+    return ([*kinds, "others"], [*drawn, rest], missing) if rest else (kinds, drawn, missing)
+
+
+def _line(lane: Lane, first: int) -> str:
+    """Return the path of a lane, from where it leaves another."""
+    begin, end = max(first, lane.start), max(lane.end, lane.start)
+    x, last = (begin - first + 1) * STEP, (min(end, first + WIDE - 1) - first + 1) * STEP
+    if lane.from_y is not None and begin == lane.start and x > STEP:
+        return f"M{x - STEP} {lane.from_y}L{x} {lane.y}H{max(x, last)}"
+    return f"M{x} {lane.y}H{max(x, last)}"
+
+
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show the turns of a context, the newest first, or those before one."""
+    found = thread.contexts.get(ask.names["context"])
+    view = View(found.turns, found.head_id())
+    before = whole_in(ask.query, "before", 0)
+    if ask.query.get("depth"):  # around a turn of the drawing
+        first = max(0, whole_in(ask.query, "depth") - PAGE // 2)
+        page = view.range(first, PAGE, payload=False)
+        older = page[0].turn_id if page and first else None
+    else:
+        page = (
+            view.before(before, PAGE, payload=False) if before else view.last(PAGE, payload=False)
+        )
+        older = page.next_cursor
+    return "context.html", {
+        "info": found.info(), "turns": [(one, excerpt(thread, one)) for one in reversed(page)],
+        "older": older, "others": [*islice(thread.contexts.list(), LISTED)],
+        "moves": [*islice(found.history(), LISTED)][-10:][::-1],
+    }  # fmt: skip
+
+
+def excerpt(thread: Thread, turn: Turn, characters: int = EXCERPT) -> str:
+    """Return the start of what a turn says."""
+    if turn.tombstone:
+        return "(erased)" if turn.hash else "(hidden)"
+    try:
+        start = thread.blobs.part(turn.hash, 0, 4 * characters)
+    except EventqError as error:
+        return str(error)
+    text = _text(start, is_cut=turn.size > len(start))
+    if text is None:
+        return f"({turn.size:,} bytes)"
+    return text[:characters] + "…" * (turn.size > len(start) or len(text) > characters)
+
+
+def _text(data: bytes, *, is_cut: bool) -> str | None:
+    """Return bytes as text, None for what is none; the last character may be cut."""
+    for end in range(len(data), max(-1, len(data) - 1 - 3 * is_cut), -1):
+        with suppress(UnicodeDecodeError):
+            return data[:end].decode()
+    return None if data else ""
+
+
+def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show one turn, where it stands, and what follows it."""
+    found = thread.contexts.turn(whole_in(ask.names, "turn"), payload=False)
+    text = excerpt(thread, found, SHOWN)
+    is_image = not found.tombstone and thread.blobs.part(found.hash, 0, 8).startswith(_IMAGES)
+    heads = [
+        one for one in map(ContextInfo._make, thread.database.memory.overview(LANES).contexts)
+        if one.head_turn_id and thread.contexts.turns.is_above(found.turn_id, one.head_turn_id)
+    ]  # fmt: skip
+    return "turn.html", {
+        "turn": found, "text": text, "is_image": is_image, "contexts": heads,
+        "children": thread.contexts.children(found.turn_id, PAGE),
+    }  # fmt: skip
+
+
+def diff(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show what each of two contexts has after the last turn that they share."""
+    pair = [thread.contexts.get(ask.query.get(name, "")) for name in ("a", "b")]
+    found = pair[0].diff(pair[1], payload=False)
+    sides = [
+        (one.info(), [(each, excerpt(thread, each)) for each in islice(side, PAGE)], len(side))
+        for one, side in zip(pair, (found.mine, found.theirs), strict=True)
+    ]
+    return "diff.html", {"ancestor": found.ancestor, "sides": sides}
+
+
+def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show a run: its task, and its steps from one on."""
+    found = thread.runs.get(ask.names["run"])
+    info, first = found.info(), whole_in(ask.query, "from", 1)
+    steps = [*islice(found.replay(first), PAGE + 1)]
+    return "run.html", {
+        "info": info, "prompt": found.prompt()[:SHOWN], "steps": steps[:PAGE],
+        "more": steps[PAGE].number if len(steps) > PAGE else None, "first": first,
+    }  # fmt: skip
+
+
+# --- what was produced ----------------------------------------------------------------------------
+
+
+def output(thread: Thread, _: Ask) -> tuple[str, Values]:
+    """List artifacts and outputs: those of the thread, and of each session."""
+    scopes = []
+    for one in islice(thread.produced.all_scopes(), LISTED):
+        newest = _newest(one.artifacts)
+        outputs = [*islice(one.outputs, LISTED)]
+        if newest or outputs:
+            scopes.append({"name": one.session, "artifacts": newest, "outputs": outputs})
+    return "output.html", {"scopes": scopes}
+
+
+def _newest(artifacts: Any) -> list[Any]:
+    """Return the newest artifacts of a scope, the newest first."""
+    found = artifacts.page(-1, LISTED)
+    while len(found) == LISTED and (more := artifacts.page(int(found[-1].artifact_id), LISTED)):
+        found = (found + more)[-LISTED:] if len(more) == LISTED else found[len(more) :] + more
+    return [*found[::-1]]
+
+
+def artifact(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show some lines of an artifact, or those with a text."""
+    query, name = ask.query, ask.names["artifact"]
+    session = query.get("context") or None
+    artifacts = thread.scope(session).artifacts
+    info = artifacts.get(name)
+    first, text = max(1, whole_in(query, "offset", 1)), query.get("text", "")
+    values: Values = {
+        "info": info, "first": first, "text": text, "found": [], "more": None, "shown": [],
+        "query": urlencode({"context": session}) if session else "", "last": None,
+    }  # fmt: skip
+    if text:
+        values["found"], values["more"] = _search(artifacts.open(name), text, first)
+    elif first <= info.lines:
+        data, pieces = b"", artifacts.open(name).lines_from(first)
+        for piece in pieces:
+            data += piece
+            if data.count(b"\n") > LINES or len(data) > SEARCH_BYTES:
+                break
+        shown = data.decode(errors="replace").split("\n")
+        values["shown"] = [*enumerate((one[:SHOWN] for one in shown[:LINES]), first)]
+        values["more"] = first + LINES if info.lines >= first + LINES else None
+    values["last"] = max(1, info.lines - LINES + 1) if info.lines > LINES else None
+    return "artifact.html", values
+
+
+def _search(found: Any, text: str, first: int) -> tuple[list[tuple[int, str]], int | None]:
+    """Return the next lines with a text, and the line to go on at if that took long."""
+    deadline = clock.monotonic() + SEARCH_SECONDS
+    wanted = text.encode()
+    lines: list[tuple[int, str]] = []
+    number = first
+    for number, line in _lines(found.lines_from(first), first):
+        if wanted in line:
+            lines.append((number, line[:EXCERPT].decode(errors="replace")))
+        if len(lines) >= LISTED or (not number % 1_000 and clock.monotonic() > deadline):
+            return lines, number + 1
+    return lines, None
+
+
+def _lines(pieces: Iterator[bytes], first: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of pieces with their numbers; of a long one only its start."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest[:SEARCH_BYTES] + piece).split(b"\n")
+        yield from enumerate(lines, first)
+        first += len(lines)
+    if rest:
+        yield first, rest

@@ -1,0 +1,43 @@
+"""What a page is asked for, and the numbers in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from eventq.errors import UsageError
+from eventq.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eventq.http.served import ServedThread
+
+
+class Ask(Record):
+    """A request for a page: the thread, what stands for the braces of its path, query and form."""
+
+    served: ServedThread
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    form: Mapping[str, str]
+
+    @property
+    def at(self) -> str:
+        """The path of the thread."""
+        return path_of(self.served)
+
+
+def path_of(served: ServedThread) -> str:
+    """Return the path of a thread's pages."""
+    return f"/t/{quote(served.name, safe='')}"
+
+
+def whole_in(given: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """Return a number of a query or a form. Raises UsageError."""
+    word = given.get(name, "")
+    if not word and default is not None:
+        return default
+    if not word.isascii() or not word.isdigit() or len(word) > 18:
+        raise UsageError(f"'{word:.50}' is no number", "give one such as 7")
+    return int(word)

@@ -1,0 +1,520 @@
+"""The pages: what a person sees of threads, and does to them, as HTML that needs no script.
+
+Each view reads its thread in a worker and is rendered there; everything in it is escaped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from http import HTTPStatus
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from eventq.errors import EventqError, FilterError, UnknownConsumerError
+from eventq.http import memory_pages as memory
+from eventq.http.access import RefusedError
+from eventq.http.log_api import in_bounds, next_lines
+from eventq.http.operations import Reply
+from eventq.http.page_request import Ask, path_of, whole_in
+from eventq.http.routes import Routes
+from eventq.http.sending import body_of, send_reply, until_gone
+from eventq.serving.attention import doing, needs, tail, waiting
+from eventq.serving.plans import QUICK, READ, WRITE
+from eventq.system import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from eventq.http.access import Access
+    from eventq.http.served import ServedThread
+    from eventq.records.consumer import ConsumerStatus
+    from eventq.records.turn import ContextInfo
+    from eventq.thread import Thread
+
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+    Values = dict[str, Any]
+
+VIEWS = (
+    ("Now", ""),
+    ("Live", "live"),
+    ("Consumers", "consumers"),
+    ("Branches", "branches"),
+    ("Output", "output"),
+    ("Health", "health"),
+)
+ROWS = 100  # events of the live view
+CLAIMS = 1_000  # that are looked at
+CARDS = 12
+SHOWN = 200  # characters of what was said last
+LONGEST = 4_000  # characters of an event
+MOST_NEEDS = 100  # of a thread
+HEARTBEAT = 15.0
+PAUSE = 0.2  # seconds between two changes that a page hears of
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+)
+_STATIC = {
+    "style.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "live.js": "text/javascript; charset=utf-8",
+    "lanes.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_CHANGED = b"data: changed\n\n"
+_HTML = "text/html; charset=utf-8"
+
+
+# --- views: each returns a template and its values ------------------------------------------------
+
+
+def now(thread: Thread, served: ServedThread) -> Values:
+    """Return what the first view shows of one thread."""
+    status = thread.status()
+    claims = [*islice(thread.claims(), CLAIMS)] if any(c.leased for c in status.consumers) else []
+    found = needs(status, claims, served.history.earlier(), clock.now())
+    return {
+        "name": served.name, "at": path_of(served), "status": status, "problem": "",
+        "needs": found[:MOST_NEEDS], "has_more": len(found) > MOST_NEEDS,
+        "cards": [_card(thread, one) for one in status.contexts[:CARDS]],
+    }  # fmt: skip
+
+
+def _card(thread: Thread, info: ContextInfo) -> Values:
+    """Return a context with the start of what was said last."""
+    if not info.head_turn_id:
+        return {"info": info, "excerpt": "", "type": "made"}
+    turn = thread.contexts.turn(info.head_turn_id, payload=False)
+    with suppress(EventqError):
+        if not turn.tombstone:
+            start = thread.blobs.part(turn.hash, 0, 4 * SHOWN).decode(errors="replace")
+            return {"info": info, "excerpt": start[:SHOWN], "type": turn.type_id}
+    return {"info": info, "excerpt": "(hidden)", "type": turn.type_id}
+
+
+def live(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show the newest events, or those around an id, with a filter and a text."""
+    where, text, number = (ask.query.get(name, "") for name in ("filter", "text", "id"))
+    values: Values = {
+        "filter": where, "text": text, "id": number, "problem": "", "older": "", "stream": "",
+        "events": [], "next": 0,
+    }  # fmt: skip
+    try:
+        found = _events(thread, where, text, number)
+    except FilterError as error:
+        return "live.html", values | {"problem": f"{error.what} - {error.fix}\n{error.caret()}"}
+    values |= {"events": found, "next": found[0]["id"] if found else thread.last_id()}
+    if not number:
+        asked = _where(where, text)
+        api = f"/api/threads/{quote(ask.served.name, safe='')}/events/stream"
+        values["stream"] = api + (f"?{urlencode({'filter': asked})}" if asked else "")
+    if found and not where and not text and found[-1]["id"] > 1:
+        values["older"] = f"?id={max(1, found[-1]['id'] - ROWS // 2)}"
+    return "live.html", values
+
+
+def _events(thread: Thread, where: str, text: str, number: str) -> Sequence[Values]:
+    """Return events as objects, the newest first."""
+    if where:
+        thread.database.events.accept(where)  # so that a mistake is shown in what was written
+    asked = _where(where, text)
+    if number:
+        after = max(0, whole_in({"id": number}, "id") - ROWS // 2 - 1)
+
+        def look() -> Sequence[str]:
+            return next_lines(thread.database.events, asked, after, ROWS)[0]
+
+        found = [json.loads(one) for one in in_bounds(thread, asked, look)]
+    else:
+        newest = in_bounds(thread, asked, lambda: thread.last(ROWS, filter=asked))
+        found = [one._asdict() for one in newest]
+    return found[::-1]
+
+
+def _where(where: str, text: str) -> str | None:
+    """Return the filter for what matches a filter and has a text."""
+    quoted = text.replace("'", "''")
+    parts = [f"({where})"] * bool(where) + [f"instr(content, '{quoted}') > 0"] * bool(text)
+    return " AND ".join(parts) or None
+
+
+def consumers(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """List the consumers."""
+    shown = {"consumers": thread.status().consumers, "history": ask.served.history}
+    return "consumers.html", shown
+
+
+def consumer(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show one consumer, the end of its log, and its dead letters."""
+    name = ask.names["consumer"]
+    one = next((one for one in thread.status().consumers if one.consumer_id == name), None)
+    if one is None:
+        raise UnknownConsumerError(name)
+    return "consumer.html", {
+        "one": one, "history": ask.served.history, "output": tail(one.log) if one.log else "",
+        "letters": [*islice(thread.dead_letters(name), ROWS)] if one.dead else [],
+    }  # fmt: skip
+
+
+def health(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show sizes, and what the last check found."""
+    return "health.html", {
+        "status": thread.status(), "history": ask.served.history,
+        "followers": ask.served.feed.followers, "checked": ask.served.checked,
+    }  # fmt: skip
+
+
+# --- actions: each changes something, and the page is shown again ---------------------------------
+
+
+def _answer(thread: Thread, ask: Ask) -> None:
+    thread.answer(whole_in(ask.form, "id"), ask.form.get("text", ""), source="person")
+
+
+def _resume(thread: Thread, ask: Ask) -> None:
+    thread.resume(ask.form["consumer"])
+
+
+def _pause(thread: Thread, ask: Ask) -> None:
+    thread.pause(ask.form["consumer"])
+
+
+def _replay(thread: Thread, ask: Ask) -> None:
+    thread.ack(ask.form["consumer"], max(0, whole_in(ask.form, "id") - 1), replay=True)
+
+
+def _retry(thread: Thread, ask: Ask) -> None:
+    thread.retry_dead(_letters(ask), ask.form["consumer"])
+
+
+def _drop(thread: Thread, ask: Ask) -> None:
+    thread.drop_dead(_letters(ask), ask.form["consumer"])
+
+
+def _letters(ask: Ask) -> list[int] | None:
+    return [whole_in(ask.form, "event")] if "event" in ask.form else None
+
+
+def _fork(thread: Thread, ask: Ask) -> str:
+    made = thread.contexts.fork(
+        ask.form["context"], at=whole_in(ask.form, "turn"), name=ask.form.get("name") or None
+    )
+    return f"{ask.at}/contexts/{made.id}"
+
+
+def _check(thread: Thread, ask: Ask) -> None:
+    faults = thread.check()
+    ask.served.checked = {"at": clock.now(), "faults": faults, "warnings": thread.warnings()}
+
+
+_ACTIONS: Mapping[str, tuple[str, Callable[[Thread, Ask], str | None]]] = {
+    "answer": (WRITE, _answer),
+    "resume": (WRITE, _resume),
+    "pause": (WRITE, _pause),
+    "replay": (WRITE, _replay),
+    "retry": (WRITE, _retry),
+    "drop": (WRITE, _drop),
+    "fork": (WRITE, _fork),
+    "check": (READ, _check),
+}
+_VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = {
+    "/t/{thread}/live": ("Live", live),
+    "/t/{thread}/consumers": ("Consumers", consumers),
+    "/t/{thread}/consumers/{consumer}": ("Consumers", consumer),
+    "/t/{thread}/health": ("Health", health),
+    "/t/{thread}/branches": ("Branches", memory.branches),
+    "/t/{thread}/contexts/{context}": ("Branches", memory.context),
+    "/t/{thread}/turns/{turn}": ("Branches", memory.turn),
+    "/t/{thread}/diff": ("Branches", memory.diff),
+    "/t/{thread}/runs/{run}": ("Branches", memory.run),
+    "/t/{thread}/output": ("Output", memory.output),
+    "/t/{thread}/output/{artifact}": ("Output", memory.artifact),
+}
+
+
+class Pages:
+    """The pages of a server."""
+
+    def __init__(self, threads: Mapping[str, ServedThread], access: Access) -> None:
+        self._threads = threads
+        self._access = access
+        self._templates = Environment(
+            loader=PackageLoader("eventq.http"), autoescape=True, trim_blocks=True,
+            lstrip_blocks=True, undefined=StrictUndefined,
+        )  # fmt: skip
+        self._templates.filters |= _FILTERS
+        routes = [("GET", path, path) for path in _VIEWS]
+        self._routes: Routes[str] = Routes([
+            ("GET", "/", "home"),
+            ("GET", "/open", "open"),
+            ("POST", "/login", "login"),
+            ("GET", "/changes", "changes"),
+            ("GET", "/static/{file}", "static"),
+            ("GET", "/t/{thread}", "now"),
+            ("POST", "/t/{thread}/do/{action}", "do"),
+            *routes,
+        ])  # fmt: skip
+
+    @staticmethod
+    def has(path: bytes) -> bool:
+        """Return whether a path is one of a page."""
+        first = path.split(b"/")[1] if path.startswith(b"/") else b""
+        return first in (b"", b"t", b"open", b"login", b"changes", b"static")
+
+    async def answer(
+        self, scope: Values, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Answer a request."""
+        method = scope["method"]
+        try:
+            reply = await self._reply(scope, headers, receive, send)
+        except RefusedError as error:
+            reply = self._refused(error.status, error.what, headers)
+        except EventqError as error:
+            reply = self._problem(error.wire_code, str(error))
+        if reply is not None:
+            await send_reply(send, reply, headers, method)
+
+    async def _reply(
+        self, scope: Values, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> Reply | None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        found = self._routes.find(scope.get("raw_path") or scope["path"].encode())
+        if found is None:
+            return self._problem(404, "there is no such page")
+        target = found[0].get(method)
+        if target is None:
+            return self._problem(405, "this is not for that page")
+        query = dict(parse_qsl(scope["query_string"].decode("ascii", "replace")))
+        if target == "static":
+            return _static(found[1]["file"])
+        if target == "open":
+            self._access.check_place(headers)
+            return self._let_in(headers, key=query.get("key", ""))
+        form = await self._form(receive, headers) if method == "POST" else {}
+        if target == "login":
+            self._access.check_place(headers)
+            await asyncio.sleep(0.2)  # whoever guesses has to wait
+            return self._let_in(headers, token=form.get("token", ""))
+        if not self._access.may_read(headers):
+            raise RefusedError(401, "This server shows its threads to those who have its token.")
+        if target == "changes":
+            await self._changes(query.get("thread"), receive, send)
+            return None
+        may_write = self._access.may_write(headers)
+        if target == "home" and len(self._threads) == 1:
+            return _moved(path_of(next(iter(self._threads.values()))) + "/")
+        if target == "home":
+            return await self._now(None, may_write=may_write)
+        served = self._threads.get(found[1]["thread"])
+        if served is None:
+            return self._problem(404, "there is no such thread")
+        if target == "now":
+            return await self._now(served, may_write=may_write)
+        ask = Ask(served, found[1], query, form)
+        if target == "do":
+            return await self._do(ask, headers, may_write=may_write)
+        return await self._view(ask, target, may_write=may_write)
+
+    async def _form(self, receive: Receive, headers: Mapping[str, str]) -> dict[str, str]:
+        body = await body_of(receive, headers)
+        return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+    # --- who comes in -----------------------------------------------------------------------------
+
+    def _let_in(self, headers: Mapping[str, str], *, key: str = "", token: str = "") -> Reply:
+        cookie = self._access.cookie(headers, key=key, token=token)
+        if cookie is None:
+            what = (
+                "The token is wrong." if token else "This link was used already, or is another's."
+            )
+            return self._refused(401, what, headers)
+        return _moved("/", (b"set-cookie", cookie.encode("latin-1")))
+
+    def _refused(self, status: int, what: str, headers: Mapping[str, str]) -> Reply:
+        if status == 401 and self._access.has_token:
+            with suppress(RefusedError):
+                self._access.check_place(headers)
+                return self._page("login.html", {"what": what}, status=401)
+        return self._problem(status, what)
+
+    # --- pages ------------------------------------------------------------------------------------
+
+    def _page(
+        self, template: str, values: Values, served: ServedThread | None = None, *,
+        view: str = "", status: int = 200, may_write: bool = False,
+    ) -> Reply:  # fmt: skip
+        """Return a page; what needs the token of forms has it."""
+        name = served.name if served is not None else ""
+        part = quote(name, safe="")
+        shown = {
+            "thread": name, "at": f"/t/{part}" if name else "", "api": f"/api/threads/{part}",
+            "view": view, "views": VIEWS, "csrf": self._access.csrf if may_write else "",
+            "may_write": may_write, "changes": f"/changes?thread={part}" if name else "/changes",
+        }  # fmt: skip
+        text = self._templates.get_template(template).render(shown | values)
+        return Reply(text.encode("utf-8", "replace"), type=_HTML, status=status, more=_HEADERS)
+
+    def _problem(self, status: int, what: str) -> Reply:
+        values = {"status": status, "title": HTTPStatus(status).phrase, "detail": what}
+        return self._page("problem.html", values, status=status)
+
+    async def _now(self, served: ServedThread | None, *, may_write: bool) -> Reply:
+        every = [served] if served is not None else [*self._threads.values()]
+
+        async def look(one: ServedThread) -> Values:
+            found: list[Values] = []
+
+            def run(thread: Thread) -> Reply:
+                found.append(now(thread, one))
+                return Reply(b"")
+
+            try:
+                await one.do(run, QUICK)
+            except EventqError as error:
+                if served is not None:
+                    raise
+                return {"name": one.name, "at": path_of(one), "problem": str(error)}
+            return found[0]
+
+        threads = await asyncio.gather(*map(look, every))
+        if served is None:  # whoever needs a person comes first
+            threads.sort(key=lambda one: not one.get("needs"))
+        return self._page("now.html", {"threads": threads}, served, view="Now",
+                          may_write=may_write)  # fmt: skip
+
+    async def _view(self, ask: Ask, target: str, *, may_write: bool) -> Reply:
+        view, read = _VIEWS[target]
+
+        def run(thread: Thread) -> Reply:
+            template, values = read(thread, ask)
+            return self._page(template, values, ask.served, view=view, may_write=may_write)
+
+        return await ask.served.do(run, READ)
+
+    async def _do(self, ask: Ask, headers: Mapping[str, str], *, may_write: bool) -> Reply:
+        if not may_write:
+            raise RefusedError(403, "This server only shows its threads to you.")
+        if not self._access.is_csrf(ask.form.get("csrf", "")):
+            raise RefusedError(403, "The form is not of this server, or an old one: load its page.")
+        action = _ACTIONS.get(ask.names["action"])
+        if action is None:
+            return self._problem(404, "there is no such action")
+        how, act = action
+
+        def run(thread: Thread) -> Reply:
+            if (place := act(thread, ask)) is not None:
+                return _moved(place)
+            return Reply(b"")
+
+        made = await ask.served.do(run, how, alone=True)
+        if made.status == HTTPStatus.SEE_OTHER:
+            return made
+        back = urlsplit(headers.get("referer", ""))
+        is_ours = back.netloc == headers.get("host") and back.path.startswith(f"{ask.at}/")
+        return _moved(f"{back.path}?{back.query}".rstrip("?") if is_ours else f"{ask.at}/")
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    async def _changes(self, name: str | None, receive: Receive, send: Send) -> None:
+        """Say when a thread, or any of them, has changed, as server-sent events."""
+        every = [one for one in self._threads.values() if name is None or one.name == name]
+        gone = asyncio.ensure_future(until_gone(receive))
+        headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        frame = b": connected\n\n"
+        for one in every:
+            one.feed.watchers += 1
+        try:
+            while not gone.done() and not any(one.feed.is_closed for one in every):
+                changed = [one.feed.changed for one in every]
+                await send({"type": "http.response.body", "body": frame, "more_body": True})
+                if frame == _CHANGED:  # the first is told at once, those soon after it together
+                    await asyncio.sleep(PAUSE)
+                done, _ = await asyncio.wait(
+                    {gone, *changed}, timeout=HEARTBEAT, return_when=asyncio.FIRST_COMPLETED
+                )
+                frame = _CHANGED if done else b":\n\n"
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            for one in every:
+                one.feed.watchers -= 1
+            gone.cancel()
+            with suppress(asyncio.CancelledError):
+                await gone
+
+
+def _moved(path: str, *more: tuple[bytes, bytes]) -> Reply:
+    headers = ((b"location", path.encode("latin-1", "replace")), *_HEADERS, *more)
+    return Reply(b"", type=_HTML, status=303, more=headers)
+
+
+def _static(name: str) -> Reply:
+    from importlib.resources import files
+
+    if name not in _STATIC:
+        return Reply(b"there is no such file", type="text/plain", status=404)
+    data = (files("eventq.http") / "static" / name).read_bytes()
+    return Reply(data, type=_STATIC[name], more=_HEADERS)
+
+
+# --- how values are shown -------------------------------------------------------------------------
+
+
+def _iso(at: float | str) -> str:
+    return at if isinstance(at, str) else clock.stamp(at)
+
+
+def _points(values: Sequence[int]) -> str:
+    """Return the points of a line through values, in a box of 120 by 24."""
+    most, step = max(*values, 1), 120 / (len(values) - 1)
+    return " ".join(
+        f"{n * step:.1f},{22 - 20 * value / most:.1f}" for n, value in enumerate(values)
+    )
+
+
+def pretty(content: str) -> str:
+    """Return what an event says: JSON with indents, and at most so many characters."""
+    shown = content
+    if content[:1] in "{[" and len(content) <= LONGEST:
+        with suppress(ValueError, RecursionError):
+            shown = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
+    left = len(shown) - LONGEST
+    return shown if left <= 0 else f"{shown[:LONGEST]}\n… {left:,} characters more"
+
+
+def _bytes(size: int) -> str:
+    number = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
+        number /= 1024
+    return f"{number:,.1f} TiB"
+
+
+def _state(one: ConsumerStatus) -> str:
+    if one.stalled is not None:
+        return "stalled"
+    return "paused" if one.paused else "busy" if one.running or one.workers else "idle"
+
+
+def _since(one: ConsumerStatus) -> float | None:
+    return None if one.lag is None else clock.now() - one.lag
+
+
+_FILTERS = {
+    "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "state": _state,
+    "waiting": waiting, "since": _since, "doing": doing,
+    "segment": lambda text: quote(str(text), safe=""),
+}  # fmt: skip

@@ -1,0 +1,175 @@
+"""The pages in a real browser: each view in both themes, live updates, the keyboard, hostile data."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.conftest import HERE, Tab, opened
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx
+
+    import eventq
+
+pytestmark = pytest.mark.browser
+EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>"
+VIEWS = (
+    "", "live", "consumers", "consumers/worker", "branches", "contexts/1", "turns/1",
+    "diff?a=1&b=2", "runs/3", "output", "output/0", "health",
+)  # fmt: skip
+
+
+def fill(thread: eventq.Thread, text: str = "") -> None:
+    """Put something of everything into a thread."""
+    thread.push("alice", "note", f"A plain event {text}")
+    thread.push("bob", "json", '{"build": {"status": "failed", "tests": [1, 2, 3]}}')
+    thread.ask(f"Deploy to production? {text}", options=("yes", "no"), approval=True)
+    thread.ask(f"Which name shall it have? {text}", options=("north", "south"))
+    thread.subscribe("worker", max_attempts=1, on_failure="dead")
+    thread.settle(dead=[one.token for one in thread.claim("worker", 2)], error=f"no disk {text}")
+    main = thread.contexts.create("main")
+    for n in range(12):
+        main.append(f"turn {n}: what was said {text}")
+    main.fork(at=5, name="retry").append("another way")
+    thread.runs.start("solve", f"fix the build {text}", label="build").step(
+        "coder", meta={"files": 2}, content="done"
+    )
+    thread.artifacts.put(b"".join(b"line %d\n" % n for n in range(800)), "make")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_is_accessible(
+    browser: Any, site: httpx.Client, thread: eventq.Thread, view: str, theme: str
+) -> None:
+    """In both themes, on a phone, too; with pictures of them where those are asked for."""
+    fill(thread)
+    with opened(browser, site, color_scheme=theme) as tab:
+        tab.show(view)
+        assert tab.faults() == []
+        place = os.environ.get("EVENTQ_PICTURES")
+        if place:
+            name = (view.partition("?")[0] or "now").replace("/", "-")
+            tab.page.screenshot(path=f"{place}/{name}-{theme}.png")
+        tab.page.set_viewport_size({"width": 360, "height": 700})
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_push_is_shown(tab: Tab, thread: eventq.Thread) -> None:
+    """Without a reload, on Now and on Live."""
+    page = tab.show("")
+    assert page.get_by_text("there is no event yet").is_visible()
+    thread.push("self", "note", "x")
+    page.get_by_text("the last event came").wait_for()
+    page = tab.show("live")
+    thread.push("self", "note", '{"now": 1}')
+    page.get_by_text('"now": 1').wait_for()
+    page.get_by_role("button", name="Pause").click()
+    thread.push("self", "note", "later")
+    page.get_by_text("paused: 1 events wait").wait_for()
+    assert page.get_by_text("later", exact=True).count() == 0
+    page.get_by_role("button", name="Go on").click()
+    page.get_by_text("later", exact=True).wait_for()
+
+
+def test_a_question_is_answered_with_the_keyboard(tab: Tab, thread: eventq.Thread) -> None:
+    """From the top of the page to the answer, with Tab and Enter alone."""
+    asked = thread.ask("Which name?")
+    page = tab.show("")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('main input')"):
+            break
+    page.keyboard.type("north")
+    thread.push("self", "note", "something else happens meanwhile")
+    page.wait_for_function("document.getElementById('live').textContent === 'live'")
+    assert page.evaluate("document.activeElement.value") == "north"
+    page.keyboard.press("Enter")
+    page.get_by_text("Nobody needs you").wait_for()
+    assert thread.question(asked.question_id).answer == "north"
+
+
+def test_dead_letters_are_tried_again(tab: Tab, thread: eventq.Thread) -> None:
+    """And what others do shows at once."""
+    fill(thread)
+    page = tab.show("consumers/worker")
+    page.get_by_role("button", name="Try all again").click()
+    page.get_by_role("button", name="Try all again").wait_for(state="detached")
+    assert [*thread.dead_letters("worker")] == []
+    thread.pause("worker")
+    page.get_by_text("paused").wait_for()
+
+
+def test_a_click_on_a_lane_shows_its_turn(tab: Tab, thread: eventq.Thread) -> None:
+    """And a fork can be made there."""
+    fill(thread)
+    page = tab.show("branches")
+    page.locator("#lanes").click(position={"x": 8 * 4, "y": 44})
+    page.wait_for_url("**/contexts/*?depth=3")
+    page.get_by_role("link", name="Turn 4", exact=True).click()
+    page.get_by_label("Fork here as").fill("here")
+    page.get_by_role("button", name="Fork").click()
+    page.wait_for_url("**/contexts/*")
+    assert page.get_by_role("heading", name="here").is_visible()
+    assert thread.contexts.head("here") == 4
+
+
+def test_an_artifact_is_followed(tab: Tab, thread: eventq.Thread) -> None:
+    """Its lines come as they are written."""
+    with thread.artifacts.allocate("make") as writer:
+        writer.write(b"first\n")
+        page = tab.show("output/0")
+        writer.write(b"x" * (5 << 20) + b"\nthe end\n")
+        writer.seal()
+    page.get_by_text("sealed").wait_for()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_hostile_data_does_nothing(tab: Tab, thread: eventq.Thread, view: str) -> None:
+    """Nothing that events, names and artifacts say runs, not even what comes live."""
+    fill(thread, EVIL)
+    thread.contexts.create(EVIL).append(EVIL)
+    page = tab.show(view)
+    thread.push(EVIL, EVIL, EVIL)
+    thread.artifacts.put(EVIL.encode())
+    if view == "live":
+        page.locator("tbody td", has_text="onerror").first.wait_for()
+    page.wait_for_function(
+        "document.getElementById('live').textContent !== ''", timeout=20_000
+    ) if (page.locator("[data-part]").count()) else None
+    assert page.evaluate("window.evil") is None
+
+
+def test_a_server_that_ends_is_said(
+    browser: Any, site: httpx.Client, thread: eventq.Thread
+) -> None:
+    """In words; what was shown stays."""
+    thread.push("self", "note", "x")
+    with opened(browser, site) as tab:
+        page = tab.show("")
+        page.get_by_text("live", exact=True).wait_for()
+        site.running.stop()  # type: ignore[attr-defined]
+        page.get_by_text("the server does not answer").wait_for()
+        assert page.get_by_text("the last event came").is_visible()
+        tab.problems.clear()  # the browser notes that it cannot connect
+
+
+def test_without_a_script(browser: Any, site: httpx.Client, thread: eventq.Thread) -> None:
+    """Everything can be read, and answered."""
+    asked = thread.ask("Well?", options=("yes",))
+    with opened(browser, site, java_script_enabled=False) as tab:
+        page = tab.show("")
+        page.get_by_role("button", name="yes").click()
+        assert thread.question(asked.question_id).answer == "yes"
+
+
+def test_what_the_browser_is(tmp_path: Path) -> None:
+    """It was installed from packages, and nothing was skipped."""
+    assert (HERE / ".browser" / "chromium").stat().st_size > 100_000_000

@@ -1,0 +1,430 @@
+"""The pages: what they show without a script, what forms do, and who may see and use them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+import eventq
+from eventq.http import pages
+from eventq.records.claim import ClaimInfo
+from eventq.serving.attention import needs
+from tests.http.conftest import TOKEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.http.conftest import Serve
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"`{{7*7}}"
+
+
+class Text(HTMLParser):
+    """The tags of a page, its texts, and its links."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def values(self, tag: str, name: str) -> list[str | None]:
+        """Return an attribute of all tags of a kind that have it."""
+        return [found[name] for kind, found in self.tags if kind == tag and name in found]
+
+
+@pytest.fixture
+def client(serve: Serve, path: str) -> httpx.Client:
+    """Return a browser that came in through a link."""
+    client = serve(path)
+    del client.headers["authorization"]
+    link = client.running.server.link()  # type: ignore[attr-defined]
+    assert client.get(link).status_code == 303
+    return client
+
+
+def seen(client: httpx.Client, at: str) -> Text:
+    """Return a page that is shown."""
+    found = client.get(at)
+    assert found.status_code == 200, found.text
+    assert found.headers["content-type"] == "text/html; charset=utf-8"
+    return Text(found.text)
+
+
+def send(
+    client: httpx.Client, action: str, page: str = "/t/thread/", **form: Any
+) -> httpx.Response:
+    """Send the form of a page."""
+    csrf = seen(client, page).values("input", "value")[0]
+    headers = {"referer": str(client.base_url).rstrip("/") + page}
+    return client.post(f"/t/thread/do/{action}", data={"csrf": csrf, **form}, headers=headers)
+
+
+def test_calm_and_since_when(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Whoever is not needed is told so."""
+    assert "Nobody needs you: there is no event yet" in seen(client, "/t/thread/").text
+    thread.push("self", "note", "x")
+    page = seen(client, "/t/thread/")
+    assert "Nobody needs you: the last event came" in page.text
+    assert thread.last(1)[0].created_at in page.values("time", "datetime")
+
+
+def test_who_needs_a_person(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Questions with their answers, dead letters; and what each context said last."""
+    thread.ask("Deploy?", options=("yes", "no"), approval=True)
+    asked = thread.ask("Which name?", options=("a",))
+    thread.subscribe("w", max_attempts=1, on_failure="dead")
+    thread.push("self", "note", "x")
+    thread.settle(dead=[one.token for one in thread.claim("w", 9)], error="broken")
+    thread.contexts.create("main").append("said last")
+    page = seen(client, "/t/thread/")
+    assert "3 need you" in page.text
+    for text in ("Deploy?", "Which name?", "3 events failed for good", "said last", "main"):
+        assert text in page.text
+    assert {"yes", "no", "a"} <= {*page.values("button", "value")}
+    done = send(client, "answer", id=asked.question_id, text="mine")
+    assert (done.status_code, done.headers["location"]) == (303, "/t/thread/")
+    assert thread.question(asked.question_id).answer == "mine"
+    assert thread.question(asked.question_id).answered_by == "person"
+    send(client, "drop", consumer="w")
+    send(client, "answer", id=1, text="yes")
+    assert "Nobody needs you" in seen(client, "/t/thread/").text
+
+
+def test_consumers_and_what_is_done_to_them(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Pause, go on, replay, try again one or all."""
+    thread.subscribe("w", max_attempts=1, on_failure="dead")
+    thread.push_many([("self", "note", f"{n}") for n in range(3)])
+    at = "/t/thread/consumers/w"
+    assert "w" in seen(client, "/t/thread/consumers").text
+    assert send(client, "pause", at, consumer="w").headers["location"] == at
+    assert "paused" in seen(client, at).text
+    send(client, "resume", at, consumer="w")
+    assert not thread.status().consumers[0].paused
+    thread.settle(dead=[one.token for one in thread.claim("w", 9)], error="it broke")
+    assert "it broke" in seen(client, at).text
+    send(client, "retry", at, consumer="w", event=2)
+    assert [one.event_id for one in thread.dead_letters("w")] == [1, 3]
+    send(client, "retry", at, consumer="w")
+    assert [*thread.dead_letters("w")] == []
+    thread.settle([one.token for one in thread.claim("w", 9)])
+    send(client, "replay", at, consumer="w", id=2)
+    assert [one.event.id for one in thread.claim("w", 9)] == [2, 3]
+    assert client.get("/t/thread/consumers/none").status_code == 404
+
+
+def test_live_shows_filters_and_finds(client: httpx.Client, thread: eventq.Thread) -> None:
+    """The newest first, by filter and text; a mistake has a caret; JSON is indented."""
+    thread.push_many([("self", "odd" if n % 2 else "even", f"it is {n}") for n in range(300)])
+    thread.push("self", "json", '{"a":[1]}')
+    page = seen(client, "/t/thread/live")
+    assert '"a": [' in page.text
+    assert [one for one in page.values("tr", "id") if one][:2] == ["event-301", "event-300"]
+    stream = page.values("table", "data-stream")[0]
+    assert stream == "/api/threads/thread/events/stream"
+    found = seen(client, "/t/thread/live?filter=type%3D'odd'&text=is+7")
+    assert [one for one in found.values("tr", "id") if one] == [
+        f"event-{n + 1}" for n in (79, 77, 75, 73, 71, 7)
+    ]
+    wrong = seen(client, "/t/thread/live?filter=type+%3D+odd")
+    assert "type = odd\n         ^" in wrong.text
+    around = seen(client, "/t/thread/live?id=100")
+    assert "event-100" in around.values("tr", "id")
+    assert around.values("table", "data-stream") == [""]
+    assert "is no number" in client.get("/t/thread/live?id=x").text
+    assert "No event matches" in seen(client, "/t/thread/live?text=it's+none").text
+
+
+def test_health(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Sizes, and a check that is made when it is asked for."""
+    assert "not since the server started" in seen(client, "/t/thread/health").text
+    send(client, "check", "/t/thread/health")
+    assert "no fault" in seen(client, "/t/thread/health").text
+
+
+def test_branches(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Lanes that leave each other, with a dot for each turn; runs under way, and sessions."""
+    main = thread.contexts.create("main")
+    for n in range(5):
+        main.append(eventq.NewTurn(f"turn {n}", "user" if n % 2 else "tool"))
+    fork = main.fork(at=2, name="other")
+    fork.append("apart")
+    thread.runs.start("solve", "a task", label="build").step("coder", content="a step")
+    found = client.get("/t/thread/branches").text
+    page = Text(found)
+    lanes = [one for one in page.values("path", "class") if one == "lane"]
+    assert len(lanes) == 3
+    drawn = "".join(
+        d or "" for d, kind in zip(
+            page.values("path", "d"), page.values("path", "class"), strict=True
+        ) if kind != "lane"
+    )  # fmt: skip
+    assert drawn.count("M") == 5 + 1 + 2
+    assert {"/t/thread/contexts/1", "/t/thread/contexts/2"} <= {*page.values("a", "href")}
+    assert "coder" not in page.text
+    assert "solve" in page.text
+    context = seen(client, "/t/thread/contexts/other")
+    assert "apart" in context.text
+    assert context.text.index("apart") < context.text.index("turn 1")
+    assert "turn 3" not in context.text
+    assert "turn 2" in seen(client, "/t/thread/contexts/main?depth=2").text
+    shown = seen(client, "/t/thread/turns/2")
+    assert "turn 1" in shown.text
+    assert {"/t/thread/turns/1", "/t/thread/turns/3"} <= {*shown.values("a", "href")}
+    assert {"/t/thread/turns/6"} <= {*shown.values("a", "href")}
+    between = seen(client, "/t/thread/diff?a=main&b=other")
+    assert all(text in between.text for text in ("apart", "turn 4", "3 turns of its own"))
+    assert "turn 0" not in between.text
+    run = seen(client, "/t/thread/runs/build")
+    assert all(text in run.text for text in ("a task", "a step", "coder", "active"))
+    made = send(client, "fork", "/t/thread/turns/2", context=1, turn=2, name="here")
+    assert made.headers["location"] == f"/t/thread/contexts/{thread.contexts.get('here').id}"
+    assert thread.contexts.head("here") == 2
+
+
+def test_many_branches_are_drawn_in_bounds(client: httpx.Client, thread: eventq.Thread) -> None:
+    """What is too deep or too many is left out, and said."""
+    with thread.write():
+        main = thread.contexts.create("main")
+        for n in range(2_500):
+            main.append(f"{n}")
+        for n in range(0, 2_500, 10):
+            main.fork(at=n + 1, name=f"f{n}")
+        main.move(2_500)
+    page = seen(client, "/t/thread/branches")
+    assert page.values("path", "class").count("lane") == 200
+    assert "Turns 500 to 2499" in page.text
+    assert "?from=0" in page.values("a", "href")
+    assert "Later ones" in seen(client, "/t/thread/branches?from=0").text
+
+
+def test_long_contexts_and_turns(client: httpx.Client, thread: eventq.Thread) -> None:
+    """They are read page by page, and cut; bytes and images are shown as such."""
+    main = thread.contexts.create("main")
+    for n in range(60):
+        main.append(f"turn {n} " + "x" * 1_000)
+    page = seen(client, "/t/thread/contexts/main")
+    assert "turn 59" in page.text
+    assert "turn 9 " not in page.text
+    assert "x" * 301 not in page.text
+    older = next(one for one in page.values("a", "href") if one and "before" in one)
+    assert "turn 9 " in seen(client, f"/t/thread/contexts/main{older}").text
+    image = main.append(b"\x89PNG\r\n\x1a\n" + bytes(10))
+    other = main.append(b"\xff\xfe\xfd")
+    (source,) = seen(client, f"/t/thread/turns/{image.turn_id}").values("img", "src")
+    assert client.get(source or "").headers["content-type"] == "image/png"
+    assert "(3 bytes)" in seen(client, f"/t/thread/turns/{other.turn_id}").text
+    thread.erasures.turn(1)
+    assert "(erased)" in seen(client, "/t/thread/turns/1").text
+    main.append("é" * 70_000)
+    assert "é" * 1_000 in seen(client, f"/t/thread/turns/{other.turn_id + 1}").text
+
+
+def test_output(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Artifacts by lines and text, those of sessions too, and what was published."""
+    thread.artifacts.put(b"".join(b"line %d\n" % n for n in range(2_000)), "make")
+    thread.contexts.create("s")
+    thread.scope("s").artifacts.put(b"the session's\n", "tool")
+    thread.outputs.put("Scout", "found")
+    page = seen(client, "/t/thread/output")
+    for text in ("make", "2,000", "Session s", "0-Scout"):
+        assert text in page.text
+    links = [one for one in page.values("a", "href") if one]
+    assert {"/t/thread/output/0", "/t/thread/output/0?context=s"} <= {*links}
+    first = seen(client, "/t/thread/output/0")
+    assert all(text in first.text for text in ("line 0\n", "line 499\n"))
+    assert "line 500" not in first.text
+    assert "?offset=501" in first.values("a", "href")
+    assert "line 1999" in seen(client, "/t/thread/output/0?offset=1501").text
+    assert "the session's" in seen(client, "/t/thread/output/0?context=s").text
+    found = seen(client, "/t/thread/output/0?text=line+199")
+    assert [one for one in found.values("a", "href") if one and one.startswith("?offset=")][
+        -11:
+    ] == [f"?offset={n + 1}" for n in (199, *range(1990, 2000))]
+    assert client.get("/t/thread/output/7").status_code == 404
+    with thread.artifacts.allocate("slow") as writer:
+        writer.write(b"half a line")
+        assert "open" in seen(client, "/t/thread/output/1").text
+
+
+def test_nothing_becomes_markup(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Whatever events, names, questions and errors say."""
+    thread.push(EVIL, EVIL, EVIL)
+    thread.ask(EVIL, options=(EVIL,))
+    thread.contexts.create(EVIL).append(eventq.NewTurn(EVIL, EVIL))
+    run = thread.runs.start(EVIL, EVIL, label=f"run {EVIL}")
+    run.step(EVIL, meta={EVIL: EVIL}, content=EVIL)
+    with thread.artifacts.allocate("tool") as writer:
+        writer.write(EVIL.encode())
+        writer.fail(EVIL)
+    thread.outputs.put("Scout", EVIL)
+    thread.subscribe("w", max_attempts=1, on_failure="dead", filter=f"type != '{EVIL[:8]}'")
+    thread.settle(dead=[one.token for one in thread.claim("w", 9)], error=EVIL)
+    evil = httpx.QueryParams({"filter": EVIL, "text": EVIL}), httpx.QueryParams({"text": EVIL})
+    for at in (
+        "", "live", f"live?{evil[0]}", f"live?{evil[1]}", "live?id=<script>", "consumers",
+        "consumers/w", "consumers/<script>", "health", "<script>", "branches", "contexts/1",
+        "turns/1", "diff?a=1&b=2", f"diff?{httpx.QueryParams({'a': EVIL, 'b': EVIL})}", "runs/2",
+        "output", "output/0", f"output/0?{httpx.QueryParams({'text': EVIL})}",
+    ):  # fmt: skip
+        found = client.get(f"/t/thread/{at}")
+        page = Text(found.text)
+        assert all(src and src.startswith("/static/") for src in page.values("script", "src"))
+        assert len([tag for tag, _ in page.tags if tag == "script"]) == len(
+            page.values("script", "src")
+        )
+        assert not [tag for tag, _ in page.tags if tag == "img"]
+        assert not [name for _, found in page.tags for name in found if name.startswith("on")]
+        assert "49" not in page.text.replace("2.49", "")
+        policy = found.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'")
+        assert "unsafe" not in policy
+
+
+def test_who_may_see_and_who_may_do(serve: Serve, path: str) -> None:
+    """A link lets in once; a token too; on this machine all may look, and only they may act."""
+    client = serve(path)
+    del client.headers["authorization"]
+    looks = seen(client, "/t/thread/")
+    assert not looks.values("input", "name")
+    assert client.post("/t/thread/do/check", data={"csrf": ""}).status_code == 403
+    link = client.running.server.link()  # type: ignore[attr-defined]
+    with httpx.Client(base_url=client.base_url) as other:
+        let_in = other.get(link)
+        cookie = let_in.headers["set-cookie"]
+        assert re.fullmatch(
+            r"eventq-\d+=[\w-]{40,}; Path=/; HttpOnly; SameSite=Lax; Max-Age=\d+", cookie
+        )
+        assert "Check now" in seen(other, "/t/thread/health").text
+        assert other.post("/t/thread/do/check", data={"csrf": "x"}).status_code == 403
+        event = {"content": "x"}
+        refused = other.post("/api/threads/thread/events", json=event)
+        assert (refused.status_code, "X-CSRF-Token" in refused.text) == (403, True)
+        csrf = seen(other, "/t/thread/health").values("input", "value")[0]
+        assert csrf
+        pushed = other.post(
+            "/api/threads/thread/events", json=event, headers={"x-csrf-token": csrf}
+        )
+        assert pushed.status_code == 201
+        evil = {"origin": "https://evil.example"}
+        assert (
+            other.post("/t/thread/do/check", data={"csrf": csrf}, headers=evil).status_code == 403
+        )
+    assert client.get(link).status_code == 401
+    assert client.post("/login", data={"token": "wrong"}).status_code == 401
+    assert client.post("/login", data={"token": TOKEN}).status_code == 303
+    assert "Check now" in seen(client, "/t/thread/health").text
+
+
+def test_a_server_for_others_asks_for_its_token(serve: Serve, path: str) -> None:
+    """Before anything is shown."""
+    client = serve(path, listen="0.0.0.0:0", write=False)
+    client.base_url = httpx.URL(str(client.base_url).replace("0.0.0.0", "127.0.0.1"))
+    del client.headers["authorization"]
+    for at in ("/", "/t/thread/", "/t/thread/live", "/changes"):
+        found = client.get(at)
+        assert (found.status_code, "Sign in" in found.text) == (401, True)
+    assert client.get("/static/style.css").status_code == 200
+    client.post("/login", data={"token": TOKEN})
+    page = seen(client, "/t/thread/health")
+    assert "Check now" not in page.text
+
+
+def test_threads_together(serve: Serve, path: str, tmp_path: Path) -> None:
+    """Whoever needs a person comes first; one that is gone is said."""
+    other = eventq.init(tmp_path / "other")
+    client = serve(path, other)
+    with eventq.open(other) as thread:
+        thread.ask("Now?")
+    page = seen(client, "/")
+    assert page.text.index("other") < page.text.index("thread")
+    assert {"/t/other/", "/t/thread/"} <= {*page.values("a", "href")}
+    (tmp_path / "other").rename(tmp_path / "gone")
+    assert "is not a thread" in seen(client, "/").text
+    assert client.get("/t/other/").status_code == 404
+
+
+def test_a_page_hears_of_changes(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Also of those that push no event."""
+    with client.stream("GET", "/changes?thread=thread") as found:
+        lines = (one for one in found.iter_lines() if one)
+        assert next(lines) == ": connected"
+        thread.contexts.create("main")
+        assert next(lines) == "data: changed"
+
+
+def test_what_is_not_there(client: httpx.Client) -> None:
+    """It is said on a page."""
+    for at, status in (
+        ("/t/none/", 404), ("/t/thread/none", 404), ("/static/none.js", 404),
+        ("/static/..%2Fpages.py", 404), ("/open?key=x", 401),
+    ):  # fmt: skip
+        assert client.get(at).status_code == status
+    assert client.post("/t/thread/live").status_code == 405
+    assert send(client, "none", "/t/thread/health").status_code == 404
+    assert send(client, "resume", "/t/thread/health", consumer="none").status_code == 404
+
+
+def test_replies_that_hold_a_secret_are_not_compressed(client: httpx.Client) -> None:
+    """Their length would tell it."""
+    found = client.get("/t/thread/health", headers={"accept-encoding": "gzip"})
+    assert "content-encoding" not in found.headers
+    assert client.get("/static/style.css").headers["content-encoding"] == "gzip"
+
+
+def test_lag_and_leases(thread: eventq.Thread) -> None:
+    """A lag counts when it grows, a claim when less than a third of its time is left."""
+    thread.subscribe("w")
+    status = thread.status()
+    one = status.consumers[0]._replace(lag=100.0, pending=7, waiting_id=3)
+
+    def kinds(lag: float, earlier: dict[str, float]) -> list[str]:
+        shown = status._replace(consumers=(one._replace(lag=lag),))
+        return [need.kind for need in needs(shown, [], earlier, 10_000.0)]
+
+    assert kinds(100, {"w": 50.0}) == ["lag"]
+    assert kinds(100, {"w": 150.0}) == kinds(100, {}) == kinds(50, {"w": 1.0}) == []
+    assert kinds(301, {}) == ["lag"]
+    claim = ClaimInfo("w", 1, 1, "me", "token", 9_990_000, 10_020_000)
+    assert needs(status, [claim], {}, 10_000.0) == []
+    (late,) = needs(status, [claim], {}, 10_011.0)
+    assert (late.kind, late.what) == ("lease", "the claim of me on event 1 ends in 9s")
+
+
+def test_the_command(path: str, tmp_path: Path) -> None:
+    """It prints a link that lets in one browser, and finds the threads of a folder, new ones too."""
+    argv = [sys.executable, "-m", "eventq", "ui", "--all", str(tmp_path), "--no-browser"]
+    with subprocess.Popen(
+        [*argv, "--http", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        link = process.stdout.readline().strip()
+        try:
+            with httpx.Client(follow_redirects=True, timeout=60) as client:
+                assert "Nobody needs you" in client.get(link).text
+                assert client.get(link).status_code == 401
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_pretty_is_bounded() -> None:
+    """A page does not grow with an event."""
+    shown = pages.pretty("x" * 10_000)
+    assert len(shown) < 4_100
+    assert "6,000 characters more" in shown
+    assert pages.pretty("[1") == "[1"
