@@ -36,6 +36,7 @@ PARTS = (
     "output",
     "wire",
     "http",
+    "pages",
     "postgres",
 )
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"

@@ -44,6 +44,7 @@ _COMMANDS = {
     "thread-copy": "copy cp clone",
     "thread ls": "threads inboxes",
     "serve": "server",
+    "top": "htop monitor",
     "ui": "page web browser dashboard gui",
     "context ls": "contexts",
     "run ls": "runs",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ROOM = 16 << 20  # characters of a page, unless one event has more
 FILTER_SECONDS = 0.25  # of one look with a filter
 FILTER_BYTES = 64 << 20  # that SQLite takes meanwhile
 _LOOK = 0.005  # seconds between two looks at both
@@ -61,7 +62,7 @@ def events(thread: Thread, given: Given) -> Reply:
     """Read the events after an id, in order, or the newest ones."""
     where, count = given["filter"], given["last"]
     if count is not None:
-        newest = in_bounds(thread, where, lambda: thread.last(count, filter=where))
+        newest = newest_events(thread, where, count)
         return Reply(_listed(map(line, newest), newest[-1].id if newest else thread.last_id()))
 
     def look() -> tuple[list[str], int, bool]:
@@ -81,14 +82,26 @@ def next_lines(
     accepted, upto = found.accept(where), found.last()
     deadline = clock.monotonic() + FILTER_SECONDS / 2
     lines: list[str] = []
+    room = ROOM
     while True:
         page = found.lines(
             accepted, after, max(after, min(upto, after + _STEP)), limit - len(lines)
         )
         lines += page.lines
+        room -= sum(map(len, page.lines))
         after = page.next
-        if len(lines) >= limit or after >= upto or clock.monotonic() > deadline:
+        if len(lines) >= limit or after >= upto or room <= 0 or clock.monotonic() > deadline:
             return lines, after, after >= upto
+
+
+def newest_events(thread: Thread, where: str | None, count: int) -> list[Event]:
+    """Return the newest matching events, oldest first; fewer of long ones."""
+
+    def look() -> list[Event]:
+        found = thread.database.events
+        return found.newest(found.accept(where), found.last(), count, ROOM)
+
+    return in_bounds(thread, where, look)
 
 
 class _Guard(threading.Thread):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from eventq.http.page_request import Ask
     from eventq.memory.turns import Turns
+    from eventq.output.artifacts import Artifacts
+    from eventq.records.artifact import ArtifactInfo
     from eventq.records.turn import Turn
     from eventq.thread import Thread
 
@@ -211,23 +213,36 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
 # --- what was produced ----------------------------------------------------------------------------
 
 
-def output(thread: Thread, _: Ask) -> tuple[str, Values]:
-    """List artifacts and outputs: those of the thread, and of each session."""
-    scopes = []
-    for one in islice(thread.produced.all_scopes(), LISTED):
-        newest = _newest(one.artifacts)
-        outputs = [*islice(one.outputs, LISTED)]
-        if newest or outputs:
-            scopes.append({"name": one.session, "artifacts": newest, "outputs": outputs})
-    return "output.html", {"scopes": scopes}
+def output(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """List artifacts and outputs: those of the thread, or of a session, and name the sessions."""
+    session = ask.query.get("context") or None
+    found = thread.scope(session)
+    before = whole_in(ask.query, "before", 0)
+    if before:
+        page = found.artifacts.page(max(-1, before - LISTED - 1), LISTED)
+        artifacts = [one for one in page if int(one.artifact_id) < before]
+    else:
+        artifacts = [*_newest(found.artifacts)]
+    lowest = int(artifacts[0].artifact_id) if artifacts else max(0, before - LISTED)
+    return "output.html", {
+        "session": session, "artifacts": [*reversed(artifacts)],
+        "outputs": [*islice(found.outputs, LISTED)],
+        "query": f"?{urlencode({'context': session})}" if session else "",
+        "sessions": [one.session for one in islice(thread.produced.all_scopes(), LISTED)][1:],
+        "before": lowest,
+    }  # fmt: skip
 
 
-def _newest(artifacts: Any) -> list[Any]:
-    """Return the newest artifacts of a scope, the newest first."""
-    found = artifacts.page(-1, LISTED)
-    while len(found) == LISTED and (more := artifacts.page(int(found[-1].artifact_id), LISTED)):
-        found = (found + more)[-LISTED:] if len(more) == LISTED else found[len(more) :] + more
-    return [*found[::-1]]
+def _newest(artifacts: Artifacts) -> Sequence[ArtifactInfo]:
+    """Return the newest artifacts of a scope, by number, without reading those before them."""
+    low, high = -1, 1 << 62  # numbers above which there are many, and at most a page
+    while high - low > 1:
+        middle = (low + high) // 2
+        if len(artifacts.page(middle, LISTED + 1)) > LISTED:
+            low = middle
+        else:
+            high = middle
+    return artifacts.page(low if low == -1 else high, LISTED)
 
 
 def artifact(thread: Thread, ask: Ask) -> tuple[str, Values]:

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from eventq.errors import EventqError, FilterError, UnknownConsumerError
 from eventq.http import memory_pages as memory
 from eventq.http.access import RefusedError
-from eventq.http.log_api import in_bounds, next_lines
+from eventq.http.log_api import in_bounds, newest_events, next_lines
 from eventq.http.operations import Reply
 from eventq.http.page_request import Ask, path_of, whole_in
 from eventq.http.routes import Routes
@@ -137,8 +137,7 @@ def _events(thread: Thread, where: str, text: str, number: str) -> Sequence[Valu
 
         found = [json.loads(one) for one in in_bounds(thread, asked, look)]
     else:
-        newest = in_bounds(thread, asked, lambda: thread.last(ROWS, filter=asked))
-        found = [one._asdict() for one in newest]
+        found = [one._asdict() for one in newest_events(thread, asked, ROWS)]
     return found[::-1]
 
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import BusyError, EventqError
-from eventq.http.history import SECONDS, History
 from eventq.http.operations import Reply
+from eventq.serving.history import SECONDS, History
 from eventq.serving.plans import LARGE, QUICK, Plan
 from eventq.serving.workers import Service
 from eventq.system.clock import SLOW_LOOK

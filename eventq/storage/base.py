@@ -158,8 +158,12 @@ class Events(Protocol):
     def lines(self, text: str, after: int, upto: int, limit: int) -> LinePage:
         """Return what `page` returns as lines of JSON."""
 
-    def newest(self, text: str, upto: int, limit: int) -> list[Event]:
-        """Return the newest events with id <= `upto` that match, oldest first."""
+    def newest(self, text: str, upto: int, limit: int, room: int | None = None) -> list[Event]:
+        """Return the newest events with id <= `upto` that match, oldest first.
+
+        There are fewer once they have so many characters as there is `room` for, a page more or
+        less.
+        """
 
     def blocks(self, after: int, upto: int) -> Iterator[bytes]:
         """Yield the events of a range as NDJSON in blocks of bounded size."""

@@ -251,6 +251,26 @@ def test_an_answer_that_is_known_is_not_sent_again(client: httpx.Client) -> None
     assert head.headers["content-length"] == first.headers["content-length"]
 
 
+def test_a_page_of_long_events_ends_early(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next one goes on there; of the newest, the newest are shown."""
+    monkeypatch.setattr(log_api, "ROOM", 5 << 20)
+    thread.push_many([("self", "note", f"{n}" * (2 << 20)) for n in range(8)])
+    found: list[int] = []
+    while True:
+        page = client.get("events", params={"after": found[-1] if found else 0}).json()
+        if not page["events"]:
+            break
+        assert len(page["events"]) < 8
+        found += [one["id"] for one in page["events"]]
+    assert found == [*range(1, 9)]
+    for where in ({}, {"filter": "type = 'note'"}):
+        newest = client.get("events", params={"last": 8, **where}).json()["events"]
+        assert 0 < len(newest) < 8
+        assert newest[-1]["id"] == 8
+
+
 def test_a_filter_that_takes_long_is_refused(client: httpx.Client, thread: eventq.Thread) -> None:
     """The caller is told; others are served meanwhile."""
     thread.push("self", "note", "a" * 32_000_000)

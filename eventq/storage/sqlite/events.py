@@ -392,12 +392,13 @@ class Events:
         done = whole and len(rows) < min(limit, PAGE_ROWS)
         return rows, upto if done else rows[-1][0]
 
-    def newest(self, text: str, upto: int, limit: int) -> list[Event]:
+    def newest(self, text: str, upto: int, limit: int, room: int | None = None) -> list[Event]:
         """Return the newest `limit` events with id <= `upto` that match, oldest first."""
         found: list[Any] = []
-        while upto > 0 and len(found) < limit:
+        while upto > 0 and len(found) < limit and (room is None or room > 0):
             rows, upto = self._newest_page(text, upto, limit - len(found))
             found += rows
+            room = None if room is None else room - sum(len(row[5]) for row in rows)
         found.reverse()
         return [*map(_event, found)]
 

@@ -1,4 +1,4 @@
-"""The last hour of a thread, a look a minute: what a page compares with, and draws."""
+"""The last hour of a thread, a look a minute: what is compared with, and drawn."""
 
 from __future__ import annotations
 

@@ -1,0 +1,149 @@
+"""The pages in a real browser: when a push is shown, and how soon a view is painted.
+
+It needs the browser of the tests: run `make test-browser` before.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import eventq
+from bench.contestants import KIND, SOURCE
+from bench.machine import environment
+from bench.machine import eventq as command
+from bench.report import Row, Sample, alone, percentile
+from bench.scale import busy_thread
+from bench.served import SERVE_HTTP, Served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.rounds import Plan
+
+CHROMIUM = Path(__file__).resolve().parent.parent / "tests" / "browser" / ".browser" / "chromium"
+VIEWS = (
+    ("Now", ""),
+    ("Live", "live"),
+    ("Consumers", "consumers"),
+    ("Branches, 10,000 turns in 200 contexts", "branches"),
+    ("Output", "output"),
+    ("Health", "health"),
+)
+CONTEXTS, TURNS = 200, 10_000
+# Resolves with the time at which a text is on the screen.
+_SHOWN = """text => { window.shown = new Promise(resolve => {
+  const look = () => document.body.textContent.includes(text)
+    ? requestAnimationFrame(() => setTimeout(() => resolve(performance.timeOrigin + performance.now())))
+    : null;
+  new MutationObserver(look).observe(document.body, {childList: true, subtree: true, characterData: true});
+}); }"""
+_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+
+
+def run(plan: Plan) -> Iterator[Row]:
+    """Measure both, or say what is missing."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        yield Row("the pages in a browser", "not measured: run `make test-browser` first")
+        return
+    if not CHROMIUM.exists():
+        yield Row("the pages in a browser", "not measured: run `make test-browser` first")
+        return
+    with ExitStack() as stack:
+        playwright = stack.enter_context(sync_playwright())
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, chromium_sandbox=False,
+            args=["--disable-quic", "--disable-gpu"],
+        )  # fmt: skip
+        stack.callback(browser.close)
+        yield from _shown(plan, stack, browser)
+        plan.clear()
+        yield from _painted(plan, stack, browser)
+
+
+def _shown(plan: Plan, stack: ExitStack, browser: Any) -> Iterator[Row]:
+    path = plan.place("thread")
+    eventq.open(path, create=True).close()
+    url = _url(stack.enter_context(Served(path, "full", SERVE_HTTP)))
+    page = browser.new_page()
+    count = plan.size(20, 3)
+    tasks = {
+        "live": lambda: _times(page, f"{url}/t/thread/live", _push, path, count),
+        "now": lambda: _times(page, f"{url}/t/thread/", _ask, path, count),
+    }
+    found = plan.take(tasks)
+    for name, what in (
+        ("live", "`eventq push`, a whole process, to the page (Live)"),
+        ("now", "`eventq ask`, a whole process, to the page (Now)"),
+    ):
+        for share, most in ((0.5, 150), (0.99, 300)):
+            sample = Sample([percentile(one, share) for one in found[name]], "ms")
+            yield alone(f"{what}, p{share * 100:.0f}", sample, most=most)
+    page.close()
+
+
+def _push(path: str, text: str) -> list[str]:
+    return command("push", "--thread", path, "--source", SOURCE, "--type", KIND, "--content", text)
+
+
+def _ask(path: str, text: str) -> list[str]:
+    return command("ask", text, "--thread", path)
+
+
+def _times(page: Any, url: str, make: Any, path: str, count: int) -> list[float]:
+    page.goto(url)
+    page.get_by_text("live", exact=True).wait_for()
+    taken = []
+    for _ in range(count):
+        time.sleep(0.3)
+        text = f"text-{time.time_ns()}"
+        page.evaluate(_SHOWN, text)
+        start = time.time()
+        subprocess.run(make(path, text), env=environment(EVENTQ_NOTIFIER="none"), check=True,
+                       stdout=subprocess.DEVNULL)  # fmt: skip
+        taken.append(page.evaluate("window.shown") - start * 1_000)
+    return taken
+
+
+def _painted(plan: Plan, stack: ExitStack, browser: Any) -> Iterator[Row]:
+    size = plan.size(1_000_000, 20_000)
+    with busy_thread(plan, size) as thread:
+        _talk(thread)
+        thread.artifacts.put(b"a line\n" * 10_000, "make")
+        path = thread.path
+    url = _url(stack.enter_context(Served(path, "full", SERVE_HTTP)))
+
+    def paint(view: str) -> float:
+        page = browser.new_page()
+        page.goto(f"{url}/t/thread/{view}", wait_until="load")
+        page.wait_for_function(f"{_PAINT} !== undefined")
+        found = float(page.evaluate(_PAINT))
+        page.close()
+        return found
+
+    tasks = {view: (lambda view=view: paint(view)) for _, view in VIEWS}
+    found = plan.take(tasks)
+    for name, view in VIEWS:
+        what = f"first paint at {size:,} events and 100 consumers: {name}"
+        yield alone(what, Sample(found[view], "ms"), most=500)
+
+
+def _talk(thread: eventq.Thread) -> None:
+    """Make contexts that leave each other, and turns."""
+    each = TURNS // CONTEXTS
+    with thread.write():
+        context = thread.contexts.create("main")
+        for number in range(CONTEXTS):
+            for turn in range(each):
+                context.append(eventq.NewTurn(f"turn {turn}", ("user", "tool", "agent")[turn % 3]))
+            context = context.fork(name=f"branch {number}")
+
+
+def _url(served: Served) -> str:
+    host, port = served.address
+    return f"http://{host}:{port}"
