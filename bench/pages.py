@@ -41,7 +41,11 @@ _SHOWN = """text => { window.shown = new Promise(resolve => {
     : null;
   new MutationObserver(look).observe(document.body, {childList: true, subtree: true, characterData: true});
 }); }"""
-_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+# Resolves with the time of the first paint with content, in ms since the navigation began.
+_PAINT = """() => new Promise(resolve => new PerformanceObserver(list => {
+  const found = list.getEntriesByName("first-contentful-paint")[0];
+  if (found) resolve(found.startTime);
+}).observe({type: "paint", buffered: true}))"""
 
 
 def run(plan: Plan) -> Iterator[Row]:
@@ -121,7 +125,6 @@ def _painted(plan: Plan, stack: ExitStack, browser: Any) -> Iterator[Row]:
     def paint(view: str) -> float:
         page = browser.new_page()
         page.goto(f"{url}/t/thread/{view}", wait_until="load")
-        page.wait_for_function(f"{_PAINT} !== undefined")
         found = float(page.evaluate(_PAINT))
         page.close()
         return found

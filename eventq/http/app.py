@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from eventq.errors import (
+    BusyError,
     ClosedError,
     EventqError,
     NotAThreadError,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[dict[str, Any]]]
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
+MOST_HELD = 256 << 20  # bytes of the bodies of all requests under way
 _NUMBER = Part("id", "integer", "The id.", most=MOST)
 _encode = writer()
 
@@ -62,12 +64,25 @@ class App:
         self._cxdb = Cxdb()
         self._pages = Pages(threads, access)
         self._document: bytes | None = None
+        self._held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        has_begun = False
+        has_begun, held = False, 0
+
+        async def count() -> dict[str, Any]:
+            """Receive what comes next, if there is memory for it."""
+            nonlocal held
+            message = await receive()
+            size = len(message.get("body", b""))
+            if self._held + size > MOST_HELD:
+                what = f"the bodies of requests under way have {self._held >> 20} MiB"
+                raise BusyError(what, "send it again later")
+            held += size
+            self._held += size
+            return message
 
         async def note(message: dict[str, Any]) -> None:
             nonlocal has_begun
@@ -75,11 +90,13 @@ class App:
             await send(message)
 
         try:
-            await self._answer(scope, receive, note)
+            await self._answer(scope, count, note)
         except Exception as error:  # (a fault of ours is answered like any other)
             if has_begun:  # uvicorn ends the connection, so that half a reply is known as such
                 raise
             await send_problem(send, *_problem(error))
+        finally:
+            self._held -= held
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from eventq.errors import EventqError, LogicError
 from eventq.http.access import Access
@@ -24,7 +25,37 @@ if TYPE_CHECKING:
     from eventq.serving.workers import Service
 
 LOOK_SECONDS = 5.0  # between two looks for new threads
+MOST_HEAD = 64 << 10  # bytes of the head of a request, beside what comes with its end
 END_SECONDS = 5.0  # for requests that are under way at the end
+
+
+class Protocol(HttpToolsProtocol):
+    """HTTP as uvicorn speaks it, with a bound for the head of a request."""
+
+    _head = 0
+    _is_in_head = False
+
+    def on_message_begin(self) -> None:
+        """Begin to count."""
+        super().on_message_begin()
+        self._head, self._is_in_head = 0, True
+
+    def on_headers_complete(self) -> None:
+        """End to count."""
+        self._is_in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; refuse a head that does not end."""
+        super().data_received(data)
+        self._head += len(data)
+        if self._is_in_head and self._head > MOST_HEAD and self.transport is not None:
+            what = f"the head of a request has at most {MOST_HEAD >> 10} KiB\n".encode()
+            self.transport.write(
+                b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
+                b"content-type: text/plain\r\ncontent-length: %d\r\n\r\n%s" % (len(what), what)
+            )
+            self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -72,7 +103,7 @@ class Server(uvicorn.Server):
                 looks = self._loop.create_task(self._keep_looking(self._place))
             config = uvicorn.Config(
                 App(self.threads, self._access),
-                http="httptools", loop="asyncio", lifespan="off", log_config=None,
+                http=Protocol, loop="asyncio", lifespan="off", log_config=None,
                 access_log=False,
                 ws="none", server_header=False, timeout_graceful_shutdown=int(END_SECONDS),
                 timeout_keep_alive=75, backlog=BACKLOG,

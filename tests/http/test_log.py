@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 import eventq
-from eventq.http import log_api
+from eventq.http import app, log_api
 from tests.http.conftest import of_server, problem
 
 if TYPE_CHECKING:
@@ -238,6 +239,29 @@ def test_a_body_is_bounded(client: httpx.Client) -> None:
     large = client.post("events", json={"content": "x" * (64 << 20)})
     assert large.status_code == 201
     assert problem(client.post("events", json={"content": "x" * ((64 << 20) + 1)}))[0] == 413
+
+
+def test_a_head_that_does_not_end_is_refused(client: httpx.Client) -> None:
+    """Before it has taken much memory; what fits is answered."""
+    url = client.base_url
+    for size, status in ((30_000, b"200"), (400_000, b"431"), (10_000_000, b"431")):
+        with socket.create_connection((url.host, url.port or 80)) as raw:
+            head = f"GET {url.path}status HTTP/1.1\r\nhost: localhost\r\nx-long: "
+            with suppress(OSError):  # it is closed while this is sent
+                raw.sendall(head.encode() + b"x" * size + b"\r\n\r\n" * (size < 100_000))
+            with suppress(ConnectionResetError):
+                assert raw.recv(100).startswith(b"HTTP/1.1 " + status)
+
+
+def test_bodies_together_are_bounded(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too much at once is to be sent later; memory is free again after each."""
+    monkeypatch.setattr(app, "MOST_HELD", 1_000_000)
+    for _ in range(3):
+        assert client.post("events", json={"content": "x" * 900_000}).status_code == 201
+    status, says = problem(client.post("events", json={"content": "x" * 1_100_000}))
+    assert (status, "send it again later" in says) == (503, True)
 
 
 def test_an_answer_that_is_known_is_not_sent_again(client: httpx.Client) -> None:
