@@ -76,6 +76,19 @@ def test_a_push_is_shown(tab: Tab, thread: eventq.Thread) -> None:
     page.get_by_text("later", exact=True).wait_for()
 
 
+def test_many_events_are_sampled(tab: Tab, thread: eventq.Thread) -> None:
+    """What a page cannot show, and nobody can read, is left out; it says so."""
+    page = tab.show("live")
+    page.get_by_text("live", exact=True).wait_for()
+    for _ in range(5):
+        thread.push_many([("self", "note", f"{n}") for n in range(2_000)])
+    page.get_by_text("of them are shown").wait_for()
+    page.get_by_text("of them are shown").wait_for(state="detached")
+    assert page.locator("#events tbody tr").count() <= 500
+    thread.push("self", "note", "the last one")
+    page.get_by_text("the last one", exact=True).wait_for()
+
+
 def test_a_question_is_answered_with_the_keyboard(tab: Tab, thread: eventq.Thread) -> None:
     """From the top of the page to the answer, with Tab and Enter alone."""
     asked = thread.ask("Which name?")

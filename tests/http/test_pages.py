@@ -16,6 +16,7 @@ from eventq.http import memory_pages, pages
 from eventq.records.claim import ClaimInfo
 from eventq.serving.attention import needs
 from tests.http.conftest import TOKEN
+from tests.servers import fresh
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -374,6 +375,22 @@ def test_threads_together(serve: Serve, path: str, tmp_path: Path) -> None:
     (tmp_path / "other").rename(tmp_path / "gone")
     assert "is not a thread" in seen(client, "/").text
     assert client.get("/t/other/").status_code == 404
+
+
+def test_a_thread_in_postgresql(serve: Serve, postgres: str) -> None:
+    """It has what is about the log; what it does not hold is said."""
+    url = fresh(postgres)
+    client = serve(url)
+    with eventq.open(url) as thread:
+        thread.ask("Well?")
+        thread.subscribe("w")
+    at = f"/t/{client.get('/api/threads').json()['threads'][0]['name']}"
+    assert "Well?" in seen(client, f"{at}/").text
+    for view in ("live", "consumers", "consumers/w", "health"):
+        seen(client, f"{at}/{view}")
+    for view in ("branches", "output", "turns/1"):
+        found = client.get(f"{at}/{view}")
+        assert (found.status_code, "in a directory" in found.text) == (501, True)
 
 
 def test_a_page_hears_of_changes(client: httpx.Client, thread: eventq.Thread) -> None:
