@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 HEARTBEAT = 15.0  # seconds of silence after which a comment, or an empty line, is sent
-PAGE = 500
+PAGE = 500  # lines that are sent at once
+PAGE_BYTES = 1 << 20  # of them, but for the last
 
 
 def follow(_: Thread, __: dict[str, Any]) -> Reply:
@@ -103,6 +104,16 @@ async def _send(send: Send, data: bytes) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": True})
 
 
+def _some(lines: list[bytes]) -> list[bytes]:
+    """Return the first lines, as many as are sent at once."""
+    size = 0
+    for count, line in enumerate(lines[:PAGE], 1):
+        size += len(line)
+        if size > PAGE_BYTES:
+            return lines[:count]
+    return lines[:PAGE]
+
+
 class Pages:
     """What follows an id: from the lines that the feed keeps, or from the log."""
 
@@ -127,7 +138,7 @@ class Pages:
         if not self._where:
             kept = self._served.feed.after(after)
             if kept is not None:
-                kept = kept[:PAGE]
+                kept = _some(kept)
                 return [*range(after + 1, after + 1 + len(kept))], kept, after + len(kept)
         found: list[tuple[list[int], list[bytes], int]] = []
 

@@ -293,7 +293,7 @@ class Pages:
         if found is None:
             return self._problem(404, "there is no such page")
         target = found[0].get(method)
-        if target is None:
+        if target is None or (target == "changes" and scope["method"] == "HEAD"):
             return self._problem(405, "this is not for that page")
         query = dict(parse_qsl(scope["query_string"].decode("ascii", "replace")))
         if target == "static":

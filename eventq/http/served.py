@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
 KEPT = 2_000  # lines of new events that are kept for followers
+KEPT_BYTES = 32 << 20  # of them
 LOOK = 0.05  # seconds between two looks for what is no event, while somebody watches
 _WAITING = 4_096  # requests of one thread that may wait for its workers
 
@@ -130,6 +131,16 @@ def _finish(calls: list[Job]) -> None:
         call.finish()
 
 
+def _newest(lines: list[bytes]) -> list[bytes]:
+    """Return the last lines that are kept, which there is a bound for in number and in bytes."""
+    lines = lines[-KEPT:]
+    size, first = sum(map(len, lines)), 0
+    while size > KEPT_BYTES:
+        size -= len(lines[first])
+        first += 1
+    return lines[first:]
+
+
 class Feed:
     """The new events of a thread: an OS thread waits for them, and wakes all who follow.
 
@@ -171,7 +182,7 @@ class Feed:
         """Wake all; the lines are those up to an id."""
         if reached != self.reached:
             is_next = self.reached == reached - len(lines)
-            self.lines = (self.lines * is_next + lines)[-KEPT:]
+            self.lines = _newest(self.lines * is_next + lines)
             self.reached = reached
         changed, self._changed = self._changed, self._loop.create_future()
         if not changed.done():

@@ -410,6 +410,8 @@ def test_what_is_not_there(client: httpx.Client) -> None:
     ):  # fmt: skip
         assert client.get(at).status_code == status
     assert client.post("/t/thread/live").status_code == 405
+    assert client.head("/changes").status_code == 405
+    assert client.head("/t/thread/").status_code == 200
     assert send(client, "none", "/t/thread/health").status_code == 404
     assert send(client, "resume", "/t/thread/health", consumer="none").status_code == 404
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from eventq.http import served
+from eventq.http import following, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,6 +95,21 @@ def test_a_follower_that_is_far_behind_misses_nothing(
         for n in range(40):
             thread.push_many([("self", "note", f"{n}")] * 25)
         assert [next(lines)["id"] for _ in range(1_000)] == [*range(1, 1_001)]
+
+
+def test_long_events_are_kept_in_bounds(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not kept is read from the log, and nothing is missed."""
+    monkeypatch.setattr(served, "KEPT_BYTES", 10_000)
+    monkeypatch.setattr(following, "PAGE_BYTES", 5_000)
+    feed = next(iter(client.running.server.threads.values())).feed  # type: ignore[attr-defined]
+    with client.stream("GET", "events/stream", headers=LINES) as found:
+        lines = (json.loads(line) for line in found.iter_lines() if line)
+        for n in range(30):
+            thread.push("self", "note", "x" * 400 * n)
+            assert sum(map(len, feed.lines)) <= 10_000
+        assert [next(lines)["id"] for _ in range(30)] == [*range(1, 31)]
 
 
 def test_readers_that_never_read_cost_little(client: httpx.Client, thread: eventq.Thread) -> None:
