@@ -74,7 +74,7 @@ def serve(
         made = Limits(**limits)
         servers.append(Server(place, listen or DEFAULT, token=shown, limits=made, **rules))
     if web["http"] is not None:
-        servers.append(_web(thread, web, shown))
+        servers.append(_web(thread, web, shown, limits["connections"]))
     elif len(thread) > 1:
         raise UsageError("the binary protocol serves one thread", "give --thread once, or --http")
 
@@ -136,10 +136,10 @@ async def _serve(servers: list[Any], ready: Callable[[str], object]) -> None:
         await task
 
 
-def _web(threads: list[str], web: Web, token: str) -> Any:
+def _web(threads: list[str], web: Web, token: str, connections: int) -> Any:
     return http_server(
         threads, web["http"] or "", token=token, write=web["write"],
-        insecure=web["insecure_local"],
+        insecure=web["insecure_local"], connections=connections,
     )  # fmt: skip
 
 

@@ -61,6 +61,11 @@ class Access:
         """Whether there is a token to show."""
         return bool(self._authorization)
 
+    @property
+    def may_sign_in(self) -> bool:
+        """Whether the token lets its holder change anything."""
+        return self.has_token and self.write
+
     # --- pages ------------------------------------------------------------------------------------
 
     def link(self) -> str:
@@ -73,7 +78,7 @@ class Access:
         """Return the cookie for who shows the key of a link, or the token; None for nobody."""
         if key in self._links:
             self._links.discard(key)
-        elif not self._is_token(f"Bearer {token}"):
+        elif not self._is_token(b"Bearer " + token.encode("utf-8", "replace")):
             return None
         # A browser sends a cookie to every port of a host.
         name = _cookie_name(headers)
@@ -105,15 +110,13 @@ class Access:
                 403, "pages of other hosts may not use this server - call it yourself"
             )
 
-    def _is_token(self, shown: str) -> bool:
-        return bool(self._authorization) and hmac.compare_digest(
-            shown.encode("latin-1", "replace"), self._authorization
-        )
+    def _is_token(self, shown: bytes) -> bool:
+        return self.has_token and hmac.compare_digest(shown, self._authorization)
 
     def _is_known(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller has shown the token, or a cookie; refuse a wrong token."""
         shown = headers.get("authorization", "")
-        if shown and not self._is_token(shown):
+        if shown and not self._is_token(shown.encode("latin-1")):
             raise RefusedError(401, "the token is wrong - send the one that the server was given")
         return bool(shown) or self._has_cookie(headers)
 

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from eventq.errors import (
-    BusyError,
-    ClosedError,
     EventqError,
-    NotAThreadError,
 )
 from eventq.http import log_api, memory_api, output_api
 from eventq.http.access import RefusedError
 from eventq.http.cxdb import Cxdb
+from eventq.http.exchange import Budget, Exchange
 from eventq.http.following import STREAM, stream
 from eventq.http.metrics import exposition
 from eventq.http.openapi import document
 from eventq.http.operations import MOST, Operation, Part, Reply, load, of_json, of_object, of_words
 from eventq.http.pages import Pages
 from eventq.http.routes import Routes
-from eventq.http.sending import body_of, send_content, send_problem, send_reply
+from eventq.http.sending import body_of, said, send_content, send_problem, send_reply
 from eventq.serving.plans import QUICK
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[dict[str, Any]]]
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-MOST_HELD = 256 << 20  # bytes of the bodies of all requests under way
 _NUMBER = Part("id", "integer", "The id.", most=MOST)
 _encode = writer()
 
@@ -64,39 +61,21 @@ class App:
         self._cxdb = Cxdb()
         self._pages = Pages(threads, access)
         self._document: bytes | None = None
-        self._held = 0  # bytes of bodies
+        self.budget = Budget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        has_begun, held = False, 0
-
-        async def count() -> dict[str, Any]:
-            """Receive what comes next, if there is memory for it."""
-            nonlocal held
-            message = await receive()
-            size = len(message.get("body", b""))
-            if self._held + size > MOST_HELD:
-                what = f"the bodies of requests under way have {self._held >> 20} MiB"
-                raise BusyError(what, "send it again later")
-            held += size
-            self._held += size
-            return message
-
-        async def note(message: dict[str, Any]) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
+        exchange = Exchange(self.budget, receive, send)
         try:
-            await self._answer(scope, count, note)
+            await self._answer(scope, exchange.receive, exchange.send)
         except Exception as error:  # (a fault of ours is answered like any other)
-            if has_begun:  # uvicorn ends the connection, so that half a reply is known as such
+            if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
                 raise
             await send_problem(send, *_problem(error))
         finally:
-            self._held -= held
+            exchange.end()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {
@@ -232,8 +211,7 @@ def _problem(error: Exception) -> tuple[int, str]:
     if isinstance(error, RefusedError):
         return error.status, error.what
     if isinstance(error, EventqError):
-        gone = isinstance(error, (NotAThreadError, ClosedError))
-        return 404 if gone else error.wire_code, str(error)
+        return said(error)
     logging.getLogger("eventq.http").error("a request failed", exc_info=error)
     what = f"the server has a fault: {type(error).__name__}"
     return 500, f"{what} - see what it printed, and logs/thread.log of the thread"

@@ -18,9 +18,9 @@ from eventq.errors import EventqError, InputError, UnknownContextError, UnknownT
 from eventq.http.cxdb_about import About, Abouts, QueryError, terms_of
 from eventq.http.cxdb_stream import follow
 from eventq.http.operations import Reply, of_json
-from eventq.http.registry import CONTEXT, MSGPACK, Bundles, Rendering
+from eventq.http.registry import CONTEXT, MSGPACK, Bundles, Rendering, is_flat
 from eventq.http.routes import Routes
-from eventq.http.sending import body_of, send_reply
+from eventq.http.sending import body_of, said, send_reply
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import ContextInfo, NewTurn
@@ -320,7 +320,7 @@ class Endpoints:
             try:
                 return packed_map(b64decode(encoded, validate=True))
             except (ValueError, TypeError) as error:
-                what = "payload_base64 is no base64 of a MessagePack map"
+                what = "payload_base64 is no base64 of a MessagePack map, or it is too deep"
                 raise InputError(what, "encode it again") from error
         data = body.get("data", body.get("payload"))
         if not isinstance(data, dict):
@@ -376,7 +376,8 @@ def packed_map(payload: bytes) -> bytes:
     import msgpack
 
     try:
-        if isinstance(msgpack.unpackb(payload, strict_map_key=False), dict):
+        found = msgpack.unpackb(payload, strict_map_key=False)
+        if isinstance(found, dict) and is_flat(found):
             return payload
     except (msgpack.UnpackException, TypeError) as error:
         raise ValueError(str(error)) from error
@@ -468,7 +469,7 @@ class Cxdb:
             request = Request(names, query, headers, body)
             reply = await served.do(lambda thread: run(thread, request), how, len(body))
         except EventqError as error:
-            reply = refusal(error.wire_code, str(error))
+            reply = refusal(*said(error))
         await send_reply(send, reply, headers, method)
 
 

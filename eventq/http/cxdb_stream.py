@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from eventq.errors import EventqError
 from eventq.http.cxdb_about import Abouts
 from eventq.http.operations import Reply
 from eventq.http.registry import CONTEXT
@@ -126,7 +127,10 @@ async def follow(served: ServedThread, receive: Receive, send: Send) -> None:
         frames = b"event: connected\ndata: {}\n\n"
         while not gone.done() and not served.feed.is_closed:
             await send({"type": "http.response.body", "body": frames, "more_body": True})
-            frames = await _next(served, look, gone)
+            try:
+                frames = await _next(served, look, gone)
+            except EventqError:  # it is gone: whoever asks again is told so
+                break
         await send({"type": "http.response.body", "body": b""})
     finally:
         served.feed.watchers -= 1

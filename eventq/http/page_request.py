@@ -41,3 +41,11 @@ def whole_in(given: Mapping[str, str], name: str, default: int | None = None) ->
     if not word.isascii() or not word.isdigit() or len(word) > 18:
         raise UsageError(f"'{word:.50}' is no number", "give one such as 7")
     return int(word)
+
+
+def word_in(given: Mapping[str, str], name: str) -> str:
+    """Return a word of a query or a form. Raises UsageError."""
+    word = given.get(name, "")
+    if not word:
+        raise UsageError(f"{name} is missing", "load the page again, and send its form")
+    return word

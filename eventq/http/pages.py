@@ -20,9 +20,9 @@ from eventq.http import memory_pages as memory
 from eventq.http.access import RefusedError
 from eventq.http.log_api import in_bounds, newest_events, next_lines
 from eventq.http.operations import Reply
-from eventq.http.page_request import Ask, path_of, whole_in
+from eventq.http.page_request import Ask, path_of, whole_in, word_in
 from eventq.http.routes import Routes
-from eventq.http.sending import body_of, send_reply, until_gone
+from eventq.http.sending import body_of, said, send_reply, until_gone
 from eventq.serving.attention import doing, needs, tail, waiting
 from eventq.serving.plans import QUICK, READ, WRITE
 from eventq.system import clock
@@ -73,6 +73,7 @@ _STATIC = {
     "icon.svg": "image/svg+xml",
 }
 _CHANGED = b"data: changed\n\n"
+_ONLY_GET = ("changes", "open")  # one does not end, the other works once
 _HTML = "text/html; charset=utf-8"
 
 
@@ -182,23 +183,23 @@ def _answer(thread: Thread, ask: Ask) -> None:
 
 
 def _resume(thread: Thread, ask: Ask) -> None:
-    thread.resume(ask.form["consumer"])
+    thread.resume(word_in(ask.form, "consumer"))
 
 
 def _pause(thread: Thread, ask: Ask) -> None:
-    thread.pause(ask.form["consumer"])
+    thread.pause(word_in(ask.form, "consumer"))
 
 
 def _replay(thread: Thread, ask: Ask) -> None:
-    thread.ack(ask.form["consumer"], max(0, whole_in(ask.form, "id") - 1), replay=True)
+    thread.ack(word_in(ask.form, "consumer"), max(0, whole_in(ask.form, "id") - 1), replay=True)
 
 
 def _retry(thread: Thread, ask: Ask) -> None:
-    thread.retry_dead(_letters(ask), ask.form["consumer"])
+    thread.retry_dead(_letters(ask), word_in(ask.form, "consumer"))
 
 
 def _drop(thread: Thread, ask: Ask) -> None:
-    thread.drop_dead(_letters(ask), ask.form["consumer"])
+    thread.drop_dead(_letters(ask), word_in(ask.form, "consumer"))
 
 
 def _letters(ask: Ask) -> list[int] | None:
@@ -207,7 +208,9 @@ def _letters(ask: Ask) -> list[int] | None:
 
 def _fork(thread: Thread, ask: Ask) -> str:
     made = thread.contexts.fork(
-        ask.form["context"], at=whole_in(ask.form, "turn"), name=ask.form.get("name") or None
+        word_in(ask.form, "context"),
+        at=whole_in(ask.form, "turn"),
+        name=ask.form.get("name") or None,
     )
     return f"{ask.at}/contexts/{made.id}"
 
@@ -257,6 +260,7 @@ class Pages:
         self._routes: Routes[str] = Routes([
             ("GET", "/", "home"),
             ("GET", "/open", "open"),
+            ("GET", "/login", "form"),
             ("POST", "/login", "login"),
             ("GET", "/changes", "changes"),
             ("GET", "/static/{file}", "static"),
@@ -281,7 +285,7 @@ class Pages:
         except RefusedError as error:
             reply = self._refused(error.status, error.what, headers)
         except EventqError as error:
-            reply = self._problem(error.wire_code, str(error))
+            reply = self._problem(*said(error))
         if reply is not None:
             await send_reply(send, reply, headers, method)
 
@@ -293,7 +297,7 @@ class Pages:
         if found is None:
             return self._problem(404, "there is no such page")
         target = found[0].get(method)
-        if target is None or (target == "changes" and scope["method"] == "HEAD"):
+        if target is None or (target in _ONLY_GET and scope["method"] == "HEAD"):
             return self._problem(405, "this is not for that page")
         query = dict(parse_qsl(scope["query_string"].decode("ascii", "replace")))
         if target == "static":
@@ -301,6 +305,9 @@ class Pages:
         if target == "open":
             self._access.check_place(headers)
             return self._let_in(headers, key=query.get("key", ""))
+        if target == "form":
+            self._access.check_place(headers)
+            return self._page("login.html", {"what": "Whoever has the token may change things."})
         form = await self._form(receive, headers) if method == "POST" else {}
         if target == "login":
             self._access.check_place(headers)
@@ -360,7 +367,8 @@ class Pages:
         shown = {
             "thread": name, "at": f"/t/{part}" if name else "", "api": f"/api/threads/{part}",
             "view": view, "views": VIEWS, "csrf": self._access.csrf if may_write else "",
-            "may_write": may_write, "changes": f"/changes?thread={part}" if name else "/changes",
+            "may_write": may_write, "may_sign_in": self._access.may_sign_in and not may_write,
+            "changes": f"/changes?thread={part}" if name else "/changes",
         }  # fmt: skip
         text = self._templates.get_template(template).render(shown | values)
         return Reply(text.encode("utf-8", "replace"), type=_HTML, status=status, more=_HEADERS)
@@ -384,7 +392,7 @@ class Pages:
             except EventqError as error:
                 if served is not None:
                     raise
-                return {"name": one.name, "at": path_of(one), "problem": str(error)}
+                return {"name": one.name, "at": path_of(one), "problem": said(error)[1]}
             return found[0]
 
         threads = await asyncio.gather(*map(look, every))
@@ -420,9 +428,7 @@ class Pages:
         made = await ask.served.do(run, how, alone=True)
         if made.status == HTTPStatus.SEE_OTHER:
             return made
-        back = urlsplit(headers.get("referer", ""))
-        is_ours = back.netloc == headers.get("host") and back.path.startswith(f"{ask.at}/")
-        return _moved(f"{back.path}?{back.query}".rstrip("?") if is_ours else f"{ask.at}/")
+        return _moved(_back(headers, ask.at))
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -452,6 +458,15 @@ class Pages:
             gone.cancel()
             with suppress(asyncio.CancelledError):
                 await gone
+
+
+def _back(headers: Mapping[str, str], at: str) -> str:
+    """Return the page of a thread that a form was sent from, by default the first."""
+    with suppress(ValueError):  # what is no URL
+        found = urlsplit(headers.get("referer", ""))
+        if found.netloc == headers.get("host") and found.path.startswith(f"{at}/"):
+            return f"{found.path}?{found.query}" if found.query else found.path
+    return f"{at}/"
 
 
 def _moved(path: str, *more: tuple[bytes, bytes]) -> Reply:

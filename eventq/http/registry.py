@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CONTEXT = "cxdb.registry"  # the context that keeps the bundles
 TYPE = "cxdb.bundle"
 MSGPACK = 1  # the encoding of a turn
+DEEPEST = 100  # levels of a payload that are looked at
 _EXACT = 1 << 53  # integers below it are exact in JSON, whoever reads it
 _U64 = ("u64", "uint64", "i64", "int64")
 _WHOLE = (*_U64, "u32", "uint32", "i32", "int32", "u16", "u8", "uint8", "int8")
@@ -138,13 +139,18 @@ class Registry:
             return [self._value(one, of_item, how) for one in value]
         if type(value) is not int:
             return how.plain(value)
-        labels = self._enums.get(field.get("enum", ""), {})
+        labels = self._labels(field)
         if value in labels and how.of_enums != "number":
             label = labels[value]
             return label if how.of_enums == "label" else {"number": value, "label": label}
         if kind in _TIMES and how.of_times == "iso":
             return _stamp(value)
         return how.of_id(value) if kind in _U64 else how.plain(value)
+
+    def _labels(self, field: Mapping[str, Any]) -> dict[int, str]:
+        """Return the labels of a field's numbers, {} for none."""
+        name = field.get("enum")
+        return self._enums.get(name, {}) if isinstance(name, str) else {}
 
     def _inner(self, field: Mapping[str, Any]) -> Fields | None:
         """Return the fields of what a field refers to: those of the newest version."""
@@ -183,7 +189,7 @@ class Registry:
             return [self._stored(one, of_item) for one in value]
         if not isinstance(value, str):
             return value
-        for number, label in self._enums.get(field.get("enum", ""), {}).items():
+        for number, label in self._labels(field).items():
             if label == value:
                 return number
         if kind in _WHOLE and _is_whole(value):
@@ -202,7 +208,7 @@ class Bundles:
 
     def __init__(self) -> None:
         self._registry = Registry()
-        self._head = 0
+        self._seen: object = None  # the head that was read
 
     def of(self, thread: Thread) -> Registry:
         """Return the registry of a thread."""
@@ -211,12 +217,16 @@ class Bundles:
         except UnknownContextError:
             return Registry()
         head = context.head_id()
-        if head != self._head:
+        if not head:
+            return Registry()
+        newest = thread.contexts.turn(head, payload=False)  # another thread may stand here by now
+        seen = newest.turn_id, newest.hash, newest.created_at_ms
+        if seen != self._seen:
             registry = Registry()
-            for turn in context.at(head).replay() if head else ():
+            for turn in context.at(head).replay():
                 if turn.type_id == TYPE and turn.payload is not None:
                     registry.add(turn.payload)
-            self._registry, self._head = registry, head
+            self._registry, self._seen = registry, seen
         return self._registry
 
     def put(self, thread: Thread, text: bytes) -> tuple[str, bool]:
@@ -241,7 +251,7 @@ def checked(text: bytes) -> Any:
     """Return a bundle that has the form of one. Raises InputError."""
     fix = "it has a bundle_id, a registry_version, and types with versions and fields"
     try:
-        bundle = json.loads(text)
+        bundle = json.loads(text.decode(), parse_constant=_no_constant)
         wrong = [*_wrong(bundle)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"the bundle is malformed: {error!r:.200}", fix) from error
@@ -250,10 +260,16 @@ def checked(text: bytes) -> Any:
     return bundle
 
 
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
 def _wrong(bundle: Any) -> Iterator[str]:
     """Yield what is wrong with a bundle; raises for a member that is missing or no object."""
     if not isinstance(bundle["bundle_id"], str) or not bundle["bundle_id"]:
         yield "its bundle_id is no text"
+    else:
+        bundle["bundle_id"].encode()  # raises for half of a character
     if type(bundle["registry_version"]) is not int or bundle["registry_version"] < 1:
         yield "its registry_version is no number from 1 on"
     numbers: list[Any] = []
@@ -274,21 +290,40 @@ def unpacked(payload: bytes) -> Any:
     try:
         value = msgpack.unpackb(payload, strict_map_key=False, unicode_errors="replace")
         if isinstance(value, dict):
-            return value
+            return value if is_flat(value) else {"bytes": payload}
     except (ValueError, TypeError, msgpack.UnpackException):
         pass
     try:
         text = payload.decode()
         value = json.loads(text)
-        return value if isinstance(value, dict) else {"text": text}
+        return value if isinstance(value, dict) and is_flat(value) else {"text": text}
     except UnicodeDecodeError:
         return {"bytes": payload}
     except (ValueError, RecursionError):
         return {"text": text}
 
 
+def is_flat(value: Any) -> bool:
+    """Return whether a value is nested at most DEEPEST levels deep."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return True
+    return False
+
+
 def packed(value: Any) -> bytes:
     """Return MessagePack with the keys of maps sorted: numbers, which digits stand for, first."""
+    if not is_flat(value):
+        what = f"the data is nested more than {DEEPEST} levels deep"
+        raise InputError(what, "send it less deep, or as text")
     try:
         found: bytes = msgpack.packb(_sorted(value), use_bin_type=True)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
-from eventq.errors import TooLargeError, UsageError
+from eventq.errors import ClosedError, EventqError, NotAThreadError, TooLargeError, UsageError
 from eventq.http.operations import Reply
 from eventq.serving.plans import READ
 from eventq.system.clock import SLOW_LOOK
@@ -56,7 +56,7 @@ async def send_content(
     What goes wrong after the first piece ends the connection, so that the caller sees it.
     """
     first, last = _asked(content, headers)
-    if first > last and "range" in headers and content.size:
+    if first > last and content.size:
         more = [(b"content-range", b"bytes */%d" % content.size)]
         await _start(send, 416, [*more, (b"content-length", b"0")])
         await send({"type": "http.response.body", "body": b""})
@@ -108,11 +108,13 @@ def _asked(content: Content, headers: Mapping[str, str]) -> tuple[int, int]:
     condition = headers.get("if-range")
     if condition is not None and condition != f'"{content.tag}"':
         found = None
-    if found is None or found[0] == "bytes=-":
+    if found is None or not content.size or found[0] == "bytes=-":
         return 0, content.size - 1
-    if not found[1]:
-        return max(0, content.size - int(found[2])), content.size - 1 if int(found[2]) else -1
     last = content.size - 1
+    if not found[1]:  # the last so many bytes
+        return (max(0, content.size - int(found[2])), last) if int(found[2]) else (1, 0)
+    if found[2] and int(found[2]) < int(found[1]):  # this is no range: it is ignored
+        return 0, last
     return int(found[1]), min(last, int(found[2])) if found[2] else last
 
 
@@ -214,6 +216,13 @@ async def send_reply(send: Send, reply: Reply, headers: Mapping[str, str], metho
 def _takes_gzip(headers: Mapping[str, str]) -> bool:
     found = headers.get("accept-encoding", "").replace(" ", "").lower().split(",")
     return "gzip" in found or any(one.startswith("gzip;q=") and one[7:8] == "1" for one in found)
+
+
+def said(error: EventqError) -> tuple[int, str]:
+    """Return status and sentence of an error; where a thread lies is not told."""
+    if isinstance(error, (NotAThreadError, ClosedError)):
+        return 404, "the thread is gone - put it back to its place, or serve another one"
+    return error.wire_code, str(error)
 
 
 async def send_problem(

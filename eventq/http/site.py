@@ -15,7 +15,7 @@ from eventq.errors import EventqError, LogicError
 from eventq.http.access import Access
 from eventq.http.app import App
 from eventq.http.served import ServedThread
-from eventq.serving.endpoint import BACKLOG, Address
+from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit
 from eventq.storage.layout import is_url
 from eventq.thread import threads
 
@@ -26,29 +26,55 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 5.0  # between two looks for new threads
 MOST_HEAD = 64 << 10  # bytes of the head of a request, beside what comes with its end
+STUCK_SECONDS = 60.0  # until a reader must have taken what is sent, 64 KiB or more
 END_SECONDS = 5.0  # for requests that are under way at the end
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP as uvicorn speaks it, with a bound for the head of a request."""
+    """HTTP as uvicorn speaks it, with bounds for the head of a request, and for slow readers."""
 
-    _head = 0
+    _stuck: asyncio.TimerHandle | None = None
+
+    _head = 0  # bytes of the head that has not ended, but for those of the chunk it began in
     _is_in_head = False
+    _has_begun = False  # in this chunk
 
     def on_message_begin(self) -> None:
         """Begin to count."""
         super().on_message_begin()
-        self._head, self._is_in_head = 0, True
+        self._head, self._is_in_head, self._has_begun = 0, True, True
 
     def on_headers_complete(self) -> None:
         """End to count."""
         self._is_in_head = False
         super().on_headers_complete()
 
+    def pause_writing(self) -> None:
+        """Wait for a reader that is slow, but not for ever."""
+        super().pause_writing()
+        self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        self._let_go()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        super().connection_lost(exc)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
     def data_received(self, data: bytes) -> None:
         """Take bytes; refuse a head that does not end."""
+        self._has_begun = False
         super().data_received(data)
-        self._head += len(data)
+        if not self._has_begun:
+            self._head += len(data)
         if self._is_in_head and self._head > MOST_HEAD and self.transport is not None:
             what = f"the head of a request has at most {MOST_HEAD >> 10} KiB\n".encode()
             self.transport.write(
@@ -66,7 +92,7 @@ class Server(uvicorn.Server):
 
     def __init__(
         self, paths: Sequence[str], listen: str, *, token: str, write: bool, insecure: bool,
-        place: str | None = None,
+        place: str | None = None, connections: int = 4096,
     ) -> None:  # fmt: skip
         """Check what is asked for. Raises UsageError, LogicError, NotAThreadError."""
         self.address = Address(listen)
@@ -75,6 +101,7 @@ class Server(uvicorn.Server):
         )
         self._paths = paths
         self._place = place
+        self._connections = connections
         self._loop: asyncio.AbstractEventLoop | None = None
         self.threads: dict[str, ServedThread] = {}
 
@@ -106,7 +133,8 @@ class Server(uvicorn.Server):
                 http=Protocol, loop="asyncio", lifespan="off", log_config=None,
                 access_log=False,
                 ws="none", server_header=False, timeout_graceful_shutdown=int(END_SECONDS),
-                timeout_keep_alive=75, backlog=BACKLOG,
+                timeout_keep_alive=75,
+                limit_concurrency=raise_file_limit(self._connections), backlog=BACKLOG,
             )  # fmt: skip
             super().__init__(config)
             host, port = listener.getsockname()[:2]
@@ -151,8 +179,9 @@ class Server(uvicorn.Server):
             # a body would wait 40 ms until its head is acknowledged.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return listener
-        except OSError as error:
-            what = f"cannot listen on {self.address.text}: {error.strerror or error}"
+        except (OSError, UnicodeError) as error:  # the latter of a name that can be none
+            why = getattr(error, "strerror", None) or error
+            what = f"cannot listen on {self.address.text}: {why}"
             raise LogicError(what, "choose another address, or stop who is there") from error
 
     def stop(self) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 BACKLOG = 1024  # connections that may wait to be accepted
 LOCK_SECONDS = 5.0  # no server takes that long to start: a longer lock is another program's
+_SPARE_FILES = 64
 _UNIX = "unix:"
 _NOT_IN_A_HOST = frozenset("/@[]?# ")
 
@@ -68,8 +69,9 @@ class Address:
                 for info in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             }
             return all(ipaddress.ip_address(str(one).split("%")[0]).is_loopback for one in found)
-        except OSError as error:
-            what = f"'{self.host}' is no host: {error.strerror}"
+        except (OSError, UnicodeError) as error:  # the latter of a name that can be none
+            why = getattr(error, "strerror", None) or error
+            what = f"'{self.host:.100}' is no host: {why}"
             raise LogicError(what, "give an address of this machine") from error
 
     async def listen(self, loop: asyncio.AbstractEventLoop, make: Make) -> asyncio.AbstractServer:
@@ -199,3 +201,22 @@ def _is_dead(path: str) -> bool:
         except BlockingIOError:
             pass
     return False
+
+
+def raise_file_limit(connections: int) -> int:
+    """Raise the limit of open files for so many connections; return how many it permits.
+
+    A connection takes two files: its socket, and a duplicate once something was written for it.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + _SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    return min(connections, max(1, (soft - _SPARE_FILES) // 2))

@@ -26,7 +26,7 @@ from functools import partial
 
 from eventq.errors import BusyError, EventqError, LogicError, StoreError, UsageError
 from eventq.serving.budget import MemoryBudget
-from eventq.serving.endpoint import Address
+from eventq.serving.endpoint import Address, raise_file_limit
 from eventq.serving.workers import Service, Waits
 from eventq.thread import open_thread
 from eventq.wire.frames import (
@@ -70,7 +70,6 @@ LINGER_SECONDS = 2  # that the last words of a connection have to arrive
 DRAIN_SECONDS = 10  # to finish what was begun when the server is asked to stop
 COST = 512  # bytes that a waiting request takes beside its payload
 _FRAME_BYTES = 64  # what a frame and its fields take beside what is counted, at most
-_SPARE_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -752,7 +751,7 @@ class Server:
         """Serve in the loop that runs, until `stop`; by the workers of another server, if given."""
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.most = _raise_file_limit(self.limits.connections)
+        self.most = raise_file_limit(self.limits.connections)
         if self.most < self.limits.connections:
             self._note(f"serve: {self.most} connections at most, as no more files may be open")
         listener = await self.address.listen(self._loop, lambda: Connection(self))
@@ -816,22 +815,3 @@ def hand_out(done: workers.Done) -> None:
         owners[id(job.owner)] = job.owner
     for owner in owners.values():
         owner.go_on()
-
-
-def _raise_file_limit(connections: int) -> int:
-    """Raise the limit of open files for so many connections; return how many it permits.
-
-    A connection takes two files: its socket, and a duplicate once something was written for it.
-    """
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections + _SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return connections
-    return min(connections, max(1, (soft - _SPARE_FILES) // 2))

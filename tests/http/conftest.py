@@ -63,7 +63,8 @@ def serve() -> Iterator[Serve]:
             given = {"token": TOKEN, "write": True, "insecure": False, **options}
             running = Running([*paths], listen, given)
             stack.callback(running.stop)
-            headers = {"authorization": f"Bearer {TOKEN}"} if given["token"] else {}
+            shown = f"Bearer {given['token']}".encode()
+            headers = {b"authorization": shown} if given["token"] else {}
             client = httpx.Client(base_url=running.url, headers=headers, timeout=60)
             client.running = running  # type: ignore[attr-defined]
             return stack.enter_context(client)

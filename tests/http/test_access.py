@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -97,6 +98,23 @@ def test_a_server_that_would_let_anybody_in_does_not_start(
     """It says what is missing."""
     with pytest.raises(UsageError, match=says):
         Server([path], listen, **{"token": TOKEN, "write": True, "insecure": False, **options})
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300, "nohost.invalid"])
+def test_a_name_that_is_none_is_said(path: str, host: str) -> None:
+    """Also one that cannot be looked up."""
+    options = {"token": TOKEN, "write": True, "insecure": False}
+    with pytest.raises(LogicError, match=r"is no host: .* - give an address of this machine"):
+        Server([path], f"{host}:0", **options)  # type: ignore[arg-type]
+
+
+def test_connections_are_bounded(serve: Serve, path: str) -> None:
+    """More are asked to come later; those that are there are served."""
+    client = serve(path, connections=3)
+    kept = [httpx.Client(base_url=client.base_url, headers=client.headers) for _ in range(4)]
+    with ExitStack() as stack:
+        found = [stack.enter_context(one).get("/api/health").status_code for one in kept]
+    assert (found[0], found[-1]) == (200, 503)
 
 
 def test_a_port_in_use_is_said(serve: Serve, path: str) -> None:

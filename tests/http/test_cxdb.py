@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -231,6 +232,8 @@ def test_bundles(client: httpx.Client) -> None:
         b'{"bundle_id":"x","registry_version":1,"types":{"T":{"versions":{"a":{"fields":{}}}}}}',
         b'{"bundle_id":"x","registry_version":1,"types":{"T":{"versions":{"1":{"fields":{"1":2}}}}}}',
         b'{"bundle_id":"x","registry_version":1,"enums":{"E":{"1":2}}}',
+        b'{"bundle_id":"x\\ud800","registry_version":1}', b'{"bundle_id":"x","registry_version":NaN}',
+        '{"bundle_id":"x","registry_version":1}'.encode("utf-16"),
     ],
 )  # fmt: skip
 def test_bundles_that_are_malformed(client: httpx.Client, body: bytes) -> None:
@@ -393,6 +396,66 @@ def test_a_key_appends_once(client: httpx.Client) -> None:
     body = {"type_id": "app.Note", "data": {"9": 2}, "idempotency_key": "k"}
     assert error(client.post(f"/v1/contexts/{one}/append", json=body))[0] == 409
     assert client.get(f"/v1/contexts/{one}").json()["head_depth"] == 0
+
+
+def test_payloads_that_are_nested_deep(client: httpx.Client, path: str) -> None:
+    """They are refused; one that came by another way is shown as bytes, and hides no other."""
+    deep = b"\x81\x1e\x81\x0a\x81\x01" + b"\x91" * 1_000 + b"\x01"
+    one = create(client)
+    for body in (
+        {"type_id": "t", "payload_base64": base64.b64encode(deep).decode()},
+        {"type_id": "t", "data": {"1": json.loads("[" * 300 + "]" * 300)}},
+    ):  # fmt: skip
+        assert error(client.post(f"/v1/contexts/{one}/append", json=body))[0] == 422
+    with eventq.open(path) as thread:
+        for payload in (deep, b"[" * 5_000, b'{"a":' * 900 + b"1" + b"}" * 900):
+            thread.contexts.create().append(eventq.NewTurn(payload, "t", 1, 1))
+    found = client.get("/v1/contexts?include_provenance=1").json()
+    assert found["count"] == 4
+    for number in range(2, 5):
+        shown = client.get(f"/v1/contexts/{number}/turns?view=both").json()["turns"][0]
+        assert shown["data"].keys() <= {"bytes", "text"}
+    search = client.get("/v1/contexts/search", params={"q": 'tag = "x"'})
+    assert search.json()["total_count"] == 0
+
+
+def test_types_with_odd_members(client: httpx.Client) -> None:
+    """What is not understood is passed over, when it is registered, read and written."""
+    odd = [[], {}, 1, None]
+    fields = {
+        str(n + 1): {"name": f"f{n}", "type": one, "enum": one, "ref": one, "items": one}
+        for n, one in enumerate(odd)
+    }  # fmt: skip
+    fields["9"] = {"name": "items", "type": "array", "items": {"enum": ["x"], "ref": {}}}
+    bundle = {
+        "registry_version": 1, "bundle_id": "odd",
+        "types": {"Odd": {"versions": {"1": {"fields": fields}}}},
+    }  # fmt: skip
+    assert client.put("/v1/registry/bundles/odd", json=bundle).status_code == 201
+    one = create(client)
+    for value in (5, "x", [1, "x"], {"a": 1}):
+        data = {f"f{n}": value for n in range(len(odd))} | {"items": [value]}
+        append(client, one, data, type_id="Odd")
+        shown = client.get(f"/v1/contexts/{one}/turns?limit=1").json()["turns"][0]["data"]
+        assert shown == data
+
+
+def test_a_thread_that_is_replaced(client: httpx.Client, path: str) -> None:
+    """The types are those of the thread that is there; who follows it is let go."""
+    one = {"registry_version": 1, "bundle_id": "one", "types": {}}
+    assert client.put("/v1/registry/bundles/x", json=one).status_code == 201
+    with client.stream("GET", "/v1/events") as found:
+        lines = found.iter_lines()
+        assert next(lines) == "event: connected"
+        shutil.move(path, path + ".gone")
+        assert list(lines) == ["data: {}", ""]
+    assert error(client.get("/v1/registry/bundles/one"))[0] == 404
+    assert path not in client.get("/v1/contexts").text
+    eventq.init(path)
+    other = one | {"bundle_id": "other"}
+    assert client.put("/v1/registry/bundles/x", json=other).status_code == 201
+    assert client.get("/v1/registry/bundles/other").json() == other
+    assert error(client.get("/v1/registry/bundles/one"))[0] == 404
 
 
 def test_events_as_they_come(client: httpx.Client, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from contextlib import suppress
@@ -11,7 +12,7 @@ import httpx
 import pytest
 
 import eventq
-from eventq.http import app, log_api
+from eventq.http import exchange, log_api, site
 from tests.http.conftest import of_server, problem
 
 if TYPE_CHECKING:
@@ -253,15 +254,60 @@ def test_a_head_that_does_not_end_is_refused(client: httpx.Client) -> None:
                 assert raw.recv(100).startswith(b"HTTP/1.1 " + status)
 
 
-def test_bodies_together_are_bounded(
+def test_a_long_body_before_another_head(client: httpx.Client, thread: eventq.Thread) -> None:
+    """What came before a head does not count for it."""
+    url = client.base_url
+    body = b'{"content":"' + b"a" * 100_000 + b'"}'
+    to = f"host: localhost\r\nauthorization: {client.headers['authorization']}\r\n"
+    with socket.create_connection((url.host, url.port or 80)) as raw:
+        head = f"POST {url.path}events HTTP/1.1\r\n{to}content-length: {len(body)}\r\n\r\n"
+        raw.sendall(head.encode() + body + b"GET /api/health HTTP/1.1\r\nhost")
+        assert raw.recv(100).startswith(b"HTTP/1.1 201 ")
+        raw.sendall(b": localhost\r\nconnection: close\r\n\r\n")
+        rest = b"".join(iter(lambda: raw.recv(65_536), b""))
+    assert b"HTTP/1.1 200 OK" in rest
+
+
+def test_lines_end_at_a_line_feed_alone(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Not at what else a text may hold."""
+    content = "a\u2028b\u2029c\x85d"
+    line = json.dumps({"content": content}, ensure_ascii=False) + "\r\n"
+    headers = {"content-type": "application/x-ndjson"}
+    assert client.post("events", content=line.encode(), headers=headers).json()["count"] == 1
+    assert thread.last(1)[0].content == content
+
+
+def test_what_is_under_way_is_bounded(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is too much at once is to be sent later; memory is free again after each."""
-    monkeypatch.setattr(app, "MOST_HELD", 1_000_000)
+    """Requests and replies together; what is too much is to be asked for later."""
+    monkeypatch.setattr(exchange, "MOST_HELD", 1_000_000)
     for _ in range(3):
         assert client.post("events", json={"content": "x" * 900_000}).status_code == 201
-    status, says = problem(client.post("events", json={"content": "x" * 1_100_000}))
-    assert (status, "send it again later" in says) == (503, True)
+        assert client.get("events", params={"last": 1}).status_code == 200
+    for found in (
+        client.post("events", json={"content": "x" * 1_100_000}),
+        client.get("events", headers={"accept-encoding": "identity"}),
+    ):
+        status, says = problem(found)
+        assert (status, "try again later" in says) == (503, True)
+
+
+def test_readers_that_do_not_read_are_left(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while; what they were sent is forgotten, and others are answered meanwhile."""
+    monkeypatch.setattr(site, "STUCK_SECONDS", 0.2)
+    thread.push("self", "note", "x" * 30_000_000)
+    url = client.base_url
+    with socket.create_connection((url.host, url.port or 80)) as raw:
+        raw.sendall(f"GET {url.path}events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        budget = client.running.server.config.app.budget  # type: ignore[attr-defined]
+        while not budget.held:
+            client.get("status")
+        while budget.held:
+            client.get("status")
+    assert client.get("status").json()["last_id"] == 1
 
 
 def test_an_answer_that_is_known_is_not_sent_again(client: httpx.Client) -> None:

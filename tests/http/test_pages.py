@@ -373,7 +373,9 @@ def test_threads_together(serve: Serve, path: str, tmp_path: Path) -> None:
     assert page.text.index("other") < page.text.index("thread")
     assert {"/t/other/", "/t/thread/"} <= {*page.values("a", "href")}
     (tmp_path / "other").rename(tmp_path / "gone")
-    assert "is not a thread" in seen(client, "/").text
+    page = seen(client, "/")
+    assert "the thread is gone" in page.text
+    assert str(tmp_path) not in page.text
     assert client.get("/t/other/").status_code == 404
 
 
@@ -414,6 +416,42 @@ def test_what_is_not_there(client: httpx.Client) -> None:
     assert client.head("/t/thread/").status_code == 200
     assert send(client, "none", "/t/thread/health").status_code == 404
     assert send(client, "resume", "/t/thread/health", consumer="none").status_code == 404
+
+
+def test_forms_that_are_not_whole(client: httpx.Client, thread: eventq.Thread) -> None:
+    """What is missing is said, and a Referer that is none leads to the first page."""
+    thread.subscribe("w")
+    for action in ("pause", "resume", "replay", "retry", "drop", "fork", "answer"):
+        found = send(client, action, "/t/thread/health")
+        assert (found.status_code, "<h1>Bad Request" in found.text) == (400, True)
+    csrf = seen(client, "/t/thread/health").values("input", "value")[0]
+    form = {"csrf": csrf, "consumer": "w"}
+    for referer in ("http://[::1/x", "", "http://evil.example/t/thread/live", "http://"):
+        found = client.post("/t/thread/do/pause", data=form, headers={"referer": referer})
+        assert (found.status_code, found.headers["location"]) == (303, "/t/thread/")
+
+
+def test_who_has_the_token_signs_in(serve: Serve, path: str) -> None:
+    """Pages that only show something lead there; any token may be typed."""
+    for token in (TOKEN, "\N{SNOWMAN} é"):
+        client = serve(path, token=token)
+        client.headers = httpx.Headers()
+        assert "/login" in seen(client, "/t/thread/").values("a", "href")
+        assert "token" in seen(client, "/login").values("input", "name")
+        assert client.post("/login", data={"token": token}).status_code == 303
+        page = seen(client, "/t/thread/health")
+        assert "Check now" in page.text
+        assert "/login" not in page.values("a", "href")
+    reads = serve(path, token="", write=False)
+    assert "/login" not in seen(reads, "/t/thread/").values("a", "href")
+
+
+def test_a_look_at_a_link_does_not_use_it_up(serve: Serve, path: str) -> None:
+    """Programs that show what a link leads to do so."""
+    client = serve(path)
+    link = client.running.server.link()  # type: ignore[attr-defined]
+    assert client.head(link).status_code == 405
+    assert client.get(link).status_code == 303
 
 
 def test_replies_that_hold_a_secret_are_not_compressed(client: httpx.Client) -> None:
