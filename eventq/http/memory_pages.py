@@ -199,6 +199,13 @@ def diff(thread: Thread, ask: Ask) -> tuple[str, Values]:
     return "diff.html", {"ancestor": found.ancestor, "sides": sides}
 
 
+def runs(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """List all runs by id, whatever their status."""
+    found = [*islice(thread.runs.list(after=whole_in(ask.query, "after", 0)), LISTED + 1)]
+    more = found[LISTED - 1].run_id if len(found) > LISTED else None
+    return "runs.html", {"runs": found[:LISTED], "more": more}
+
+
 def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
     """Show a run: its task, and its steps from one on."""
     found = thread.runs.get(ask.names["run"])

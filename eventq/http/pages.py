@@ -239,6 +239,7 @@ _VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = 
     "/t/{thread}/contexts/{context}": ("Branches", memory.context),
     "/t/{thread}/turns/{turn}": ("Branches", memory.turn),
     "/t/{thread}/diff": ("Branches", memory.diff),
+    "/t/{thread}/runs": ("Branches", memory.runs),
     "/t/{thread}/runs/{run}": ("Branches", memory.run),
     "/t/{thread}/output": ("Output", memory.output),
     "/t/{thread}/output/{artifact}": ("Output", memory.artifact),

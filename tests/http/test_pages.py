@@ -191,6 +191,10 @@ def test_branches(client: httpx.Client, thread: eventq.Thread) -> None:
     assert "turn 0" not in between.text
     run = seen(client, "/t/thread/runs/build")
     assert all(text in run.text for text in ("a task", "a step", "coder", "active"))
+    thread.runs.get("build").end(0, "done")
+    every = seen(client, "/t/thread/runs")
+    assert all(text in every.text for text in ("build", "solve", "completed"))
+    assert "There is no run" in seen(client, "/t/thread/runs?after=99").text
     made = send(client, "fork", "/t/thread/turns/2", context=1, turn=2, name="here")
     assert made.headers["location"] == f"/t/thread/contexts/{thread.contexts.get('here').id}"
     assert thread.contexts.head("here") == 2
@@ -297,7 +301,7 @@ def test_nothing_becomes_markup(client: httpx.Client, thread: eventq.Thread) -> 
     for at in (
         "", "live", f"live?{evil[0]}", f"live?{evil[1]}", "live?id=<script>", "consumers",
         "consumers/w", "consumers/<script>", "health", "<script>", "branches", "contexts/1",
-        "turns/1", "diff?a=1&b=2", f"diff?{httpx.QueryParams({'a': EVIL, 'b': EVIL})}", "runs/2",
+        "turns/1", "diff?a=1&b=2", f"diff?{httpx.QueryParams({'a': EVIL, 'b': EVIL})}", "runs/2", "runs",
         "output", "output/0", f"output/0?{httpx.QueryParams({'text': EVIL})}",
     ):  # fmt: skip
         found = client.get(f"/t/thread/{at}")
