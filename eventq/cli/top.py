@@ -40,9 +40,15 @@ def top(*, thread: list[str], all: str | None) -> int:
     except ModuleNotFoundError as error:
         what = f"'top' needs the package '{error.name}'"
         raise LogicError(what, "run pip install '.[http]' in a clone of eventq") from error
-    places = _places(thread, all)
     with ExitStack() as stack:
-        views = [stack.enter_context(View(place)) for place in places]
+        views = [stack.enter_context(View(place)) for place in thread or ()]
+        for place in _below(all, thread or []):
+            try:
+                views.append(stack.enter_context(View(place)))
+            except EventqError as error:
+                show.note(f"left out: {error}")
+        if not views:
+            raise LogicError(f"there is no thread below '{all}'", "run 'eventq init' there first")
         console = Console(highlight=False, markup=False, emoji=False)
         if not sys.stdout.isatty():
             console.print(screen(views, len(views) > 1))
@@ -57,15 +63,11 @@ def top(*, thread: list[str], all: str | None) -> int:
     return 0
 
 
-def _places(thread: list[str], place: str | None) -> list[str]:
-    found = [*(thread or [])]
-    if place is not None:
-        from eventq.thread import threads
+def _below(place: str | None, known: list[str]) -> list[str]:
+    """Return the other threads of a folder or a database."""
+    from eventq.thread import threads
 
-        found += [one for one in threads(place) if one not in found]
-    if not found:
-        raise LogicError(f"there is no thread below '{place}'", "run 'eventq init' there first")
-    return found
+    return [] if place is None else [one for one in threads(place) if one not in known]
 
 
 class View:

@@ -111,6 +111,8 @@ class Access:
             )
 
     def _is_token(self, shown: bytes) -> bool:
+        scheme, _, word = shown.partition(b" ")  # of any case: RFC 9110, 11.1
+        shown = b"Bearer " + word if scheme.lower() == b"bearer" else b""
         return self.has_token and hmac.compare_digest(shown, self._authorization)
 
     def _is_known(self, headers: Mapping[str, str]) -> bool:

@@ -13,7 +13,7 @@ from eventq.errors import (
 )
 from eventq.http import log_api, memory_api, output_api
 from eventq.http.access import RefusedError
-from eventq.http.cxdb import Cxdb
+from eventq.http.cxdb import Cxdb, refusal
 from eventq.http.exchange import Budget, Exchange
 from eventq.http.following import STREAM, stream
 from eventq.http.metrics import exposition
@@ -21,7 +21,7 @@ from eventq.http.openapi import document
 from eventq.http.operations import MOST, Operation, Part, Reply, load, of_json, of_object, of_words
 from eventq.http.pages import Pages
 from eventq.http.routes import Routes
-from eventq.http.sending import body_of, said, send_content, send_problem, send_reply
+from eventq.http.sending import body_of, said, send_content, send_problem, send_reply, until_gone
 from eventq.serving.plans import QUICK
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
@@ -73,7 +73,11 @@ class App:
         except Exception as error:  # (a fault of ours is answered like any other)
             if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
                 raise
-            await send_problem(send, *_problem(error))
+            status, what = _problem(error)
+            if Cxdb.has(scope.get("raw_path") or scope["path"].encode()):
+                await send_reply(send, refusal(status, what), {}, scope["method"])
+            else:
+                await send_problem(send, status, what)
         finally:
             exchange.end()
 
@@ -123,7 +127,12 @@ class App:
             return
         has_body = operation.raw or operation.body is not None
         body = await body_of(receive, headers) if has_body else b""
-        reply = await self._do(served, operation, given, body, headers)
+        wait = given.pop("wait", 0) or 0
+        gone = asyncio.ensure_future(until_gone(receive) if wait else asyncio.sleep(0))
+        try:
+            reply = await self._do(served, operation, given, (body, headers), (wait, gone))
+        finally:
+            gone.cancel()
         if reply.content is not None:
             only_head = method == "HEAD"
             await send_content(served, reply.content, headers, receive, send, only_head=only_head)
@@ -176,11 +185,15 @@ class App:
         return True
 
     async def _do(
-        self, served: ServedThread, operation: Operation, given: dict[str, Any], body: bytes,
-        headers: Mapping[str, str],
+        self, served: ServedThread, operation: Operation, given: dict[str, Any],
+        asked: tuple[bytes, Mapping[str, str]], poll: tuple[float, asyncio.Future[None]],
     ) -> Reply:  # fmt: skip
-        """Do an operation; wait and look again while there is nothing, if that was asked for."""
-        wait = given.pop("wait", 0) or 0
+        """Do an operation; wait and look again while there is nothing, if that was asked for.
+
+        `asked` are body and headers; `poll` is how long to wait, and what is done once the caller
+        has gone: nothing is claimed for nobody.
+        """
+        (body, headers), (wait, gone) = asked, poll
         deadline = clock.monotonic() + wait
         lines = "ndjson" in headers.get("content-type", "")
 
@@ -200,10 +213,16 @@ class App:
             changed = served.feed.changed
             reply = await served.do(run, operation.how, len(body), alone=operation.alone)
             left = deadline - clock.monotonic()
-            if not reply.is_empty or left <= 0 or served.feed.is_closed:
+            if not reply.is_empty or left <= 0 or served.feed.is_closed or gone.done():
                 return reply
             again = True
-            await served.feed.wait(changed, min(left, SLOW_LOOK))
+            waits = asyncio.ensure_future(served.feed.wait(changed, min(left, SLOW_LOOK)))
+            served.feed.polls += 1
+            await asyncio.wait((gone, waits), return_when=asyncio.FIRST_COMPLETED)
+            served.feed.polls -= 1
+            waits.cancel()
+            if gone.done():
+                return reply
 
 
 def _problem(error: Exception) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from eventq.errors import EventqError
 from eventq.http.log_api import in_bounds, next_lines
 from eventq.http.operations import AT, Operation, Part, Reply
-from eventq.http.sending import until_gone
+from eventq.http.sending import said, until_gone
 from eventq.serving.plans import READ
 from eventq.system import clock
 
@@ -57,6 +57,8 @@ async def stream(
     try:
         pages = Pages(served, given["filter"])
         after = await pages.start(after)
+        found: tuple[list[int], list[bytes], int] | None
+        found = await pages.after(after)  # what is wrong with a filter is a reply of its own
         kind = b"application/x-ndjson" if is_lines else b"text/event-stream"
         start = [
             (b"content-type", kind),
@@ -65,14 +67,17 @@ async def stream(
         ]
         await send({"type": "http.response.start", "status": 200, "headers": start})
         await _send(send, b"" if is_lines else b": connected\n\n")
-        said = clock.monotonic()
+        spoke = clock.monotonic()
         while not gone.done() and not served.feed.is_closed:
             changed = served.feed.changed
             before = after
             try:
-                numbers, lines, after = await pages.after(after)
-            except EventqError:  # it is gone: whoever asks again is told so
+                numbers, lines, after = found or await pages.after(after)
+            except EventqError as error:
+                if not is_lines:
+                    await _send(send, _as_event("error", said(error)[1]))
                 break
+            found = None
             if not lines and after != before:
                 continue
             if lines:
@@ -82,12 +87,12 @@ async def stream(
                     else b"".join([b"id: %d\ndata: %s\n\n" % one for one in zip(numbers, lines)])  # noqa: B905
                 )
                 await _send(send, frames)
-                said = clock.monotonic()
+                spoke = clock.monotonic()
                 continue
-            silence = clock.monotonic() - said
+            silence = clock.monotonic() - spoke
             if silence >= HEARTBEAT:
                 await _send(send, b"\n" if is_lines else b":\n\n")
-                said = clock.monotonic()
+                spoke = clock.monotonic()
                 silence = 0.0
             waits = asyncio.ensure_future(served.feed.wait(changed, HEARTBEAT - silence))
             await asyncio.wait((gone, waits), return_when=asyncio.FIRST_COMPLETED)
@@ -98,6 +103,12 @@ async def stream(
         gone.cancel()
         with suppress(asyncio.CancelledError):
             await gone
+
+
+def _as_event(name: str, text: str) -> bytes:
+    """Return a message of server-sent events that is no event of the thread."""
+    lines = "\n".join(f"data: {line}" for line in text.splitlines())
+    return f"event: {name}\n{lines}\n\n".encode("utf-8", "replace")
 
 
 async def _send(send: Send, data: bytes) -> None:

@@ -266,14 +266,14 @@ def artifact(thread: Thread, ask: Ask) -> tuple[str, Values]:
     if text:
         values["found"], values["more"] = _search(artifacts.open(name), text, first)
     elif first <= info.lines:
-        data, pieces = b"", artifacts.open(name).lines_from(first)
-        for piece in pieces:
+        data = b""
+        for piece in artifacts.open(name).lines_from(first):
             data += piece
             if data.count(b"\n") > LINES or len(data) > SEARCH_BYTES:
                 break
-        shown = data.decode(errors="replace").split("\n")
-        values["shown"] = [*enumerate((one[:SHOWN] for one in shown[:LINES]), first)]
-        values["more"] = first + LINES if info.lines >= first + LINES else None
+        shown = data.decode(errors="replace").removesuffix("\n").split("\n")[:LINES]
+        values["shown"] = [*enumerate((one[:SHOWN] for one in shown), first)]
+        values["more"] = first + len(shown) if info.lines >= first + len(shown) else None
     values["last"] = max(1, info.lines - LINES + 1) if info.lines > LINES else None
     return "artifact.html", values
 
@@ -281,23 +281,27 @@ def artifact(thread: Thread, ask: Ask) -> tuple[str, Values]:
 def _search(found: Any, text: str, first: int) -> tuple[list[tuple[int, str]], int | None]:
     """Return the next lines with a text, and the line to go on at if that took long."""
     deadline = clock.monotonic() + SEARCH_SECONDS
-    wanted = text.encode()
     lines: list[tuple[int, str]] = []
-    number = first
-    for number, line in _lines(found.lines_from(first), first):
-        if wanted in line:
-            lines.append((number, line[:EXCERPT].decode(errors="replace")))
+    for number, start, is_match in _lines(found.lines_from(first), first, text.encode()):
+        if is_match:
+            lines.append((number, start[:EXCERPT].decode(errors="replace")))
         if len(lines) >= LISTED or (not number % 1_000 and clock.monotonic() > deadline):
             return lines, number + 1
     return lines, None
 
 
-def _lines(pieces: Iterator[bytes], first: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of pieces with their numbers; of a long one only its start."""
-    rest = b""
+def _lines(
+    pieces: Iterator[bytes], number: int, wanted: bytes
+) -> Iterator[tuple[int, bytes, bool]]:
+    """Yield number and start of each line, and whether a text is in it; one may be very long."""
+    rest, start, is_match = b"", b"", False
     for piece in pieces:
-        *lines, rest = (rest[:SEARCH_BYTES] + piece).split(b"\n")
-        yield from enumerate(lines, first)
-        first += len(lines)
-    if rest:
-        yield first, rest
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield number, start or line, is_match or wanted in line
+            number, start, is_match = number + 1, b"", False
+        if len(rest) > SEARCH_BYTES:
+            start, is_match = start or rest[:EXCERPT], is_match or wanted in rest
+            rest = rest[-len(wanted) :]
+    if rest or start:
+        yield number, start or rest, is_match or wanted in rest

@@ -8,6 +8,7 @@ them along.
 from __future__ import annotations
 
 import json
+import math
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,8 @@ class Rendering(Record):
         if isinstance(value, bytes):
             return self.bytes(value)
         if isinstance(value, int) and abs(value) >= _EXACT and not self.numbers:
+            return str(value)
+        if isinstance(value, float) and not math.isfinite(value):
             return str(value)
         if value is None or isinstance(value, (str, int, float, bool)):
             return value

@@ -120,7 +120,9 @@ def _asked(content: Content, headers: Mapping[str, str]) -> tuple[int, int]:
 
 def matches(names: str, tag: str) -> bool:
     """Return whether a list of tags, such as that of If-None-Match, has one."""
-    return tag.removeprefix("W/") in [one.strip().removeprefix("W/") for one in names.split(",")]
+    return names.strip() == "*" or tag.removeprefix("W/") in [
+        one.strip().removeprefix("W/") for one in names.split(",")
+    ]
 
 
 class _Pieces:

@@ -155,6 +155,7 @@ class Feed:
         self.is_closed = False
         self.followers = 0  # of events
         self.watchers = 0  # of whatever changes
+        self.polls = 0  # long polls that wait
         self.lines: list[bytes] = []
         self.reached: int | None = None  # the id of the last line, or of the newest event if none
         self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)

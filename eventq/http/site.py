@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from contextlib import suppress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from eventq.serving.workers import Service
 
+_log = logging.getLogger("eventq.http")
 LOOK_SECONDS = 5.0  # between two looks for new threads
 MOST_HEAD = 64 << 10  # bytes of the head of a request, beside what comes with its end
 STUCK_SECONDS = 60.0  # until a reader must have taken what is sent, 64 KiB or more
@@ -102,6 +104,7 @@ class Server(uvicorn.Server):
         self._paths = paths
         self._place = place
         self._connections = connections
+        self._refused: set[str] = set()  # threads of the place that cannot be served
         self._loop: asyncio.AbstractEventLoop | None = None
         self.threads: dict[str, ServedThread] = {}
 
@@ -160,8 +163,15 @@ class Server(uvicorn.Server):
         found = await asyncio.to_thread(lambda: [*threads(place)])
         known = {served.path for served in self.threads.values()}
         for path in found:
-            if path not in known:
-                self._add(path)
+            if path not in known and path not in self._refused:
+                try:
+                    self._add(path)
+                except (EventqError, OSError, ValueError) as error:
+                    self._refused.add(path)
+                    what = f"'{path}' is left out: {error}"
+                    logging.getLogger("eventq.http").warning(
+                        "%s", os.fsencode(what).decode("utf-8", "replace")
+                    )
 
     async def _keep_looking(self, place: str) -> None:
         while True:
@@ -206,7 +216,8 @@ def _name(path: str) -> str:
         from eventq.storage.address import parse
 
         return parse(path).name
-    return os.path.basename(os.path.realpath(path)) or "thread"
+    name = os.fsencode(os.path.basename(os.path.realpath(path)))
+    return name.decode("utf-8", "replace") or "thread"
 
 
 def _free(name: str, taken: dict[str, ServedThread]) -> str:

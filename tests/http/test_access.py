@@ -42,6 +42,10 @@ def test_with_a_token_its_holder_may_write(serve: Serve, path: str) -> None:
         assert other.get(EVENTS).status_code == 200
         found = other.post(EVENTS, json=NEW)
         assert (problem(found)[0], found.headers["www-authenticate"]) == (401, "Bearer")
+    with alone(client, authorization=f"bearer {TOKEN}") as other:  # of any case
+        assert other.post(EVENTS, json=NEW).status_code == 201
+        refused = other.get("/v1/contexts", headers={"origin": "https://evil.example"})
+        assert refused.json()["error"]["code"] == 403  # as those clients know it
     for wrong in ("Bearer x", "Bearer", TOKEN + "x", f"Basic {TOKEN}", TOKEN):
         with alone(client, authorization=wrong) as other:
             assert problem(other.get(EVENTS)) == (

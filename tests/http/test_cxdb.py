@@ -408,11 +408,14 @@ def test_payloads_that_are_nested_deep(client: httpx.Client, path: str) -> None:
     ):  # fmt: skip
         assert error(client.post(f"/v1/contexts/{one}/append", json=body))[0] == 422
     with eventq.open(path) as thread:
+        thread.contexts.create().append(eventq.NewTurn(msgpack.packb({1: float("nan")}), "t", 1, 1))
         for payload in (deep, b"[" * 5_000, b'{"a":' * 900 + b"1" + b"}" * 900):
             thread.contexts.create().append(eventq.NewTurn(payload, "t", 1, 1))
     found = client.get("/v1/contexts?include_provenance=1").json()
-    assert found["count"] == 4
-    for number in range(2, 5):
+    assert found["count"] == 5
+    number = client.get("/v1/contexts/2/turns").json()["turns"][0]
+    assert number["data"] == {"1": "nan"}
+    for number in range(3, 6):
         shown = client.get(f"/v1/contexts/{number}/turns?view=both").json()["turns"][0]
         assert shown["data"].keys() <= {"bytes", "text"}
     search = client.get("/v1/contexts/search", params={"q": 'tag = "x"'})

@@ -277,6 +277,26 @@ def test_lines_end_at_a_line_feed_alone(client: httpx.Client, thread: eventq.Thr
     assert thread.last(1)[0].content == content
 
 
+def test_nothing_is_claimed_for_a_caller_that_has_gone(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """The next event is for one that is there."""
+    thread.subscribe("w")
+    url = client.base_url
+    feed = next(iter(client.running.server.threads.values())).feed  # type: ignore[attr-defined]
+    with socket.create_connection((url.host, url.port or 80)) as raw:
+        head = f"POST {url.path}consumers/w/claim?wait=60 HTTP/1.1\r\nhost: localhost\r\n"
+        more = f"authorization: {client.headers['authorization']}\r\ncontent-length: 0\r\n\r\n"
+        raw.sendall((head + more).encode())
+        while not feed.polls:
+            client.get("status")
+    while feed.polls:
+        client.get("status")
+    thread.push("self", "note", "x")
+    found = client.post("consumers/w/claim", params={"wait": 60}, json={}).json()
+    assert [one["attempt"] for one in found["claims"]] == [1]
+
+
 def test_what_is_under_way_is_bounded(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +336,7 @@ def test_an_answer_that_is_known_is_not_sent_again(client: httpx.Client) -> None
     first = client.get("events/1")
     again = client.get("events/1", headers={"if-none-match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
+    assert client.get("events/1", headers={"if-none-match": "*"}).status_code == 304
     head = client.head("events/1")
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-length"] == first.headers["content-length"]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.http.conftest import Serve
 
-EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"`{{7*7}}"
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"`{{1234567*89}}"
 
 
 class Text(HTMLParser):
@@ -266,6 +266,18 @@ def test_output(client: httpx.Client, thread: eventq.Thread) -> None:
         assert "open" in seen(client, "/t/thread/output/1").text
 
 
+def test_lines_that_are_very_long(client: httpx.Client, thread: eventq.Thread) -> None:
+    """They are cut, those after them are shown next, and a text in them is found."""
+    long = b"x" * 3_000_000 + b"needle" + b"y" * 2_000_000
+    thread.artifacts.put(b"one\n" + long + b"\ntwo\nneedle\n")
+    page = seen(client, "/t/thread/output/0")
+    assert "?offset=3" in page.values("a", "href")
+    assert "two" in seen(client, "/t/thread/output/0?offset=3").text
+    found = seen(client, "/t/thread/output/0?text=needle")
+    links = [one for one in found.values("a", "href") if one and one.startswith("?offset=")]
+    assert links == ["?offset=2", "?offset=4"]
+
+
 def test_the_newest_of_many_artifacts(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +324,7 @@ def test_nothing_becomes_markup(client: httpx.Client, thread: eventq.Thread) -> 
         )
         assert not [tag for tag, _ in page.tags if tag == "img"]
         assert not [name for _, found in page.tags for name in found if name.startswith("on")]
-        assert "49" not in page.text.replace("2.49", "")
+        assert str(1_234_567 * 89) not in page.text
         policy = found.headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; script-src 'self'")
         assert "unsafe" not in policy
@@ -500,6 +512,20 @@ def test_the_command(path: str, tmp_path: Path) -> None:
             process.terminate()
             process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_a_thread_that_cannot_be_read_hides_no_other(serve: Serve, tmp_path: Path) -> None:
+    """It is left out, and so it is for `top`."""
+    good = eventq.init(tmp_path / "good")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "events.db").write_bytes(b"no database" * 100)
+    client = serve(place=str(tmp_path))
+    assert [one["name"] for one in client.get("/api/threads").json()["threads"]] == ["good"]
+    argv = [sys.executable, "-m", "eventq", "top", "--all", str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert "Nobody needs you" in done.stdout
+    assert "left out" in done.stderr
+    assert good
 
 
 def test_pretty_is_bounded() -> None:

@@ -112,6 +112,19 @@ def test_long_events_are_kept_in_bounds(
         assert [next(lines)["id"] for _ in range(30)] == [*range(1, 31)]
 
 
+def test_a_filter_that_takes_long_is_said(client: httpx.Client, thread: eventq.Thread) -> None:
+    """By a status at the beginning, by a message later."""
+    slow = " AND ".join(["content LIKE '%aaaaaaaaaaaaaaaab%'"] * 400)
+    asked: dict[str, str | int] = {"filter": slow, "after": 0}
+    with client.stream("GET", "events/stream", params=asked) as found:
+        lines = (one for one in found.iter_lines() if one)
+        assert next(lines) == ": connected"
+        thread.push("self", "note", "a" * 32_000_000)
+        assert next(lines) == "event: error"
+        assert next(lines).startswith("data: the filter takes more than 0.25s")
+    assert client.get("events/stream", params=asked).status_code == 422
+
+
 def test_readers_that_never_read_cost_little(client: httpx.Client, thread: eventq.Thread) -> None:
     """Others go on, and the server ends without them."""
     url = client.base_url
