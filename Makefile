@@ -1,7 +1,7 @@
 # `make demo` and `make test` need Python >= 3.11, git and Node; each prepares what it needs.
 PYTHON ?= python3
 BIN := .venv/bin
-JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)  # one more than cores, as many tests wait; 0 for pytest's own process alone
+JOBS ?= logical  # one process per core; 0 for pytest's own process alone
 REPORT ?=  # a folder for what tests.verdict reads; none for no report
 RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 

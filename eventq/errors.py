@@ -28,6 +28,7 @@
         ├── ConflictError       1  409   a head that moved meanwhile, a key or a name that is taken
         │   └── KeyConflictError 1 409   a key of another event
         ├── TooLargeError       1  413
+        ├── MomentLostError     1  409   what is read without locks has changed meanwhile
         ├── ClosedError         1  409   used after close, or in a forked process
         ├── PlatformError       1  500   this system lacks what the call needs
         └── StoreError          1  500
@@ -418,6 +419,13 @@ class KeyConflictError(ConflictError):
             "read that event, or use another key",
             first,
         )
+
+
+class MomentLostError(LogicError):
+    """What is read without locks has changed meanwhile, as a writer has come: read it again."""
+
+    def __init__(self) -> None:
+        super().__init__("another program took the database over meanwhile", "do it again")
 
 
 class ClosedError(LogicError):

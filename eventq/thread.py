@@ -8,6 +8,7 @@ from eventq.errors import (
     DiskError,
     EventqError,
     LogicError,
+    MomentLostError,
     StoreError,
     ThreadExistsError,
     UnknownContextError,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from eventq.storage.shared import SharedLayout
 
 Path = str | os.PathLike[str]
+_TRIES = 10  # to read a moment that writers let nobody hold
 _LISTED = 100  # contexts and artifacts in a status
 
 
@@ -1045,6 +1047,15 @@ class Thread:
         db = self.database
         if db.in_write():
             return self._status(db, db.memory if db.has_memory() else None)
+        for _ in range(_TRIES):
+            try:
+                return self._status_now()
+            except MomentLostError:  # a writer has come: now what is read is held by its locks
+                pass
+        return self._status_now()
+
+    def _status_now(self) -> ThreadStatus:
+        db = self.database
         if db.has_memory():
             with db.memory.read() as moment:
                 return self._status(moment, moment)

@@ -19,6 +19,7 @@ from eventq.errors import (
     EventqError,
     FilterError,
     LogicError,
+    MomentLostError,
     NotAThreadError,
     ReadOnlyError,
     StoreError,
@@ -407,7 +408,7 @@ class Database(Commits):
 
     def _reopen(self) -> None:
         if self._marks:
-            raise LogicError("another program took the database over meanwhile", "do it again")
+            raise MomentLostError
         self._close_readers()
         self.connection.close()
         self.open_connection = self._choose()
@@ -785,7 +786,7 @@ class Database(Commits):
     def snapshot(self) -> None:
         """Read from a snapshot as of now, until the database is closed.
 
-        A read raises LogicError when the moment is lost, as what is read without locks has changed.
+        A read raises MomentLostError when what is read without locks has changed.
         """
 
         def begin(connection: apsw.Connection) -> None:

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eventq
+from eventq.log import status
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 SOMEBODY = 65534  # an ordinary user, whom root can be for a while
@@ -180,3 +182,25 @@ def test_what_root_writes_belongs_to_the_owner(folder: str) -> None:
     finally:
         done.set()
         reader.join()
+
+
+def test_a_status_beside_the_first_writer(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read without locks is read again when a writer comes meanwhile."""
+    thread.push("self", "note", "one")
+    path = str(tmp_path / "restored")
+    shutil.copytree(thread.path, path, ignore=shutil.ignore_patterns("*-shm"))
+    real = status.consumers
+    came: list[int] = []
+
+    def consumers(*given: Any) -> Any:
+        if not came:
+            came.append(1)
+            with eventq.open(path) as writer:
+                writer.push("self", "note", "two")
+        return real(*given)
+
+    monkeypatch.setattr(status, "consumers", consumers)
+    with eventq.open(path, read_only=True) as reader:
+        assert reader.status().last_id == 2
