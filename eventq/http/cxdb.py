@@ -26,11 +26,11 @@ from eventq.record import Record
 from eventq.records.turn import ContextInfo, NewTurn
 from eventq.serving.plans import READ, WRITE
 from eventq.system import clock
-from eventq.system.jsontext import writer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from eventq.http.registry import Registry
     from eventq.http.served import ServedThread
     from eventq.memory.contexts import Context
     from eventq.records.turn import Turn
@@ -45,7 +45,6 @@ MOST_CONTEXTS = 10_000
 PAGE_BYTES = 64 << 20  # of the payloads of a page
 LIVE_MS = 60_000  # a context whose head moved since is called live
 _I64 = (1 << 63) - 1
-_encode = writer()
 
 
 class Request(Record):
@@ -247,50 +246,11 @@ class Endpoints:
                 "head_depth": context.turns.depth(head) if head else 0,
                 "registry_bundle_id": registry.newest,
             },
-            "turns": [self._turn(one, thread, request) for one in page],
+            "turns": [_shown(one, registry, request) for one in page],
         }
         if page:
             shown["next_before_turn_id"] = how.of_id(page[0].turn_id)
         return of_json(shown)
-
-    def _turn(self, turn: Turn, thread: Thread, request: Request) -> Object:
-        how, view = request.rendering, request.query.get("view", "typed")
-        declared = {"type_id": turn.type_id, "type_version": turn.type_version}
-        shown: Object = {
-            "turn_id": how.of_id(turn.turn_id),
-            "parent_turn_id": how.of_id(turn.parent_turn_id),
-            "depth": turn.depth,
-            "declared_type": declared,
-            **declared,
-        }
-        payload = turn.payload or b""
-        if view != "raw":
-            registry, name = self._bundles.of(thread), turn.type_id
-            version: int | None = turn.type_version
-            hint = request.query.get("type_hint_mode", "inherit")
-            if hint == "explicit":
-                name = request.query.get("as_type_id", name)
-                version = request.number("as_type_version", turn.type_version)
-            elif hint == "latest":
-                version = None
-            found = registry.fields(name, version)
-            number = found[0] if found else turn.type_version
-            shown["decoded_as"] = {"type_id": name, "type_version": number}
-            data, unknown = (
-                ({}, {}) if turn.tombstone
-                else registry.shown(payload, found[1] if found else None, how)
-            )  # fmt: skip
-            shown["data"] = data
-            if unknown and how.unknown:
-                shown["unknown"] = unknown
-        if view in ("raw", "both"):
-            shown |= {
-                "content_hash_b3": turn.hash, "encoding": turn.encoding or MSGPACK,
-                "compression": 0, "uncompressed_len": len(payload),
-            }  # fmt: skip
-            name = {"hex": "bytes_hex", "len_only": "bytes_len"}.get(how.of_bytes, "bytes_b64")
-            shown[name] = how.bytes(payload)
-        return shown
 
     def append(self, thread: Thread, request: Request) -> Reply:
         """Append a turn, once if it has a key."""
@@ -369,6 +329,47 @@ class Endpoints:
     def healthz(self, _: Thread, __: Request) -> Reply:
         """Say that the server is there, in a word."""
         return Reply(b"ok", type="text/plain")
+
+
+def _shown(turn: Turn, registry: Registry, request: Request) -> Object:
+    """Return a turn as a client asks for it."""
+    how, view = request.rendering, request.query.get("view", "typed")
+    declared = {"type_id": turn.type_id, "type_version": turn.type_version}
+    shown: Object = {
+        "turn_id": how.of_id(turn.turn_id),
+        "parent_turn_id": how.of_id(turn.parent_turn_id),
+        "depth": turn.depth,
+        "declared_type": declared,
+        **declared,
+    }
+    payload = turn.payload or b""
+    if view != "raw":
+        name = turn.type_id
+        version: int | None = turn.type_version
+        hint = request.query.get("type_hint_mode", "inherit")
+        if hint == "explicit":
+            name = request.query.get("as_type_id", name)
+            version = request.number("as_type_version", turn.type_version)
+        elif hint == "latest":
+            version = None
+        found = registry.fields(name, version)
+        number = found[0] if found else turn.type_version
+        shown["decoded_as"] = {"type_id": name, "type_version": number}
+        data, unknown = (
+            ({}, {}) if turn.tombstone
+            else registry.shown(payload, found[1] if found else None, how)
+        )  # fmt: skip
+        shown["data"] = data
+        if unknown and how.unknown:
+            shown["unknown"] = unknown
+    if view in ("raw", "both"):
+        shown |= {
+            "content_hash_b3": turn.hash, "encoding": turn.encoding or MSGPACK,
+            "compression": 0, "uncompressed_len": len(payload),
+        }  # fmt: skip
+        name = {"hex": "bytes_hex", "len_only": "bytes_len"}.get(how.of_bytes, "bytes_b64")
+        shown[name] = how.bytes(payload)
+    return shown
 
 
 def packed_map(payload: bytes) -> bytes:

@@ -242,14 +242,17 @@ def output(thread: Thread, ask: Ask) -> tuple[str, Values]:
 
 def _newest(artifacts: Artifacts) -> Sequence[ArtifactInfo]:
     """Return the newest artifacts of a scope, by number, without reading those before them."""
-    low, high = -1, 1 << 62  # numbers above which there are many, and at most a page
+    every = artifacts.page(-1, LISTED + 1)
+    if len(every) <= LISTED:
+        return every
+    low, high = -1, 1 << 62  # numbers above which there are more than a page, and at most one
     while high - low > 1:
         middle = (low + high) // 2
         if len(artifacts.page(middle, LISTED + 1)) > LISTED:
             low = middle
         else:
             high = middle
-    return artifacts.page(low if low == -1 else high, LISTED)
+    return artifacts.page(high, LISTED)
 
 
 def artifact(thread: Thread, ask: Ask) -> tuple[str, Values]:

@@ -285,6 +285,8 @@ def test_the_newest_of_many_artifacts(
     monkeypatch.setattr(memory_pages, "LISTED", 3)
     for n in range(8):
         thread.artifacts.put(b"%d" % n)
+        newest = f"/t/thread/output/{n}"  # also when there is one more than a page holds
+        assert newest in seen(client, "/t/thread/output").values("a", "href")
     thread.artifacts.remove(6)
     at, found = "/t/thread/output", []
     while at:
