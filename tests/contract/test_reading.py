@@ -290,3 +290,43 @@ def test_a_reader_only_follows_too(thread: eventq.Thread) -> None:
         assert take(events, 3) == [1, 2, 3]
         thread.push("self", "note", "x")
         assert take(events, 1) == [4]
+
+
+def test_a_writer_opens_beside_older_readers(thread: eventq.Thread) -> None:
+    """A process that reads a thread may open it for writing later, and both see what is pushed."""
+    fill(thread)
+    path = thread.path
+    thread.close()
+    with eventq.open(path, read_only=True) as reader, eventq.open(path, read_only=True) as other:
+        assert ids(reader.peek(0)) == ids(other.peek(0, filter="id > 0")) == [*range(1, 11)]
+        for last in (11, 12):
+            with eventq.open(path) as writer:
+                writer.push("self", "note", "x")
+                assert ids(reader.peek(last - 1)) == ids(other.peek(last - 1)) == [last]
+
+
+def test_writers_and_readers_open_in_any_order(thread: eventq.Thread) -> None:
+    """Threads of one process open it to read and to write at once; each write is stored."""
+    fill(thread)
+    path = thread.path
+    thread.close()
+    failures: list[BaseException] = []
+
+    def work(*, write: bool) -> None:
+        try:
+            for _ in range(30):
+                with eventq.open(path, read_only=not write) as own:
+                    if write:
+                        own.push("self", "note", "x")
+                    assert len(ids(own.peek(0, limit=10))) == 10
+        except BaseException as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, kwargs={"write": n % 2 == 0}) for n in range(6)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join()
+    assert not failures
+    with eventq.open(path, read_only=True) as reader:
+        assert len(ids(reader.peek(0))) == 100

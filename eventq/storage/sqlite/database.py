@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from _thread import RLock, allocate_lock
+from _weakref import ref
 
 import apsw
 
@@ -78,9 +79,19 @@ _TRY_SECONDS = 0.001
 _PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
 
 
+_NEVER = (0, 0, 0, 0, False)  # the stamp of files that are to be opened again
 _opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
 os.register_at_fork(
     before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release
+)
+
+
+_handles: list[ref[Database]] = []  # opened by this process to read: they make way for a writer
+_giving_way = RLock()  # one writer at a time makes them; it is taken before `_opening`
+os.register_at_fork(
+    before=_giving_way.acquire,
+    after_in_parent=_giving_way.release,
+    after_in_child=_giving_way.release,
 )
 
 
@@ -127,6 +138,17 @@ class Busy:
             return False
         clock.pause(0.0002 + os.urandom(1)[0] * 0.0008 / 255)
         return True
+
+
+def _readers() -> list[Database]:
+    """Return the handles that this process has opened to read."""
+    return [one for one in (known() for known in list(_handles)) if one and not one.forked]
+
+
+def _note(handle: Database) -> None:
+    """Remember a handle that opens to read, and forget those that are gone."""
+    with _opening:
+        _handles[:] = [ref(one) for one in {handle, *_readers()}]
 
 
 class Write:
@@ -272,9 +294,12 @@ class Database(Commits):
         self._reader: Reader | None = None  # for reads beside a transaction
         self._is_alone = False  # another connection would not read the same
         try:
-            self.open_connection = self._open()
-            self.cursor = self.open_connection.cursor()
-            self.version = int(self.steady(lambda c: migrate.version(c, self.path)))
+            with self.lock:  # a writer makes no handle give way that is half open
+                self.open_connection = self._open()
+                self.cursor = self.open_connection.cursor()
+                self.version = int(self.steady(lambda c: migrate.version(c, self.path)))
+            if write and _handles:
+                self._make_way()
             if write and self.version < migrate.SCHEMA:
                 migrate.apply(self.connection, clock.stamp(clock.now()), self.version)
                 self._look_again()  # a newer eventq may have migrated it too
@@ -332,7 +357,70 @@ class Database(Commits):
 
             stamp = self._stamp_now()
             self._stamp = None if is_shared(stamp) else stamp
+            _note(self)
         return self._connect(write=self.writable)
+
+    def _make_way(self) -> None:
+        """Open the shared memory of the WAL to write; raise ReadOnlyError if a moment prevents it.
+
+        SQLite has one for all connections of a process, and cannot write to that of a handle that
+        was opened to read. Such handles are closed, and open again with their next read.
+        """
+        if self._may_begin() or not os.access(self.path + "-shm", os.W_OK):
+            return
+        until = clock.monotonic() + BUSY_SECONDS
+        self.connection.close()  # another writer that is here needs it gone
+        with _giving_way:
+            while not self._try_alone():
+                if clock.monotonic() > until:
+                    raise ReadOnlyError(
+                        f"this process has '{self.path}' open to read since {BUSY_SECONDS:.0f} s",
+                        "close it, or open the thread for writing first",
+                    )
+
+    def _try_alone(self) -> bool:
+        """Open while no reader is; return False if another connection came just then."""
+        readers = [one for one in _readers() if one.inodes == self.inodes]
+        aside = [one for one in readers if one.lock.acquire(timeout=BUSY_SECONDS)]
+        try:
+            if any(one.depth and one.open_connection for one in aside):
+                raise ReadOnlyError(
+                    f"this process reads '{self.path}' at one moment, with a handle that may not"
+                    " write",
+                    "end that moment first, or open the thread for writing before it",
+                )
+            for one in aside:
+                one.step_aside()
+            self.open_connection = self._open()
+            self.cursor = self.open_connection.cursor()
+            if self._may_begin():
+                return True
+            self.open_connection.close()
+            return False
+        finally:
+            for one in aside:
+                one.lock.release()
+
+    def _may_begin(self) -> bool:
+        """Return whether a transaction could begin, as soon as nobody else is in one."""
+        connection = self.connection
+        connection.set_busy_handler(None)
+        try:
+            connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+        except apsw.ReadOnlyError:
+            return False
+        except apsw.BusyError:
+            pass
+        finally:
+            connection.set_busy_handler(Busy())
+        return True
+
+    def step_aside(self) -> None:
+        """Close what reads; the next read opens it again."""
+        if self.open_connection is not None:
+            self._close_readers()
+            self.open_connection.close()
+            self._stamp = _NEVER
 
     def _connect(self, *, write: bool) -> apsw.Connection:
         if write:
@@ -482,7 +570,10 @@ class Database(Commits):
 
     def interrupt(self) -> None:
         """End the statement that another thread runs, if there is one. Raises ClosedError."""
-        self.connection.interrupt()
+        try:
+            self.connection.interrupt()
+        except apsw.ConnectionClosedError:
+            pass  # it makes way for a writer: nothing runs there
         for reader in (self._filters, self._reader):
             if reader is not None:
                 reader.interrupt()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
+from eventq.errors import ReadOnlyError
 from eventq.log import status
 from tests.engines import sqlite
 
@@ -204,3 +205,18 @@ def test_a_status_beside_the_first_writer(
     monkeypatch.setattr(status, "consumers", consumers)
     with eventq.open(path, read_only=True) as reader:
         assert reader.status().last_id == 2
+
+
+def test_a_moment_of_an_older_reader_keeps_a_writer_out(thread: eventq.Thread) -> None:
+    """A moment makes way for no writer of its process: opening one says so, and works after it."""
+    thread.push("self", "note", "one")
+    path = thread.path
+    thread.close()
+    with eventq.open(path, read_only=True) as reader:
+        with reader.database.read() as moment:
+            with pytest.raises(ReadOnlyError, match="end that moment first"):
+                eventq.open(path)
+            assert moment.events.last() == 1
+        with eventq.open(path) as writer:
+            assert writer.push("self", "note", "two").id == 2
+        assert [event.id for event in reader.peek(1)] == [2]
