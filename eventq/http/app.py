@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -21,7 +22,7 @@ from eventq.http.openapi import document
 from eventq.http.operations import MOST, Operation, Part, Reply, load, of_json, of_object, of_words
 from eventq.http.pages import Pages
 from eventq.http.routes import Routes
-from eventq.http.sending import body_of, said, send_content, send_problem, send_reply, until_gone
+from eventq.http.sending import Caller, body_of, said, send_content, send_problem, send_reply
 from eventq.serving.plans import QUICK
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
@@ -128,11 +129,12 @@ class App:
         has_body = operation.raw or operation.body is not None
         body = await body_of(receive, headers) if has_body else b""
         wait = given.pop("wait", 0) or 0
-        gone = asyncio.ensure_future(until_gone(receive) if wait else asyncio.sleep(0))
-        try:
-            reply = await self._do(served, operation, given, (body, headers), (wait, gone))
-        finally:
-            gone.cancel()
+        run = _call_of(operation, given, body, headers)
+        if wait:
+            async with Caller(receive) as caller:
+                reply = await _poll(served, operation, run, wait, caller)
+        else:
+            reply = await served.do(run, operation.how, len(body), alone=operation.alone)
         if reply.content is not None:
             only_head = method == "HEAD"
             await send_content(served, reply.content, headers, receive, send, only_head=only_head)
@@ -161,12 +163,8 @@ class App:
         found: dict[str, ThreadStatus] = {}
 
         async def look(served: ServedThread) -> None:
-            def run(thread: Thread) -> Reply:
-                found[served.name] = thread.status()
-                return Reply(b"")
-
             with suppress(EventqError):
-                await served.do(run, QUICK)
+                found[served.name] = await served.do(lambda thread: thread.status(), QUICK)
 
         await asyncio.gather(*map(look, self.threads.values()))
         ordered = {name: found[name] for name in self.threads if name in found}
@@ -184,45 +182,48 @@ class App:
         await send_problem(send, 405, f"{method:.20} is not for this path - use {names}", more)
         return True
 
-    async def _do(
-        self, served: ServedThread, operation: Operation, given: dict[str, Any],
-        asked: tuple[bytes, Mapping[str, str]], poll: tuple[float, asyncio.Future[None]],
-    ) -> Reply:  # fmt: skip
-        """Do an operation; wait and look again while there is nothing, if that was asked for.
 
-        `asked` are body and headers; `poll` is how long to wait, and what is done once the caller
-        has gone: nothing is claimed for nobody.
-        """
-        (body, headers), (wait, gone) = asked, poll
-        deadline = clock.monotonic() + wait
-        lines = "ndjson" in headers.get("content-type", "")
+def _call_of(
+    operation: Operation, given: dict[str, Any], body: bytes, headers: Mapping[str, str]
+) -> Callable[[Thread], Reply]:
+    """Return what a worker does for a request; if it does that again, what `again` changes."""
+    lines = "ndjson" in headers.get("content-type", "")
+    tries = count()
 
-        def run(thread: Thread) -> Reply:
-            values = dict(given)
-            if operation.raw:
-                values["body"] = body
-            elif operation.body is not None:
-                value = load(body, lines=lines and operation.many)
-                values |= {"body": value} if operation.many else of_object(operation.body, value)
-            if again and operation.again is not None:
-                values = operation.again(values)
-            return operation.run(thread, values)
+    def run(thread: Thread) -> Reply:
+        values = dict(given)
+        if operation.raw:
+            values["body"] = body
+        elif operation.body is not None:
+            value = load(body, lines=lines and operation.many)
+            values |= {"body": value} if operation.many else of_object(operation.body, value)
+        if next(tries) and operation.again is not None:
+            values = operation.again(values)
+        return operation.run(thread, values)
 
-        again = False
-        while True:
-            changed = served.feed.changed
-            reply = await served.do(run, operation.how, len(body), alone=operation.alone)
-            left = deadline - clock.monotonic()
-            if not reply.is_empty or left <= 0 or served.feed.is_closed or gone.done():
-                return reply
-            again = True
-            waits = asyncio.ensure_future(served.feed.wait(changed, min(left, SLOW_LOOK)))
-            served.feed.polls += 1
-            await asyncio.wait((gone, waits), return_when=asyncio.FIRST_COMPLETED)
-            served.feed.polls -= 1
-            waits.cancel()
-            if gone.done():
-                return reply
+    return run
+
+
+async def _poll(
+    served: ServedThread,
+    operation: Operation,
+    run: Callable[[Thread], Reply],
+    seconds: float,
+    caller: Caller,
+) -> Reply:
+    """Look again while there is nothing; once the caller has gone, nothing is claimed for them."""
+    deadline = clock.monotonic() + seconds
+    while True:
+        changed = served.feed.changed
+        reply = await served.do(run, operation.how, alone=operation.alone)
+        left = deadline - clock.monotonic()
+        if not reply.is_empty or left <= 0 or served.feed.is_closed or caller.has_gone:
+            return reply
+        served.feed.polls += 1
+        await caller.wait(min(left, SLOW_LOOK), changed)
+        served.feed.polls -= 1
+        if caller.has_gone:
+            return reply
 
 
 def _problem(error: Exception) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from blake3 import blake3
 from eventq.errors import EventqError, InputError, UnknownContextError, UnknownTurnError
 from eventq.http.cxdb_about import About, Abouts, QueryError, terms_of
 from eventq.http.cxdb_stream import follow
-from eventq.http.operations import Reply, of_json
+from eventq.http.operations import Reply, fitting, of_json
 from eventq.http.registry import CONTEXT, MSGPACK, Bundles, Rendering, is_flat
 from eventq.http.routes import Routes
 from eventq.http.sending import body_of, said, send_reply
@@ -227,12 +227,7 @@ class Endpoints:
             rows = view.before(before, limit, payload=False, as_of=as_of)
         else:
             rows = view.last(limit, payload=False, as_of=as_of)
-        size, count = 0, 0
-        for one in reversed(rows):
-            size += one.size
-            if count and size > PAGE_BYTES:
-                break
-            count += 1
+        count = len(fitting(reversed(rows), PAGE_BYTES, lambda one: one.size))
         page: tuple[Turn, ...] = ()
         if count:
             last = context.turns.chain(rows[-1].turn_id, count, as_of, payload=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import EventqError
 from eventq.http.cxdb_about import Abouts
-from eventq.http.operations import Reply
 from eventq.http.registry import CONTEXT
-from eventq.http.sending import until_gone
+from eventq.http.sending import Caller
 from eventq.records.turn import ContextInfo
 from eventq.serving.plans import READ
 from eventq.system import clock
@@ -108,48 +105,37 @@ class Changes:
 
 async def follow(served: ServedThread, receive: Receive, send: Send) -> None:
     """Send what is new in contexts as server-sent events, until the caller or the server goes."""
-    gone = asyncio.ensure_future(until_gone(receive))
     changes: list[Changes] = []
-    served.feed.watchers += 1
 
-    def look(thread: Thread) -> Reply:
+    def look(thread: Thread) -> bytes:
         if not changes:
             changes.append(Changes(thread, Abouts()))
         frames = [
             f"event: {name}\ndata: {_encode(value)}\n\n" for name, value in changes[0].look(thread)
         ]
-        return Reply("".join(frames).encode("utf-8", "replace"))
+        return "".join(frames).encode("utf-8", "replace")
 
-    try:
+    async with Caller(receive, served.feed) as caller:
         await served.do(look, READ)
         headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         frames = b"event: connected\ndata: {}\n\n"
-        while not gone.done() and not served.feed.is_closed:
+        while not caller.has_gone and not served.feed.is_closed:
             await send({"type": "http.response.body", "body": frames, "more_body": True})
             try:
-                frames = await _next(served, look, gone)
+                frames = await _next(served, look, caller)
             except EventqError:  # it is gone: whoever asks again is told so
                 break
         await send({"type": "http.response.body", "body": b""})
-    finally:
-        served.feed.watchers -= 1
-        gone.cancel()
-        with suppress(asyncio.CancelledError):
-            await gone
 
 
-async def _next(
-    served: ServedThread, look: Callable[[Thread], Reply], gone: asyncio.Future[None]
-) -> bytes:
+async def _next(served: ServedThread, look: Callable[[Thread], bytes], caller: Caller) -> bytes:
     """Return what is new once there is something, or a comment after a while."""
     deadline = clock.monotonic() + HEARTBEAT
     while (left := deadline - clock.monotonic()) > 0:
         changed = served.feed.changed
-        found = (await served.do(look, READ)).body
-        if found or gone.done() or served.feed.is_closed:
+        found = await served.do(look, READ)
+        if found or caller.has_gone or served.feed.is_closed:
             return found
-        waits = asyncio.ensure_future(served.feed.wait(changed, left))
-        await asyncio.wait((gone, waits), return_when=asyncio.FIRST_COMPLETED)
-        waits.cancel()
+        await caller.wait(left, changed)
     return b":heartbeat\n\n"

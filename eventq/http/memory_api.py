@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import InputError, UsageError
-from eventq.http.operations import AT, Given, Operation, Part, Reply, of_json
+from eventq.http.operations import AT, Given, Operation, Part, Reply, fitting, of_json
 from eventq.memory.turns import View
 from eventq.records.run import NewRun, NewStep
 from eventq.records.turn import NewTurn, turn_object
@@ -82,21 +82,14 @@ def turns(thread: Thread, given: Given) -> Reply:
     page = read(given["limit"], payload=False)
     if given["payload"] and page:
         rising = page if given["from"] is not None else reversed(page)
-        page = read(len(_first(rising)), payload=True)
+        page = read(len(_fitting(rising)), payload=True)
     shown = [turn_object(one, payload=given["payload"]) for one in page]
     return of_json({"turns": shown, "next": page.next_cursor})
 
 
-def _first(found: Iterable[Turn]) -> list[Turn]:
-    """Return as many of the first turns as a page holds, at least one."""
-    kept: list[Turn] = []
-    size = 0
-    for one in found:
-        size += one.size
-        if kept and size > PAGE_BYTES:
-            break
-        kept.append(one)
-    return kept
+def _fitting(found: Iterable[Turn]) -> list[Turn]:
+    """Return as many of the first turns as a page holds."""
+    return fitting(found, PAGE_BYTES, lambda one: one.size)
 
 
 def turn(thread: Thread, given: Given) -> Reply:
@@ -135,7 +128,7 @@ def diff(thread: Thread, given: Given) -> Reply:
     found = first.diff(other, payload=given["payload"])
     shown: dict[str, Any] = {"ancestor_turn_id": found.ancestor}
     for name, side in (("mine", found.mine), ("theirs", found.theirs)):
-        some = _first(islice(side, given["limit"]))
+        some = _fitting(islice(side, given["limit"]))
         shown[name] = [turn_object(one, payload=given["payload"]) for one in some]
         shown[f"{name}_count"] = len(side)
     return of_json(shown)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from eventq.errors import EventqError
+from eventq.http.operations import image_type
 from eventq.http.page_request import whole_in
 from eventq.memory.turns import View
 from eventq.record import Record
@@ -38,7 +39,6 @@ LISTED = 200
 SEARCH_SECONDS = 1.0
 SEARCH_BYTES = 1 << 20  # of a look
 _KINDS = 6  # types of turns with colours of their own
-_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8")
 
 
 class Lane(Record):
@@ -177,7 +177,7 @@ def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:
     """Show one turn, where it stands, and what follows it."""
     found = thread.contexts.turn(whole_in(ask.names, "turn"), payload=False)
     text = excerpt(thread, found, SHOWN)
-    is_image = not found.tombstone and thread.blobs.part(found.hash, 0, 8).startswith(_IMAGES)
+    is_image = not found.tombstone and bool(image_type(thread.blobs.part(found.hash, 0, 12)))
     heads = [
         one for one in map(ContextInfo._make, thread.database.memory.overview(LANES).contexts)
         if one.head_turn_id and thread.contexts.turns.is_above(found.turn_id, one.head_turn_id)

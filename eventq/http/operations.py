@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from eventq.errors import InputError, UsageError
 from eventq.record import Record
@@ -16,10 +16,16 @@ from eventq.records.checks import duration
 from eventq.system.jsontext import writer
 from eventq.thread import Thread
 
+T = TypeVar("T")
 MOST = (1 << 63) - 1  # of an integer
 MOST_WAIT = 300.0  # seconds of a long poll: proxies cut longer ones
 AT = "/api/threads/{thread}"
 _encode = writer()
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
 _DIGITS = re.compile(r"-?[0-9]{1,19}")
 
 Given = dict[str, Any]
@@ -129,6 +135,24 @@ class Part(Record):
         if self.default is not None:
             found["default"] = self.default
         return found
+
+
+def fitting(found: Iterable[T], room: int, size: Callable[[T], int]) -> list[T]:
+    """Return as many of the first as there is room for: at least one, if there is any."""
+    kept: list[T] = []
+    for one in found:
+        room -= size(one)
+        if kept and room < 0:
+            break
+        kept.append(one)
+    return kept
+
+
+def image_type(start: bytes) -> str | None:
+    """Return the media type of an image that a browser may show, by its first 12 bytes."""
+    if start.startswith(b"RIFF"):
+        return "image/webp" if start[8:12] == b"WEBP" else None
+    return next((kind for mark, kind in _IMAGES.items() if start.startswith(mark)), None)
 
 
 class Content(Record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import TooLargeError
-from eventq.http.operations import AT, Content, Given, Operation, Part, Reply, of_json
+from eventq.http.operations import AT, Content, Given, Operation, Part, Reply, image_type, of_json
 from eventq.serving.plans import QUICK, READ, WRITE
 
 if TYPE_CHECKING:
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 
 PAGE = 1_000
 PAGE_BYTES = 16 << 20  # of lines that are returned at once
-# What a browser may show as an image; of anything else it gets the bytes.
-_IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"RIFF": "image/webp",
-}
 _BYTES, _TEXT = "application/octet-stream", "text/plain; charset=utf-8"
 
 
@@ -137,10 +130,7 @@ def _bytes(thread: Thread, name: str) -> Reply:
     def read(thread: Thread, start: int, count: int) -> tuple[bytes, bool]:
         return thread.blobs.part(name, start, count), False
 
-    start = read(thread, 0, 16)[0]
-    kind = next((kind for mark, kind in _IMAGES.items() if start.startswith(mark)), _BYTES)
-    if kind == "image/webp" and start[8:12] != b"WEBP":
-        kind = _BYTES
+    kind = image_type(read(thread, 0, 12)[0]) or _BYTES
     return Reply(b"", content=Content(read, info.size, kind, info.hash))
 
 

@@ -22,7 +22,7 @@ from eventq.http.log_api import in_bounds, newest_events, next_lines
 from eventq.http.operations import Reply
 from eventq.http.page_request import Ask, path_of, whole_in, word_in
 from eventq.http.routes import Routes
-from eventq.http.sending import body_of, said, send_reply, until_gone
+from eventq.http.sending import Caller, body_of, said, send_reply
 from eventq.serving.attention import doing, needs, tail, waiting
 from eventq.serving.plans import QUICK, READ, WRITE
 from eventq.system import clock
@@ -97,11 +97,7 @@ def _card(thread: Thread, info: ContextInfo) -> Values:
     if not info.head_turn_id:
         return {"info": info, "excerpt": "", "type": "made"}
     turn = thread.contexts.turn(info.head_turn_id, payload=False)
-    with suppress(EventqError):
-        if not turn.tombstone:
-            start = thread.blobs.part(turn.hash, 0, 4 * SHOWN).decode(errors="replace")
-            return {"info": info, "excerpt": start[:SHOWN], "type": turn.type_id}
-    return {"info": info, "excerpt": "(hidden)", "type": turn.type_id}
+    return {"info": info, "excerpt": memory.excerpt(thread, turn, SHOWN), "type": turn.type_id}
 
 
 def live(thread: Thread, ask: Ask) -> tuple[str, Values]:
@@ -382,19 +378,12 @@ class Pages:
         every = [served] if served is not None else [*self._threads.values()]
 
         async def look(one: ServedThread) -> Values:
-            found: list[Values] = []
-
-            def run(thread: Thread) -> Reply:
-                found.append(now(thread, one))
-                return Reply(b"")
-
             try:
-                await one.do(run, QUICK)
+                return await one.do(lambda thread: now(thread, one), QUICK)
             except EventqError as error:
                 if served is not None:
                     raise
                 return {"name": one.name, "at": path_of(one), "problem": said(error)[1]}
-            return found[0]
 
         threads = await asyncio.gather(*map(look, every))
         if served is None:  # whoever needs a person comes first
@@ -421,44 +410,25 @@ class Pages:
             return self._problem(404, "there is no such action")
         how, act = action
 
-        def run(thread: Thread) -> Reply:
-            if (place := act(thread, ask)) is not None:
-                return _moved(place)
-            return Reply(b"")
-
-        made = await ask.served.do(run, how, alone=True)
-        if made.status == HTTPStatus.SEE_OTHER:
-            return made
-        return _moved(_back(headers, ask.at))
+        place = await ask.served.do(lambda thread: act(thread, ask), how, alone=True)
+        return _moved(place or _back(headers, ask.at))
 
     # --- changes ----------------------------------------------------------------------------------
 
     async def _changes(self, name: str | None, receive: Receive, send: Send) -> None:
         """Say when a thread, or any of them, has changed, as server-sent events."""
         every = [one for one in self._threads.values() if name is None or one.name == name]
-        gone = asyncio.ensure_future(until_gone(receive))
         headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         frame = b": connected\n\n"
-        for one in every:
-            one.feed.watchers += 1
-        try:
-            while not gone.done() and not any(one.feed.is_closed for one in every):
+        async with Caller(receive, *(one.feed for one in every)) as caller:
+            while not caller.has_gone and not any(one.feed.is_closed for one in every):
                 changed = [one.feed.changed for one in every]
                 await send({"type": "http.response.body", "body": frame, "more_body": True})
                 if frame == _CHANGED:  # the first is told at once, those soon after it together
                     await asyncio.sleep(PAUSE)
-                done, _ = await asyncio.wait(
-                    {gone, *changed}, timeout=HEARTBEAT, return_when=asyncio.FIRST_COMPLETED
-                )
-                frame = _CHANGED if done else b":\n\n"
+                frame = _CHANGED if await caller.wait(HEARTBEAT, *changed) else b":\n\n"
             await send({"type": "http.response.body", "body": b""})
-        finally:
-            for one in every:
-                one.feed.watchers -= 1
-            gone.cancel()
-            with suppress(asyncio.CancelledError):
-                await gone
 
 
 def _back(headers: Mapping[str, str], at: str) -> str:

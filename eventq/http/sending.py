@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from eventq.http.operations import Content
-    from eventq.http.served import ServedThread
-    from eventq.thread import Thread
+    from eventq.http.served import Feed, ServedThread
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]
     Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -78,24 +77,17 @@ async def send_content(
         await _start(send, status, more)
         await send({"type": "http.response.body", "body": b""})
         return
-    gone = asyncio.ensure_future(until_gone(receive))
-    served.feed.watchers += content.grows
-    try:
+    async with Caller(receive, served.feed if content.grows else None) as caller:
         pieces = _Pieces(served, content, first, last)
-        piece = b"" if content.grows else await pieces.next(gone)  # an error is still a reply
+        piece = b"" if content.grows else await pieces.next(caller)  # an error is still a reply
         await _start(send, status, more)
         if content.grows:  # its writer may take long
             await send({"type": "http.response.body", "body": b"", "more_body": True})
-            piece = await pieces.next(gone)
-        while piece and not gone.done():
+            piece = await pieces.next(caller)
+        while piece and not caller.has_gone:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-            piece = await pieces.next(gone)
+            piece = await pieces.next(caller)
         await send({"type": "http.response.body", "body": b""})
-    finally:
-        served.feed.watchers -= content.grows
-        gone.cancel()
-        with suppress(asyncio.CancelledError):
-            await gone
 
 
 async def _start(send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
@@ -134,37 +126,64 @@ class _Pieces:
         self._at = first
         self._end = last + 1
 
-    async def next(self, gone: asyncio.Future[None]) -> bytes:
+    async def next(self, caller: Caller) -> bytes:
         """Return the next bytes, b"" at the end; wait for them while more may be written."""
         feed = self._served.feed
         while True:
             count = STEP if self._content.grows else min(STEP, self._end - self._at)
-            if count <= 0 or gone.done():
+            if count <= 0 or caller.has_gone:
                 return b""
             changed = feed.changed
             data, is_open = await self._read(count)
             self._at += len(data)
             if data or not (is_open and self._content.grows) or feed.is_closed:
                 return data
-            waits = asyncio.ensure_future(feed.wait(changed, SLOW_LOOK))
-            await asyncio.wait((gone, waits), return_when=asyncio.FIRST_COMPLETED)
-            waits.cancel()
+            await caller.wait(SLOW_LOOK, changed)
 
     async def _read(self, count: int) -> tuple[bytes, bool]:
-        found: list[tuple[bytes, bool]] = []
-
-        def run(thread: Thread) -> Reply:
-            found.append(self._content.read(thread, self._at, count))
-            return Reply(b"")
-
-        await self._served.do(run, READ)
-        return found[0]
+        at, read = self._at, self._content.read
+        return await self._served.do(lambda thread: read(thread, at, count), READ)
 
 
-async def until_gone(receive: Receive) -> None:
-    """Return once the caller has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class Caller:
+    """Who sent a request, while a block answers it: whether they are there, and what they await.
+
+    Feeds look often for a change of any kind as long as they are watched by somebody.
+    """
+
+    def __init__(self, receive: Receive, *watched: Feed | None) -> None:
+        self._receive = receive
+        self._watched = [feed for feed in watched if feed is not None]
+
+    async def __aenter__(self) -> Caller:
+        """Begin to look whether the caller closes the connection."""
+        self._gone = asyncio.ensure_future(self._leave())
+        for feed in self._watched:
+            feed.watchers += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End."""
+        for feed in self._watched:
+            feed.watchers -= 1
+        self._gone.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._gone
+
+    async def _leave(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether the caller has closed the connection."""
+        return self._gone.done()
+
+    async def wait(self, seconds: float, *changed: asyncio.Future[None]) -> bool:
+        """Wait for a change, the caller's end or so many seconds; return False if time is up."""
+        first = asyncio.FIRST_COMPLETED
+        done, _ = await asyncio.wait((self._gone, *changed), timeout=seconds, return_when=first)
+        return bool(done)
 
 
 # --- what is in memory ----------------------------------------------------------------------------

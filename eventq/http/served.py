@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eventq.errors import BusyError, EventqError
-from eventq.http.operations import Reply
 from eventq.serving.history import SECONDS, History
 from eventq.serving.plans import LARGE, QUICK, Plan
 from eventq.serving.workers import Service
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Watcher
     from eventq.thread import Thread
 
+T = TypeVar("T")
 KEPT = 2_000  # lines of new events that are kept for followers
 KEPT_BYTES = 32 << 20  # of them
 LOOK = 0.05  # seconds between two looks for what is no event, while somebody watches
@@ -35,7 +35,7 @@ class Call:
         self.plan = plan
         self.size = size
         self.server: Server = served
-        self.future: asyncio.Future[Reply] = served.loop.create_future()
+        self.future: asyncio.Future[Any] = served.loop.create_future()
         self._reply: Any = None
 
     def is_wanted(self) -> bool:
@@ -88,27 +88,23 @@ class ServedThread:
 
     async def _look(self) -> None:
         """Note the state of the thread once a minute."""
-
-        def run(thread: Thread) -> Reply:
-            self.history.add(thread.status())
-            return Reply(b"")
-
         while True:
             with suppress(EventqError):
-                await self.do(run, QUICK)
+                await self.do(lambda thread: self.history.add(thread.status()), QUICK)
             await asyncio.sleep(SECONDS)
 
     async def do(
-        self, run: Callable[[Thread], Reply], how: str, size: int = 0, *, alone: bool = False
-    ) -> Reply:
-        """Do a request in a worker. Raises EventqError; BusyError when too many wait."""
+        self, run: Callable[[Thread], T], how: str, size: int = 0, *, alone: bool = False
+    ) -> T:
+        """Run a call in a worker. Raises EventqError; BusyError when too many wait."""
         if self._calls >= _WAITING:
             raise BusyError(f"{self._calls} requests wait for '{self.name}'", "try again later")
         call = Call(self, Plan(how, run, alone or size >= LARGE), size)
         self._calls += 1
         try:
             self.service.submit(call)
-            return await call.future
+            found: T = await call.future
+            return found
         finally:
             self._calls -= 1
 
@@ -165,11 +161,6 @@ class Feed:
     def changed(self) -> asyncio.Future[None]:
         """A future that is done once the thread may have changed since it was asked for."""
         return self._changed
-
-    async def wait(self, changed: asyncio.Future[None], seconds: float) -> None:
-        """Wait for a change, or for so many seconds."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(changed), seconds)
 
     def after(self, number: int) -> list[bytes] | None:
         """Return the lines after an id, [] for the newest; None when some are not kept."""
