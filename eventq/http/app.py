@@ -19,10 +19,11 @@ from eventq.http.exchange import Budget, Exchange
 from eventq.http.following import STREAM, stream
 from eventq.http.metrics import exposition
 from eventq.http.openapi import document
-from eventq.http.operations import MOST, Operation, Part, Reply, load, of_json, of_object, of_words
+from eventq.http.operations import Operation, Reply, of_json
 from eventq.http.pages import Pages
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, said, send_content, send_problem, send_reply
+from eventq.serving.parameters import MOST, Part, load, of_object, of_words
 from eventq.serving.plans import QUICK
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from eventq.http.access import Access
-    from eventq.http.served import ServedThread
     from eventq.records.info import ThreadStatus
+    from eventq.serving.served import ServedThread
     from eventq.thread import Thread
 
     Scope = dict[str, Any]

@@ -17,13 +17,14 @@ from blake3 import blake3
 from eventq.errors import EventqError, InputError, UnknownContextError, UnknownTurnError
 from eventq.http.cxdb_about import About, Abouts, QueryError, terms_of
 from eventq.http.cxdb_stream import follow
-from eventq.http.operations import Reply, fitting, of_json
+from eventq.http.operations import Reply, of_json
 from eventq.http.registry import CONTEXT, MSGPACK, Bundles, Rendering, is_flat
 from eventq.http.routes import Routes
 from eventq.http.sending import body_of, said, send_reply
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import ContextInfo, NewTurn
+from eventq.serving.parameters import fitting
 from eventq.serving.plans import READ, WRITE
 from eventq.system import clock
 
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from eventq.http.registry import Registry
-    from eventq.http.served import ServedThread
     from eventq.memory.contexts import Context
     from eventq.records.turn import Turn
+    from eventq.serving.served import ServedThread
     from eventq.thread import Thread
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]

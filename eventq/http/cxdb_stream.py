@@ -16,8 +16,8 @@ from eventq.system.jsontext import writer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from eventq.http.served import ServedThread
     from eventq.records.turn import Turn
+    from eventq.serving.served import ServedThread
     from eventq.thread import Thread
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import EventqError
-from eventq.http.log_api import in_bounds, next_lines
-from eventq.http.operations import AT, Operation, Part, Reply, fitting
+from eventq.http.operations import AT, Operation, Reply
 from eventq.http.sending import Caller, said
+from eventq.serving.event_pages import in_bounds, next_lines
+from eventq.serving.parameters import Part, fitting
 from eventq.serving.plans import READ
 from eventq.system import clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from eventq.http.served import Feed, ServedThread
+    from eventq.serving.served import Feed, ServedThread
     from eventq.thread import Thread
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import apsw
-
 from eventq.errors import (
-    EventqError,
-    FilterError,
     InputError,
     UnknownConsumerError,
     UnknownEventError,
     UsageError,
 )
-from eventq.http.operations import (
-    AT,
-    MOST_WAIT,
-    Given,
-    Operation,
-    Part,
-    Reply,
-    of_json,
-    of_object,
-)
+from eventq.http.operations import AT, Operation, Reply, of_json
 from eventq.log.claims import claim_line
 from eventq.log.mirror import line
+from eventq.serving.event_pages import in_bounds, newest_events, next_lines
+from eventq.serving.parameters import MOST_WAIT, Given, Part, of_object
 from eventq.serving.plans import QUICK, READ, WRITE
-from eventq.system import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from eventq.records.claim import DeadLetter
     from eventq.records.event import Event
     from eventq.records.info import ThreadStatus
     from eventq.records.question import Question
-    from eventq.storage.base import Database, Events
     from eventq.thread import Thread
 
 T = TypeVar("T")
 
-ROOM = 16 << 20  # characters of a page, unless one event has more
-FILTER_SECONDS = 0.25  # of one look with a filter
-FILTER_BYTES = 64 << 20  # that SQLite takes meanwhile
-_LOOK = 0.005  # seconds between two looks at both
-_STEP = 50_000  # ids of one look, after which the clock is read
 PAGE = 1_000  # events of a page, at most
 CLAIMS = 1_000  # claims of a call, at most
 
@@ -70,83 +51,6 @@ def events(thread: Thread, given: Given) -> Reply:
 
     lines, at, is_done = in_bounds(thread, where, look)
     return Reply(_listed(lines, at), is_empty=not lines and is_done)
-
-
-def next_lines(
-    found: Events, where: str | None, after: int, limit: int
-) -> tuple[list[str], int, bool]:
-    """Return the next matching lines, the id that was reached, and whether that is the newest.
-
-    What takes long ends early: the caller goes on at the id.
-    """
-    accepted, upto = found.accept(where), found.last()
-    deadline = clock.monotonic() + FILTER_SECONDS / 2
-    lines: list[str] = []
-    room = ROOM
-    while True:
-        page = found.lines(
-            accepted, after, max(after, min(upto, after + _STEP)), limit - len(lines)
-        )
-        lines += page.lines
-        room -= sum(map(len, page.lines))
-        after = page.next
-        if len(lines) >= limit or after >= upto or room <= 0 or clock.monotonic() > deadline:
-            return lines, after, after >= upto
-
-
-def newest_events(thread: Thread, where: str | None, count: int) -> list[Event]:
-    """Return the newest matching events, oldest first; fewer of long ones."""
-
-    def look() -> list[Event]:
-        found = thread.database.events
-        return found.newest(found.accept(where), found.last(), count, ROOM)
-
-    return in_bounds(thread, where, look)
-
-
-class _Guard(threading.Thread):
-    """Interrupts a look with a filter that takes too long, or too much memory."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(name="eventq-guard", daemon=True)
-        self._database = database
-        self._ended = threading.Event()
-        self.why = ""
-
-    def run(self) -> None:
-        """Look again and again until `end`."""
-        before, deadline = apsw.memory_used(), clock.monotonic() + FILTER_SECONDS
-        while not self._ended.wait(_LOOK):
-            if apsw.memory_used() - before > FILTER_BYTES:
-                self.why = f"{FILTER_BYTES >> 20} MiB"
-            elif clock.monotonic() > deadline:
-                self.why = f"{FILTER_SECONDS:g}s"
-            if self.why:
-                self._database.interrupt()
-                return
-
-    def end(self) -> None:
-        """End it: what comes next is not interrupted."""
-        self._ended.set()
-        self.join()
-
-
-def in_bounds(thread: Thread, where: str | None, call: Callable[[], T]) -> T:
-    """Return what a call that runs a filter returns. Raises FilterError when it takes too much."""
-    if not where:
-        return call()
-    guard = _Guard(thread.database)
-    guard.start()
-    try:
-        return call()
-    except EventqError as error:
-        guard.end()
-        if guard.why and not isinstance(error, FilterError):
-            what = f"the filter takes more than {guard.why}"
-            raise FilterError(what, where, 0, "ask for fewer events, or make it simpler") from error
-        raise
-    finally:
-        guard.end()
 
 
 def event(thread: Thread, given: Given) -> Reply:

@@ -7,10 +7,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import InputError, UsageError
-from eventq.http.operations import AT, Given, Operation, Part, Reply, fitting, of_json
+from eventq.http.operations import AT, Operation, Reply, of_json
 from eventq.memory.turns import View
 from eventq.records.run import NewRun, NewStep
 from eventq.records.turn import NewTurn, turn_object
+from eventq.serving.parameters import Given, Part, fitting
 from eventq.serving.plans import QUICK, READ, WRITE
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from eventq.errors import EventqError
-from eventq.http.operations import image_type
 from eventq.http.page_request import whole_in
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import ContextInfo
+from eventq.serving.parameters import image_type
 from eventq.system import clock
 
 if TYPE_CHECKING:

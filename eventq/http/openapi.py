@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from eventq.http.operations import MOST
 from eventq.records import artifact, claim, consumer, event, info, question, run, turn
+from eventq.serving.parameters import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eventq.http.operations import Operation, Part
+    from eventq.http.operations import Operation
+    from eventq.serving.parameters import Part
 
 _ID = {"type": "integer", "minimum": 0, "maximum": MOST}
 _TEXT = {"type": "string"}

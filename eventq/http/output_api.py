@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import TooLargeError
-from eventq.http.operations import AT, Content, Given, Operation, Part, Reply, image_type, of_json
+from eventq.http.operations import AT, Content, Operation, Reply, of_json
+from eventq.serving.parameters import Given, Part, image_type
 from eventq.serving.plans import QUICK, READ, WRITE
 
 if TYPE_CHECKING:

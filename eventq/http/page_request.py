@@ -11,7 +11,7 @@ from eventq.record import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eventq.http.served import ServedThread
+    from eventq.serving.served import ServedThread
 
 
 class Ask(Record):

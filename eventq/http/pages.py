@@ -18,12 +18,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from eventq.errors import EventqError, FilterError, UnknownConsumerError
 from eventq.http import memory_pages as memory
 from eventq.http.access import RefusedError
-from eventq.http.log_api import in_bounds, newest_events, next_lines
 from eventq.http.operations import Reply
 from eventq.http.page_request import Ask, path_of, whole_in, word_in
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, said, send_reply
 from eventq.serving.attention import doing, needs, tail, waiting
+from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.plans import QUICK, READ, WRITE
 from eventq.system import clock
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from eventq.http.access import Access
-    from eventq.http.served import ServedThread
     from eventq.records.consumer import ConsumerStatus
     from eventq.records.turn import ContextInfo
+    from eventq.serving.served import ServedThread
     from eventq.thread import Thread
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]

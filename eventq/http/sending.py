@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from eventq.http.operations import Content
-    from eventq.http.served import Feed, ServedThread
+    from eventq.serving.served import Feed, ServedThread
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]
     Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -15,8 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from eventq.errors import EventqError, LogicError
 from eventq.http.access import Access
 from eventq.http.app import App
-from eventq.http.served import ServedThread
 from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit
+from eventq.serving.served import ServedThread
 from eventq.storage.layout import is_url
 from eventq.thread import threads
 

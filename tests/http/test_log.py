@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 import eventq
-from eventq.http import exchange, log_api, site
+from eventq.http import exchange, site
+from eventq.serving import event_pages
 from tests.http.conftest import of_server, problem
 
 if TYPE_CHECKING:
@@ -346,7 +347,7 @@ def test_a_page_of_long_events_ends_early(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the next one goes on there; of the newest, the newest are shown."""
-    monkeypatch.setattr(log_api, "ROOM", 5 << 20)
+    monkeypatch.setattr(event_pages, "ROOM", 5 << 20)
     thread.push_many([("self", "note", f"{n}" * (2 << 20)) for n in range(8)])
     found: list[int] = []
     while True:
@@ -377,7 +378,7 @@ def test_a_filter_that_takes_much_memory_is_refused(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much time it has."""
-    monkeypatch.setattr(log_api, "FILTER_SECONDS", 60)
+    monkeypatch.setattr(event_pages, "FILTER_SECONDS", 60)
     thread.push("self", "note", "a" * 30_000_000)
     large = " AND ".join([f"upper(content) || lower(content) != '{n}'" for n in range(20)])
     found = problem(client.get("events", params={"filter": large}))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from eventq.http import following, served
+from eventq.http import following
+from eventq.serving import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
