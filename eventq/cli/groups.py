@@ -30,6 +30,7 @@ PARTS = {
         "answer": "questions",
         "questions": "questions",
         "ui": "ui",
+        "mcp": "mcp",
         "top": "top",
     },
     "Consumers and workers: have something done for each event": {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         http: str | None
         write: bool
         insecure_local: bool
+        mcp: bool
 
     class Rules(TypedDict):
         """What clients of the binary protocol get away with."""
@@ -75,6 +76,8 @@ def serve(
         servers.append(Server(place, listen or DEFAULT, token=shown, limits=made, **rules))
     if web["http"] is not None:
         servers.append(_web(thread, web, shown, limits["connections"]))
+    elif web["mcp"]:
+        raise UsageError("--mcp is for a server of HTTP", "add --http, or see 'eventq mcp'")
     elif len(thread) > 1:
         raise UsageError("the binary protocol serves one thread", "give --thread once, or --http")
 
@@ -137,10 +140,24 @@ async def _serve(servers: list[Any], ready: Callable[[str], object]) -> None:
 
 
 def _web(threads: list[str], web: Web, token: str, connections: int) -> Any:
-    return http_server(
+    server = http_server(
         threads, web["http"] or "", token=token, write=web["write"],
         insecure=web["insecure_local"], connections=connections,
     )  # fmt: skip
+    if web["mcp"]:
+        server.mcp = load("mounting", "Mount")
+    return server
+
+
+def load(module: str, name: str) -> Callable[..., Any]:
+    """Return what stands in a module of `eventq.mcp`; raise LogicError without its packages."""
+    try:
+        found = __import__(f"eventq.mcp.{module}", fromlist=(name,))
+    except ModuleNotFoundError as error:
+        what = f"MCP needs the package '{error.name}'"
+        raise LogicError(what, "run pip install '.[mcp]' in a clone of eventq") from error
+    call: Callable[..., Any] = getattr(found, name)
+    return call
 
 
 def http_server(threads: list[str], listen: str, **rules: Any) -> Any:
@@ -206,6 +223,7 @@ COMMANDS = {
                     "insecure-local",
                     "Allow changes over HTTP from this machine without a token.",
                 ),
+                Option("mcp", "Speak MCP too, at /mcp, and at /mcp/NAME for any thread."),
             ),
             Option(
                 "token TOKEN",

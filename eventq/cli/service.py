@@ -80,7 +80,7 @@ def systemd(*, thread: list[str], all: list[str], user: bool, grace: float, shar
     folder = "~/.config/systemd/user" if user else "/etc/systemd/system"
     sudo = "" if user else "sudo "
     # What is started at the end would be killed with the service.
-    command = [*_program(), "work", *words, "--grace", _digits(grace), "--no-dispatch"]
+    command = [*program(), "work", *words, "--grace", _digits(grace), "--no-dispatch"]
     options = ["--user"] * user + ["--grace", _digits(grace)] * (grace != _GRACE_SECONDS)
     show.say(
         _UNIT.format(
@@ -120,7 +120,8 @@ def _digits(seconds: float) -> str:
     return f"{seconds:.3f}".rstrip("0").rstrip(".")
 
 
-def _program() -> list[str]:
+def program() -> list[str]:
+    """Return the command that runs this eventq, wherever it is started from."""
     script = os.path.join(os.path.dirname(sys.executable), "eventq")
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "eventq"]
 

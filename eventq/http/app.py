@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from eventq.errors import (
     EventqError,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _NUMBER = Part("id", "integer", "The id.", most=MOST)
 _encode = writer()
+MCP = b"/mcp"  # and that of a thread by its name: /mcp/NAME
 
 
 OPERATIONS: Sequence[Operation] = (
@@ -56,8 +57,11 @@ OPERATIONS: Sequence[Operation] = (
 class App:
     """The application of a server: some threads, and who may use them."""
 
-    def __init__(self, threads: Mapping[str, ServedThread], access: Access) -> None:
+    def __init__(
+        self, threads: Mapping[str, ServedThread], access: Access, mcp: Any = None
+    ) -> None:
         self.threads = threads
+        self._mcp = mcp
         self._access = access
         self._routes = Routes((one.method, one.path, one) for one in OPERATIONS)
         self._cxdb = Cxdb()
@@ -91,6 +95,9 @@ class App:
         path = scope.get("raw_path") or scope["path"].encode()
         if self._pages.has(path):
             await self._pages.answer(scope, headers, receive, send)
+            return
+        if path == MCP or path.startswith(MCP + b"/"):
+            await self._answer_mcp(scope, headers, receive, send)
             return
         self._access.check(method, headers)
         found = await self._of_server(scope["path"])
@@ -141,6 +148,25 @@ class App:
             await send_content(served, reply.content, headers, receive, send, only_head=only_head)
         else:
             await send_reply(send, reply, headers, method)
+
+    async def _answer_mcp(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Let the thread's MCP server answer; what a caller may do there is its business.
+
+        A cookie is nothing here: a page that sends it cannot be told from a client.
+        """
+        if not self._access.may_read({**headers, "cookie": ""}):
+            raise RefusedError(401, "a token is missing - send 'Authorization: Bearer TOKEN'")
+        name = unquote(scope["path"][len(MCP) + 1 :])
+        served = self.threads.get(name) if name else next(iter(self.threads.values()), None)
+        if self._mcp is None:
+            await send_problem(send, 404, "this server speaks no MCP - start it with --mcp")
+        elif served is None:
+            await send_problem(send, 404, "there is no such thread - see /api/threads")
+        else:
+            may_write = self._access.may_write({**headers, "cookie": ""})
+            await self._mcp.answer(served, scope, receive, send, may_write=may_write)
 
     async def _of_server(self, path: str) -> Reply | None:
         """Return the reply of the paths that are about the server, None for others."""

@@ -50,7 +50,12 @@ class Exchange:
         Raises BusyError, before anything is sent, when there is no memory for the first part.
         """
         if message["type"] == "http.response.start":
-            self._start = message
+            # That of a stream goes at once: its first part may take long.
+            if any(name == b"content-length" for name, _ in message["headers"]):
+                self._start = message
+            else:
+                self.has_begun = True
+                await self._send(message)
             return
         body = message.get("body", b"")
         is_long = len(body) > PIECE

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from eventq.http.page_request import Ask
     from eventq.memory.turns import Turns
-    from eventq.output.artifacts import Artifacts
-    from eventq.records.artifact import ArtifactInfo
     from eventq.records.turn import Turn
     from eventq.thread import Thread
 
@@ -229,7 +227,7 @@ def output(thread: Thread, ask: Ask) -> tuple[str, Values]:
         page = found.artifacts.page(max(-1, before - LISTED - 1), LISTED)
         artifacts = [one for one in page if int(one.artifact_id) < before]
     else:
-        artifacts = [*_newest(found.artifacts)]
+        artifacts = [*found.artifacts.newest(LISTED)]
     lowest = int(artifacts[0].artifact_id) if artifacts else max(0, before - LISTED)
     return "output.html", {
         "session": session, "artifacts": [*reversed(artifacts)],
@@ -238,21 +236,6 @@ def output(thread: Thread, ask: Ask) -> tuple[str, Values]:
         "sessions": [one.session for one in islice(thread.produced.all_scopes(), LISTED)][1:],
         "before": lowest,
     }  # fmt: skip
-
-
-def _newest(artifacts: Artifacts) -> Sequence[ArtifactInfo]:
-    """Return the newest artifacts of a scope, by number, without reading those before them."""
-    every = artifacts.page(-1, LISTED + 1)
-    if len(every) <= LISTED:
-        return every
-    low, high = -1, 1 << 62  # numbers above which there are more than a page, and at most one
-    while high - low > 1:
-        middle = (low + high) // 2
-        if len(artifacts.page(middle, LISTED + 1)) > LISTED:
-            low = middle
-        else:
-            high = middle
-    return artifacts.page(high, LISTED)
 
 
 def artifact(thread: Thread, ask: Ask) -> tuple[str, Values]:

@@ -16,6 +16,7 @@ from blake3 import blake3
 
 from eventq.errors import ClosedError, EventqError, NotAThreadError, TooLargeError, UsageError
 from eventq.http.operations import Reply
+from eventq.serving.parameters import MOST_BODY
 from eventq.serving.plans import READ
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.jsontext import writer
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[dict[str, Any]]]
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-MOST_BODY = 68 << 20  # bytes: an event of 64 MiB, and its JSON
 LEAST_PACKED = 1_000  # bytes from which on a reply is compressed, if the caller takes that
 STEP = 1 << 20  # bytes that are read and sent at once
 _encode = writer()

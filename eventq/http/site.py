@@ -46,6 +46,10 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
         self._head, self._is_in_head, self._has_begun = 0, True, True
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header without the blanks around it: they are none of it (RFC 9110, 5.5)."""
+        super().on_header(name, value.strip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """End to count."""
         self._is_in_head = False
@@ -103,6 +107,8 @@ class Server(uvicorn.Server):
         )
         self._paths = paths
         self._place = place
+        self.mcp: Callable[[], Any] | None = None  # makes what answers requests to /mcp
+        self._mcp: Any = None
         self._connections = connections
         self._refused: set[str] = set()  # threads of the place that cannot be served
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -131,8 +137,9 @@ class Server(uvicorn.Server):
             if self._place is not None:
                 await self._look(self._place)
                 looks = self._loop.create_task(self._keep_looking(self._place))
+            self._mcp = self.mcp() if self.mcp is not None else None
             config = uvicorn.Config(
-                App(self.threads, self._access),
+                App(self.threads, self._access, self._mcp),
                 http=Protocol, loop="asyncio", lifespan="off", log_config=None,
                 access_log=False,
                 ws="none", server_header=False, timeout_graceful_shutdown=int(END_SECONDS),
@@ -151,6 +158,9 @@ class Server(uvicorn.Server):
             listener.close()
             if looks is not None:
                 looks.cancel()
+            if self._mcp is not None:
+                self._mcp.close()
+                await self._mcp.wait_closed()
             for served in self.threads.values():
                 await asyncio.to_thread(served.close, END_SECONDS)
 
@@ -204,6 +214,8 @@ class Server(uvicorn.Server):
         self.should_exit = True
         for served in self.threads.values():
             served.feed.close()
+        if self._mcp is not None:
+            self._mcp.close()
 
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002
         """End at a signal."""

@@ -127,6 +127,10 @@ class Turns:
             )
         return rows
 
+    def newest(self, before: int, limit: int) -> Iterator[Turn]:
+        """Yield the turns before an id, of whatever context, newest first."""
+        return self.payloads(self._engine.newest(before, limit), payload=True)
+
     def payloads(
         self, rows: list[TurnRow], *, payload: bool, limit: int = PAGE_BYTES
     ) -> Iterator[Turn]:

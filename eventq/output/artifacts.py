@@ -412,6 +412,20 @@ class Artifacts:
         """Return the records of the next artifacts after a number."""
         return tuple(map(self._info, self._streams.page(after, limit)))
 
+    def newest(self, limit: int) -> Sequence[ArtifactInfo]:
+        """Return the newest artifacts by number, without reading those before them."""
+        every = self.page(-1, limit + 1)
+        if len(every) <= limit:
+            return every
+        low, high = -1, 1 << 62  # numbers above which there are more than a page, and at most one
+        while high - low > 1:
+            middle = (low + high) // 2
+            if len(self.page(middle, limit + 1)) > limit:
+                low = middle
+            else:
+                high = middle
+        return self.page(high, limit)
+
     def __len__(self) -> int:
         """Return the number of artifacts."""
         return self._streams.count()

@@ -16,6 +16,7 @@ from eventq.records.checks import duration
 
 T = TypeVar("T")
 MOST = (1 << 63) - 1  # of an integer
+MOST_BODY = 68 << 20  # bytes: an event of 64 MiB, and its JSON
 MOST_WAIT = 300.0  # seconds of a long poll: proxies cut longer ones
 _IMAGES = {
     b"\x89PNG\r\n\x1a\n": "image/png",

@@ -479,6 +479,9 @@ class Turns(Protocol):
     def chain(self, turn_id: int, count: int, as_of: int | None) -> list[TurnRow]:
         """Return a turn and those above it, newest first, patched up to `as_of` (None: all)."""
 
+    def newest(self, before: int, limit: int) -> list[TurnRow]:
+        """Return the turns before an id, of whatever context, newest first, with all patches."""
+
     def page(self, after: int, limit: int, types: Sequence[str]) -> list[TurnRow]:
         """Return the next turns of some types by id, without patches."""
 

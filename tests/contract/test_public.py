@@ -33,7 +33,7 @@ LEVELS = [
     ["sessions", "transfer", "erasure"],
     ["thread"],
     ["running", "serving", "aio"],
-    ["wire", "http"],
+    ["wire", "http", "mcp"],
     ["cli"],
     ["__main__"],
 ]

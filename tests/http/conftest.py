@@ -25,7 +25,9 @@ class Running:
     """A server that runs in a thread of its own until the end of a test."""
 
     def __init__(self, paths: list[str], listen: str, options: dict[str, Any]) -> None:
+        mcp = options.pop("mcp", None)
         self.server = Server(paths, listen, **options)
+        self.server.mcp = mcp
         self.url = ""
         self._ready = threading.Event()
         self._error: BaseException | None = None

@@ -32,8 +32,8 @@ _LATEST = (1 << 63) - 1  # as the number of a patch: all there are
 _MOST_TURNS = 1 << 32  # in a chain
 _row: Callable[[Any], TurnRow] = partial(tuple.__new__, TurnRow)  # `_make` costs 3 x
 
-# A `TurnRow`: its own columns, the newest patch up to a number, and the payload's blob, last its
-# id.
+# Both begin what `_PATCHED` ends: a `TurnRow` has its own columns, the newest patch up to a number,
+# and the payload's blob, last its id.
 _CHAIN = """
 WITH RECURSIVE chain (
     turn_id, parent_id, depth, type_id, type_version, encoding, flags, created_at_ms, canonical,
@@ -49,7 +49,17 @@ WITH RECURSIVE chain (
     FROM chain c
         CROSS JOIN turns t ON t.turn_id = c.parent_id
     WHERE c.left > 0
-)
+)"""
+_NEWEST = """
+WITH chain AS (
+    SELECT turn_id, coalesce(parent_id, 0) AS parent_id, depth, type_id, type_version, encoding,
+        flags, created_at_ms, canonical, blob_id
+    FROM turns
+    WHERE turn_id < ?1
+    ORDER BY turn_id DESC
+    LIMIT ?3
+)"""
+_PATCHED = """
 SELECT c.turn_id, c.parent_id, c.depth, c.type_id, c.type_version, c.encoding, c.flags,
     c.created_at_ms, c.canonical, coalesce(p.seq, 0), b.hash, coalesce(b.raw_len, 0),
     coalesce(b.codec, 0), b.blob_id
@@ -331,7 +341,15 @@ class Turns:
     def chain(self, turn_id: int, count: int, as_of: int | None) -> list[TurnRow]:
         """Return a turn and those above it, newest first, with patches up to `as_of`."""
         upto = _LATEST if as_of is None else as_of
-        rows = self._run(_CHAIN, (turn_id, upto, min(count, _MOST_TURNS)))
+        return self._rows(_CHAIN + _PATCHED, (turn_id, upto, min(count, _MOST_TURNS)))
+
+    def newest(self, before: int, limit: int) -> list[TurnRow]:
+        """Return the turns before an id, of whatever context, newest first, with all patches."""
+        sql = _NEWEST + _PATCHED + "ORDER BY c.turn_id DESC\n"
+        return self._rows(sql, (before, _LATEST, limit))
+
+    def _rows(self, sql: str, bindings: tuple[int, int, int]) -> list[TurnRow]:
+        rows = self._run(sql, bindings)
         self._blobs.remember({row[10]: row[13] for row in rows})
         return [_row(row[:13]) for row in rows]
 

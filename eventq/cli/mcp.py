@@ -1,0 +1,99 @@
+"""The command that lets an agent use a thread over MCP."""
+
+from __future__ import annotations
+
+import shlex
+
+from eventq.cli import kinds, show
+from eventq.cli.options import thread_option
+from eventq.cli.serve import load, prepare
+from eventq.cli.table import Command, Option
+
+
+def mcp(*, read_only: bool, max_result: int, print_config: bool, thread: str) -> None:
+    """Let an agent use a thread over MCP, on stdin and stdout.
+
+    The agent's program starts it, and ends it by closing its stdin; --print-config shows what to
+    write into the settings of such programs. For agents on other machines, or many at once, see
+    'eventq serve --http --mcp'.
+    """
+    if print_config:
+        show.say(config(thread, read_only=read_only))
+        return
+    serve_stdio = load("thread_server", "serve_stdio")
+    import asyncio
+
+    prepare()
+    asyncio.run(serve_stdio(thread, write=not read_only, room=max_result))
+
+
+def config(thread: str, *, read_only: bool) -> str:
+    """Return what to write into the settings of programs that run agents."""
+    import json
+
+    from eventq.cli.service import program
+    from eventq.errors import NotAThreadError
+    from eventq.storage.layout import is_url, resolve, shown
+    from eventq.thread import exists
+
+    if not exists(thread):
+        raise NotAThreadError(thread)
+
+    path = shown(thread) if is_url(thread) else resolve(thread)
+    command, *first = program()
+    words = [*first, "mcp", "--thread", path, *["--read-only"] * read_only]
+    entry = {"command": command, "args": words}
+    quoted = ", ".join(json.dumps(word) for word in words)
+    return f"""\
+# Claude Code: run this, or write the JSON below into .mcp.json of a project
+claude mcp add eventq -- {shlex.join([command, *words])}
+
+# Claude Desktop, Cursor and most others: claude_desktop_config.json, .cursor/mcp.json
+{json.dumps({"mcpServers": {"eventq": entry}}, indent=2)}
+
+# VS Code: .vscode/mcp.json
+{json.dumps({"servers": {"eventq": {"type": "stdio", **entry}}}, indent=2)}
+
+# Codex: config.toml in ~/.codex
+[mcp_servers.eventq]
+command = {json.dumps(command)}
+args = [{quoted}]
+
+# Over HTTP, from EVENTQ_TOKEN=… eventq serve --http 127.0.0.1:9010 --write --mcp --thread …
+{
+        json.dumps(
+            {
+                "mcpServers": {
+                    "eventq": {
+                        "type": "http",
+                        "url": "http://127.0.0.1:9010/mcp",
+                        "headers": {"Authorization": "Bearer ${EVENTQ_TOKEN}"},
+                    }
+                }
+            },
+            indent=2,
+        )
+    }"""
+
+
+COMMANDS = {
+    "mcp": Command(
+        mcp,
+        [
+            Option("read-only", "Offer only what changes nothing."),
+            Option(
+                "max-result BYTES",
+                "The size of a result; what is longer is returned in parts.",
+                kinds.Whole(2_048),
+                default="16384",
+            ),
+            Option(
+                "print-config",
+                "Print settings for the programs of agents, and exit.",
+            ),
+            thread_option(kinds.place),
+        ],
+        "eventq mcp --print-config --thread ./inbox",
+        "claude mcp add inbox -- eventq mcp --thread $PWD/inbox",
+    )
+}

@@ -1,0 +1,199 @@
+"""One thread as an MCP server: requests of the official SDK are done by the workers of a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+
+from eventq import __version__
+from eventq.errors import EventqError
+from eventq.mcp.excerpts import dump
+from eventq.mcp.resources import TEMPLATES, content, resources
+from eventq.mcp.tools import TOOLS, Tool
+from eventq.mcp.watching import Watching
+from eventq.serving.parameters import Given, of_object
+from eventq.serving.plans import READ, WRITE
+from eventq.serving.served import ServedThread
+from eventq.system import clock
+from eventq.system.clock import SLOW_LOOK
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    Context = ServerRequestContext[Any, Any]
+
+END_SECONDS = 5.0  # for what is under way when the client goes
+ROOM = 16 << 10  # bytes of a result
+MAY_WRITE = "eventq.may_write"  # in the scope of an HTTP request
+INSTRUCTIONS = (
+    "An inbox and a memory that outlast this conversation. `read` and `wait` for events, `push`"
+    " your own; `remember` and `recall` texts by context; `ask_person` when only a person can"
+    " decide. A result that was cut says in `next` or `rest` how to call again for more."
+)
+_log = logging.getLogger("eventq.mcp")
+
+
+class ThreadServer:
+    """An MCP server for one thread; `sdk` is the SDK's, for any transport.
+
+    Without `write` it offers what only reads. Over HTTP the scope of each request says whether its
+    caller may write. `room` is the size of a result in bytes.
+    """
+
+    def __init__(self, served: ServedThread, *, write: bool, room: int = ROOM) -> None:
+        self._served = served
+        self._write = write
+        self._room = room
+        bus = InMemorySubscriptionBus()
+        self._listens = ListenHandler(bus)
+        self._watching = Watching(served, bus, room)
+        self.sdk: Server[Any] = Server(
+            "eventq",
+            version=__version__,
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+        )
+
+    def close(self) -> None:
+        """End what clients listen to."""
+        self._listens.close()
+        self._watching.close()
+
+    # --- tools ------------------------------------------------------------------------------------
+
+    def _offered(self, ctx: Context) -> list[Tool]:
+        """Return the tools that a caller may use."""
+        write = self._write
+        if ctx.request is not None:
+            write = write and ctx.request.scope.get(MAY_WRITE, False)
+        return [tool for tool in TOOLS if write or tool.how != WRITE]
+
+    async def _list_tools(
+        self, ctx: Context, _: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_shown(tool) for tool in self._offered(ctx)])
+
+    async def _call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        offered = {tool.name: tool for tool in self._offered(ctx)}
+        tool = offered.get(params.name)
+        if tool is None:
+            what = f"there is no tool '{params.name:.100}' - there are {', '.join(offered)}"
+            raise MCPError(types.INVALID_PARAMS, what)
+        try:
+            found = await self._run(tool, of_object(tool.parts, params.arguments or {}))
+        except EventqError as error:
+            return _said(str(error), is_error=True)
+        except Exception:  # noqa: BLE001 (a model gets no traceback)
+            _log.exception("the tool %s failed", tool.name)
+            what = "the server failed - its own output says why; try something else"
+            return _said(what, is_error=True)
+        return _said(dump(found), found)
+
+    async def _run(self, tool: Tool, given: Given) -> dict[str, Any]:
+        """Return the result of a tool; look again while it is empty, as long as was asked for."""
+        deadline = clock.monotonic() + given.pop("seconds", 0)
+        feed, how = self._served.feed, tool.how
+        while True:
+            changed, values = feed.changed, dict(given)
+            found = await self._served.do(
+                lambda thread: tool.run(thread, values, self._room),  # noqa: B023 (it is awaited)
+                how,
+            )
+            left = deadline - clock.monotonic()
+            if tool.empty is None or not tool.empty(found) or left <= 0 or feed.is_closed:
+                return found
+            given, how = tool.again(given, found), READ
+            await asyncio.wait((changed,), timeout=min(left, SLOW_LOOK))
+
+    # --- resources --------------------------------------------------------------------------------
+
+    async def _list_resources(
+        self, _: Context, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        found = await self._read(resources)
+        return types.ListResourcesResult(resources=found)
+
+    async def _list_templates(
+        self, _: Context, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[*TEMPLATES])
+
+    async def _read_resource(
+        self, _: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        kind, text = await self._read(lambda thread: content(thread, uri, self._room), uri)
+        found = types.TextResourceContents(uri=uri, mime_type=kind, text=text)
+        return types.ReadResourceResult(contents=[found])
+
+    async def _read(self, call: Any, uri: str | None = None) -> Any:
+        try:
+            return await self._served.do(call, READ)
+        except EventqError as error:
+            data = {"uri": uri} if uri is not None else None
+            raise MCPError(types.INVALID_PARAMS, str(error), data) from error
+
+    # --- subscriptions ----------------------------------------------------------------------------
+
+    async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> Any:
+        await self._watching.subscribe(ctx.session, str(params.uri))
+        return types.EmptyResult()
+
+    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> Any:
+        self._watching.unsubscribe(ctx.session, str(params.uri))
+        return types.EmptyResult()
+
+    async def _listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        wanted = params.notifications
+        async with self._watching.watched(
+            wanted.resource_subscriptions or (), whole=bool(wanted.resources_list_changed)
+        ):
+            return await self._listens(ctx, params)
+
+
+def _shown(tool: Tool) -> types.Tool:
+    hints = types.ToolAnnotations(
+        read_only_hint=tool.how != WRITE, destructive_hint=False, open_world_hint=False
+    )
+    return types.Tool(name=tool.name, title=tool.title, description=tool.about,
+                      input_schema=tool.schema, annotations=hints)  # fmt: skip
+
+
+def _said(
+    text: str, found: dict[str, Any] | None = None, *, is_error: bool = False
+) -> types.CallToolResult:
+    block = types.TextContent(type="text", text=text)
+    return types.CallToolResult(content=[block], structured_content=found, is_error=is_error)
+
+
+async def serve_stdio(path: str, *, write: bool, room: int = ROOM) -> None:
+    """Serve a thread to the process that started this one, until it closes standard input.
+
+    Raises NotAThreadError.
+    """
+    served = ServedThread("thread", path)
+    server = ThreadServer(served, write=write, room=room)
+    try:
+        async with stdio_server() as (incoming, outgoing):
+            await server.sdk.run(incoming, outgoing, server.sdk.create_initialization_options())
+    finally:
+        server.close()
+        await asyncio.to_thread(served.close, END_SECONDS)

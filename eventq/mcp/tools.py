@@ -1,0 +1,484 @@
+"""The tools: what a model may do with a thread, as data, and as functions of a thread.
+
+The docstring of each function is what the model is told. Each returns an object of a bounded size;
+`next` in it has the arguments of the call that goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from eventq.errors import UnknownContextError, UsageError
+from eventq.log.mirror import line
+from eventq.mcp.excerpts import FRAME, cut, first, last, share, shorten, size
+from eventq.memory.turns import View
+from eventq.record import Record
+from eventq.records.turn import NewTurn
+from eventq.serving.attention import doing
+from eventq.serving.event_pages import ROOM, in_bounds, newest_events, next_lines
+from eventq.serving.parameters import MOST, Given, Part
+from eventq.serving.plans import READ, WRITE
+from eventq.system import clock
+from eventq.thread import Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eventq.memory.contexts import Context
+    from eventq.records.turn import Turn
+
+    Object = dict[str, Any]
+
+SECONDS = 2.0  # of a look for what is rare
+PAGE = 256  # events or turns that are searched at once
+EXCERPT = 120  # bytes on both sides of what was found
+LONGEST = 1_000  # bytes that are looked for
+LISTED = 20  # of each kind, in a status
+_EXTRACTS = re.compile(r"agent://[^/?]*(/|.*[?&]q=)")
+_KINDS = ("events", "turns")  # in the order of a search
+MOST_WAIT = 300  # seconds; many clients give a call up after 60
+
+
+class Tool(Record):
+    """A tool; `how` is a plan's, and a name ends in what `run` returns: an object.
+
+    `run` gets the thread, the arguments and the bytes of a result. With `empty` the call waits
+    `seconds` for as long as that holds of the result, and looks again with what `again` returns.
+    """
+
+    name: str
+    title: str
+    how: str
+    run: Callable[[Thread, Given, int], dict[str, Any]]
+    parts: tuple[Part, ...]
+    empty: Callable[[dict[str, Any]], bool] | None = None
+    again: Callable[[Given, dict[str, Any]], Given] = lambda given, _: given
+
+    @property
+    def about(self) -> str:
+        """What a model is told of it: the docstring of its function, as one line."""
+        return " ".join((self.run.__doc__ or "").split())
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the arguments."""
+        found = {part.name: {"description": part.about, **part.schema} for part in self.parts}
+        required = [part.name for part in self.parts if part.required]
+        return {
+            "type": "object",
+            "properties": found,
+            **({"required": required} if required else {}),
+            "additionalProperties": False,
+        }
+
+
+# --- the inbox ------------------------------------------------------------------------------------
+
+
+def push(thread: Thread, given: Given, _: int) -> Object:
+    """Put an event into the inbox: it is stored for good, and whoever subscribed to it is woken.
+
+    To repeat a call whose reply was lost, give both the same `key`: the event is stored once.
+    """
+    found = thread.push(**given)
+    return {"id": found.id, "created_at": found.created_at}
+
+
+def read(thread: Thread, given: Given, room: int) -> Object:
+    """Read events of the inbox, oldest first: the newest ones, or those after the id `after`.
+
+    Call it with the arguments in `next` for what follows. `more` says that there is more now.
+    """
+    where, limit, after = given["filter"], given["limit"], given["after"]
+    if after is None:
+        after, is_done = thread.last_id(), True
+        lines = [line(one) for one in newest_events(thread, where, limit)]
+    else:
+        lines, after, is_done = _next(thread, where, after, limit)
+    items = [_event(one, room, limit, given["offset"]) for one in lines]
+    if given["after"] is None:
+        events = last(items, room)
+        after = max(after, events[-1]["id"]) if events else after
+    else:
+        events = first(items, room)
+        if len(events) < len(items):
+            after, is_done = events[-1]["id"], False
+    return {"events": events, "next": {"after": after}, "more": not is_done}
+
+
+def _next(thread: Thread, where: str | None, after: int, limit: int) -> tuple[list[str], int, bool]:
+    """Return the next lines, the id that was reached, and whether that is the newest."""
+    deadline = clock.monotonic() + SECONDS
+
+    def look() -> tuple[list[str], int, bool]:
+        return next_lines(thread.database.events, where, after, limit)
+
+    while True:
+        lines, after, is_done = in_bounds(thread, where, look)
+        if lines or is_done or clock.monotonic() > deadline:
+            return lines, after, is_done
+
+
+def _event(text: str, room: int, limit: int, offset: int) -> Object:
+    found = {name: value for name, value in json.loads(text).items() if value is not None}
+    rest = {"after": found["id"] - 1, "limit": 1}
+    return shorten(found, "content", share(room, limit), offset, rest)
+
+
+def wait(thread: Thread, given: Given, room: int) -> Object:
+    """Wait until an event arrives, and return what `read` does; nothing after so many seconds.
+
+    Then call it again with the arguments in `next`: no event is missed between two calls.
+    """
+    after = given["after"]
+    if after is None:
+        return {"events": [], "next": {"after": thread.last_id()}, "more": False}
+    return read(thread, {**given, "after": after, "offset": 0}, room)
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def search(thread: Thread, given: Given, room: int) -> Object:
+    """Find the events and turns that contain a text, newest first; a-z and A-Z are the same.
+
+    While `more` is true, call it again with the arguments in `next`.
+    """
+    wanted = given["text"].encode("utf-8", "replace").lower()
+    if not 0 < len(wanted) <= LONGEST:
+        raise UsageError(f"the text has 1 to {LONGEST:,} bytes", "look for a part of it")
+    deadline = clock.monotonic() + SECONDS
+    start, before = _cursor(given["cursor"])
+    room -= FRAME
+    found: list[Object] = []
+    for kind in _KINDS[_KINDS.index(start) :]:
+        look = _events_before if kind == "events" else _turns_before
+        for number, item, data in look(thread, before):
+            at = data.lower().find(wanted)
+            if at >= 0:
+                item["text"] = _around(data, at, len(wanted))
+                room -= size(item) + 1
+                if found and room < 0:
+                    return _found(found, f"{kind}:{number + 1}")
+                found.append(item)
+            if len(found) == given["limit"] or clock.monotonic() > deadline:
+                return _found(found, f"{kind}:{number}")
+        before = MOST
+    return _found(found, None)
+
+
+def _found(found: list[Object], cursor: str | None) -> Object:
+    return {"found": found, "next": {"cursor": cursor} if cursor else {}, "more": bool(cursor)}
+
+
+def _cursor(text: str | None) -> tuple[str, int]:
+    kind, _, number = (text or f"events:{MOST}").partition(":")
+    if kind not in _KINDS or not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise UsageError("this is no cursor of a search", "use the one in `next` of a result")
+    return kind, min(int(number), MOST)
+
+
+def _events_before(thread: Thread, before: int) -> Iterator[tuple[int, Object, bytes]]:
+    """Yield the events before an id, newest first: the id, what is shown, and the text."""
+    events = thread.database.events
+    while page := events.newest("", min(before - 1, events.last()), PAGE, ROOM):
+        for one in reversed(page):
+            item = {"event": one.id, "type": one.type, "at": one.created_at}
+            yield one.id, item, one.content.encode("utf-8", "replace")
+        before = page[0].id
+
+
+def _turns_before(thread: Thread, before: int) -> Iterator[tuple[int, Object, bytes]]:
+    """Yield the turns before an id in the same way."""
+    turns, is_whole = thread.contexts.turns, True
+    while is_whole:
+        is_whole = False
+        for number, one in enumerate(turns.newest(before, PAGE), 1):
+            at = clock.stamp(one.created_at_ms / 1000)
+            item = {"turn": one.turn_id, "type": one.type_id, "at": at}
+            yield one.turn_id, item, turns.shown(one) or b""
+            before, is_whole = one.turn_id, number == PAGE
+
+
+def _around(data: bytes, at: int, length: int) -> str:
+    """Return what stands around a text, on both sides."""
+    start, end = max(0, at - EXCERPT), at + length + EXCERPT
+    return "…" * (start > 0) + data[start:end].decode(errors="ignore") + "…" * (end < len(data))
+
+
+# --- the memory -----------------------------------------------------------------------------------
+
+
+def remember(thread: Thread, given: Given, _: int) -> Object:
+    """Append a text to a context, a memory with a name; a new name makes a new context.
+
+    To repeat a call whose reply was lost, give both the same `key`: the text is stored once.
+    """
+    new = NewTurn(given["text"], given["type"])
+    made = _made(thread, given["context"]).append(new, key=given["key"])
+    return {"context": given["context"], "turn": made.turn_id, "depth": made.depth}
+
+
+def _made(thread: Thread, name: str) -> Context:
+    try:
+        return thread.contexts.get(name)
+    except UnknownContextError:
+        if name.isdigit():
+            raise
+        return thread.contexts.create(name)
+
+
+def recall(thread: Thread, given: Given, room: int) -> Object:
+    """Read a context, oldest first: its last turns, those before a turn, or those from a depth on.
+
+    Depth 0 is the first. Call it with the arguments in `next` for what comes before, or after.
+    """
+    if given["before"] is not None and given["from"] is not None:
+        raise UsageError("'before' and 'from' exclude each other", "give one of them")
+    branch = thread.contexts.get(given["context"])
+    turns, view, count = branch.turns, View(branch.turns, branch.head_id()), given["last"]
+    as_of = turns.last_patch() if given["as_of"] is None else given["as_of"]
+    if given["from"] is not None:
+        page = view.range(given["from"], count, payload=False, as_of=as_of)
+        some, is_rising = [*page], True
+    else:
+        before = given["before"]
+        page = (
+            view.last(count, payload=False, as_of=as_of)
+            if before is None
+            else view.before(before, count, payload=False, as_of=as_of)
+        )
+        some, is_rising = [*page], False
+    ordered = some if is_rising else some[::-1]
+    items: list[Object] = []
+    left = room - FRAME
+    for one in ordered:  # each by itself: a payload may have 64 MiB
+        item = _turn(thread, one, as_of, share(room, count), given["offset"])
+        left -= size(item) + 1
+        if items and left < 0:
+            break
+        items.append(item)
+    follows = page.next_cursor
+    if len(items) < len(ordered):
+        follows = items[-1]["depth"] + 1 if is_rising else items[-1]["turn"]
+    argument = "from" if is_rising else "before"
+    return {
+        "context": branch.info().name or branch.id,
+        "turns": items if is_rising else items[::-1],
+        "as_of": as_of,
+        "next": {argument: follows} if follows is not None else {},
+        "more": follows is not None,
+    }
+
+
+def _turn(thread: Thread, one: Turn, as_of: int, room: int, offset: int) -> Object:
+    whole = thread.contexts.turn(one.turn_id, as_of=as_of)
+    at = clock.stamp(one.created_at_ms / 1000)
+    item = {"turn": one.turn_id, "depth": one.depth, "type": one.type_id, "at": at, "text": ""}
+    if one.tombstone:
+        return {**item, "text": "(erased)" if one.hash else "(hidden)"}
+    data = thread.contexts.turns.shown(whole) or b""
+    try:
+        item["text"] = data.decode()
+    except UnicodeDecodeError:
+        return {**item, "text": f"({len(data):,} bytes that are no text: {one.ref})"}
+    return shorten(item, "text", room, offset, {"from": one.depth, "last": 1})
+
+
+def fork(thread: Thread, given: Given, _: int) -> Object:
+    """Make a new context that shares the turns of another, all of them or those up to `at`.
+
+    From then on each goes its own way; nothing is copied.
+    """
+    made = thread.contexts.fork(given["context"], at=given["at"], name=given["name"]).info()
+    return {"context": made.name or made.context_id, "turn": made.head_turn_id}
+
+
+def read_artifact(thread: Thread, given: Given, room: int) -> Object:
+    """Read lines of what a tool or an agent put out: artifact://3, agent://NAME, blob:blake3:HASH.
+
+    agent://NAME/path reads a part of its JSON. Call it with the arguments in `next` for more.
+    """
+    url, line, count, skip = (given[name] for name in ("url", "line", "lines", "offset"))
+    first_line = None if line == 1 and count is None else line
+    found = thread.open_url(url, first_line, count, context=given["context"])
+    decoder = getincrementaldecoder("utf-8")("replace")
+    left, whole, to_skip = room - FRAME, "", skip
+    for piece in found:
+        part = decoder.decode(piece)
+        whole += part[to_skip:]
+        to_skip = max(0, to_skip - len(part))
+        if len(whole) > left:
+            break
+    text = cut(whole, left)
+    following: Object = {}
+    if len(text) < len(whole):
+        kept = text.rpartition("\n")[0]
+        # Whole lines, unless the first alone is longer, or a part of JSON has none.
+        if kept and not _EXTRACTS.match(url):
+            text = kept + "\n"
+            following = {"line": line + text.count("\n")}
+        else:
+            following = {"line": line, "offset": skip + len(text)}
+    elif found.next_offset is not None:
+        following = {"line": found.next_offset}
+    return {"text": text, "next": following, "more": bool(following)}
+
+
+# --- people ---------------------------------------------------------------------------------------
+
+
+def ask_person(thread: Thread, given: Given, _: int) -> Object:
+    """Ask the person whom you work for, and get the answer, which may take them hours.
+
+    Ask with `question`: you get an `id`, and the answer if it comes within `seconds`. Later, also
+    after a restart, call it with that `id` alone to see whether there is an answer.
+    """
+    number, text = given["id"], given["question"]
+    if (number is None) == (text is None):
+        raise UsageError("give either a question or an id", "ask, or look for an answer")
+    if number is not None:
+        found = thread.question(number)
+    else:
+        found = thread.ask(
+            text, given["options"] or (), approval=given["must_choose"], key=given["key"]
+        )
+    shown: Object = {"id": found.question_id, "status": "open", "next": {"id": found.question_id}}
+    if found.answer is None:
+        return shown
+    return shown | {"status": "answered", "answer": found.answer, "answered_by": found.answered_by,
+                    "next": {}}  # fmt: skip
+
+
+def status(thread: Thread, _: Given, room: int) -> Object:
+    """Show what there is: events, open questions, consumers and what they do, contexts, runs."""
+    found = thread.status()
+    shown: Object = {
+        "events": {"count": found.event_count, "last": found.last_id, "at": found.last_at},
+        "questions": [
+            {"id": one.question_id, "text": cut(one.text, 300), "asked_at": one.asked_at}
+            for one in found.questions[:LISTED]
+        ],
+        "open_questions": found.question_count,
+        "consumers": [
+            {"name": cut(one.consumer_id, 200), "does": cut(doing(one), 200),
+             "waiting": one.pending, "dead": one.dead}
+            for one in found.consumers[:LISTED]
+        ],
+        "contexts": [
+            {"name": one.name or one.context_id, "turns": (one.head_depth or 0) + 1,
+             "head": one.head_turn_id}
+            for one in found.contexts[:LISTED] if one.head_turn_id
+        ],
+        "context_count": found.context_count,
+        "runs": dict(found.runs),
+        "written_now": [one.url for one in islice(found.artifacts, LISTED)],
+    }  # fmt: skip
+    for name in ("contexts", "consumers", "questions"):
+        shown[name] = first(shown[name], room // 4 + FRAME)
+    return shown
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+_FILTER = Part("filter", "string", "A SQL condition, such as type = 'task' AND id > 9.")
+_KEY = Part("key", "string", "Any text that names this one call, such as a UUID.")
+_CONTEXT = Part("context", "string", "Its name.", "memory")
+_OFFSET = Part("offset", "integer", "Skip so many characters; `rest` of a result has it.", 0)
+
+
+def _limit(name: str, about: str, default: int) -> Part:
+    return Part(name, "integer", about, default, least=1, most=1_000)
+
+
+TOOLS = (
+    Tool(
+        "push", "Push an event", WRITE, push,
+        (
+            Part("type", "string", "What it is, such as note, task or result.", required=True),
+            Part("content", "string", "Its text, often JSON.", required=True),
+            Part("subtype", "string", "What it is, more exactly."),
+            Part("source", "string", "The sender, if it is not you: internal:… or external:….",
+                 "self"),
+            _KEY,
+        ),
+    ),
+    Tool(
+        "read", "Read events", READ, read,
+        (
+            Part("after", "integer", "Only events after this id; 0 begins with the first."),
+            _FILTER, _limit("limit", "How many at most.", 20), _OFFSET,
+        ),
+    ),
+    Tool(
+        "wait", "Wait for events", READ, wait,
+        (
+            Part("after", "integer", "The last id that you know (default: the newest now)."),
+            _FILTER, _limit("limit", "How many at most.", 20),
+            Part("seconds", "seconds", "How long to wait.", 45, most=MOST_WAIT),
+        ),
+        lambda found: not found["events"] and not found["more"],
+        lambda given, found: {**given, **found["next"]},
+    ),
+    Tool(
+        "search", "Search", READ, search,
+        (
+            Part("text", "string", "What to look for.", required=True),
+            _limit("limit", "How many at most.", 20),
+            Part("cursor", "string", "Where to go on, from `next` of a result."),
+        ),
+    ),
+    Tool(
+        "remember", "Remember", WRITE, remember,
+        (
+            Part("text", "string", "What to remember.", required=True),
+            _CONTEXT, Part("type", "string", "What it is, such as note or decision.", "note"), _KEY,
+        ),
+    ),
+    Tool(
+        "recall", "Recall", READ, recall,
+        (
+            _CONTEXT, _limit("last", "How many turns at most.", 20),
+            Part("before", "integer", "Only turns before this one."),
+            Part("from", "integer", "Turns from this depth on."),
+            Part("as_of", "integer", "Show them as they were: `as_of` of an earlier result."),
+            _OFFSET,
+        ),
+    ),
+    Tool(
+        "fork", "Fork a context", WRITE, fork,
+        (
+            _CONTEXT, Part("name", "string", "The name of the new context.", required=True),
+            Part("at", "integer", "The last turn that both share (default: the newest).", least=1),
+        ),
+    ),
+    Tool(
+        "read_artifact", "Read an artifact", READ, read_artifact,
+        (
+            Part("url", "string", "Its URL.", required=True),
+            Part("line", "integer", "The first line.", 1, least=1),
+            Part("lines", "integer", "How many lines at most.", least=1),
+            Part("context", "string", "The context that cites it, if its number counts there."),
+            _OFFSET,
+        ),
+    ),
+    Tool(
+        "ask_person", "Ask a person", WRITE, ask_person,
+        (
+            Part("question", "string", "What to ask."),
+            Part("options", "strings", "Answers that you propose.", most=20),
+            Part("must_choose", "boolean", "Take one of the options, nothing else.", False),
+            Part("id", "integer", "A question that you asked before.", least=1),
+            Part("seconds", "seconds", "How long to wait for the answer.", 45, most=MOST_WAIT),
+            _KEY,
+        ),
+        lambda found: found["status"] == "open",
+        lambda given, found: {**given, "question": None, "id": found["id"]},
+    ),
+    Tool("status", "Show the status", READ, status, ()),
+)  # fmt: skip

@@ -1,0 +1,413 @@
+"""Resources and subscriptions, who may do what over HTTP, and servers that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp.shared.exceptions import MCPError
+
+import eventq
+from tests.mcp.conftest import COMMAND, MODES, WAYS, call, mounted, on_http, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import httpx
+
+    from tests.mcp.conftest import Connect
+
+    Serve = Callable[..., httpx.Client]
+
+HELLO = {
+    "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}  # fmt: skip
+
+
+# --- resources ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", WAYS)
+def test_resources(connect: Connect, thread: eventq.Thread, way: str, mode: str) -> None:
+    """Events, contexts, artifacts and outputs are listed, and read by their URLs; others are not."""
+    thread.push("self", "note", "one")
+    thread.contexts.create("a name/with ü").append("said")
+    thread.artifacts.put(b"line\n" * 10_000)
+    thread.outputs.put("report", "all is well")
+
+    async def test() -> None:
+        async with connect(way, mode) as client:
+            found = (await client.list_resources()).resources
+            assert [one.uri for one in found] == [
+                "eventq://events", "eventq://contexts/a%20name%2Fwith%20%C3%BC", "artifact://0",
+                "agent://0-report",
+            ]  # fmt: skip
+            texts = []
+            for one in found:
+                (content,) = (await client.read_resource(one.uri)).contents
+                assert len(content.text) < 16 << 10
+                texts.append(content.text)
+            assert json.loads(texts[0])["content"] == "one"
+            assert json.loads(texts[1])["text"] == "said"
+            more = f'{{"line":{texts[2].count(chr(10))}}}'
+            assert texts[2].endswith(f"(there is more: read_artifact {more})\n")
+            assert texts[3] == "all is well"
+            templates = (await client.list_resource_templates()).resource_templates
+            assert [one.uri_template for one in templates] == [
+                "eventq://contexts/{name}", "artifact://{number}", "agent://{name}",
+            ]  # fmt: skip
+            for uri in ("eventq://nothing", "artifact://9", "eventq://contexts/none", "file:///x"):
+                with pytest.raises(MCPError, match=" - "):
+                    await client.read_resource(uri)
+
+    run(test)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_listening(connect: Connect, thread: eventq.Thread, way: str) -> None:
+    """A client that listens hears of each change of what it named, and of nothing else."""
+    branch = thread.contexts.create("memory")
+    uris = ["eventq://events", "eventq://contexts/memory"]
+
+    async def test() -> None:
+        async with connect(way, "2026-07-28") as client:
+            async with client.listen(
+                resource_subscriptions=uris, resources_list_changed=True
+            ) as heard:
+                changes = aiter(heard)
+                await asyncio.to_thread(thread.push, "self", "note", "x")
+                assert await anext(changes) == ResourceUpdated(uris[0])
+                await asyncio.to_thread(branch.append, "said")
+                assert await anext(changes) == ResourceUpdated(uris[1])
+                await asyncio.to_thread(thread.contexts.create, "another")
+                assert await anext(changes) == ResourcesListChanged()
+            await call(client, "status")
+
+    run(test)
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+@pytest.mark.parametrize("way", ["stdio", "http"])
+def test_subscribing(connect: Connect, thread: eventq.Thread, way: str) -> None:
+    """A client of an older protocol subscribes to resources, and unsubscribes."""
+    branch = thread.contexts.create("memory")
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        uri = getattr(getattr(message, "params", None), "uri", None)
+        if uri is not None:
+            heard.put_nowait(str(uri))
+
+    async def test() -> None:
+        async with connect(way, "legacy", message_handler=hear) as client:
+            await client.subscribe_resource("eventq://events")
+            await client.subscribe_resource("eventq://contexts/memory")
+            await asyncio.to_thread(thread.push, "self", "note", "x")
+            assert await heard.get() == "eventq://events"
+            await client.unsubscribe_resource("eventq://events")
+            await asyncio.to_thread(thread.push, "self", "note", "x")
+            await asyncio.to_thread(branch.append, "said")
+            assert await heard.get() == "eventq://contexts/memory"
+
+    run(test)
+
+
+# --- over HTTP ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_who_may_do_what(serve: Serve, path: str, mode: str) -> None:
+    """Without the token a client on this machine only reads; with a wrong one it gets nothing."""
+    url = mounted(serve, path)
+
+    async def test() -> None:
+        async with on_http(url, mode) as client:
+            await call(client, "push", type="note", content="x")
+        async with on_http(url, mode, token="") as client:
+            assert "push" not in [tool.name for tool in (await client.list_tools()).tools]
+            with pytest.raises(MCPError, match="there is no tool 'push'"):
+                await client.call_tool("push", {"type": "note", "content": "x"})
+            assert (await call(client, "status"))["events"]["last"] == 1
+
+    async def test_wrong() -> None:
+        async with on_http(url, mode, token="wrong") as client:
+            await client.list_tools()
+            raise AssertionError("it is let in")
+
+    run(test)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        run(test_wrong)
+    assert "it is let in" not in repr(caught.value)
+
+
+def test_a_server_that_only_reads(serve: Serve, path: str) -> None:
+    """Without --write the token does not help."""
+    url = mounted(serve, path, write=False)
+
+    async def test() -> None:
+        async with on_http(url) as client:
+            assert "push" not in [tool.name for tool in (await client.list_tools()).tools]
+
+    run(test)
+
+
+def test_a_session_is_worth_no_token(serve: Serve, path: str) -> None:
+    """Who knows the session of one with the token may still only read."""
+    client = serve(path, mcp=_mount())
+    shown = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+    made = client.post("/mcp", json=HELLO, headers=shown)
+    shown["mcp-session-id"] = made.headers["mcp-session-id"]
+    client.post(
+        "/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=shown
+    )
+    push = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "push", "arguments": {"type": "note", "content": "x"}}}  # fmt: skip
+    assert '"isError":false' in client.post("/mcp", json=push, headers=shown).text
+    refused = client.post("/mcp", json=push, headers={**shown, "authorization": ""})
+    assert "there is no tool" in refused.text
+    # A cookie is no token here: a page of this server's host cannot write either.
+    cookie = serve_cookie(client)
+    refused = client.post(
+        "/mcp", json=push, headers={**shown, "authorization": "", "cookie": cookie}
+    )
+    assert "there is no tool" in refused.text
+    foreign = client.post("/mcp", json=push, headers={**shown, "origin": "http://evil.example"})
+    assert foreign.status_code == 403
+    assert (
+        client.post("/mcp", json=push, headers={**shown, "host": "evil.example"}).status_code == 421
+    )
+
+
+def _mount() -> Any:
+    from eventq.mcp.mounting import Mount
+
+    return Mount
+
+
+def serve_cookie(client: httpx.Client) -> str:
+    """Return the cookie that a browser gets for the token."""
+    found = client.post("/login", data={"token": "a token"}, headers={"authorization": ""})
+    return found.headers["set-cookie"].partition(";")[0]
+
+
+def test_threads_by_name(serve: Serve, path: str, tmp_path: Any) -> None:
+    """Each thread of a server has an address; the first is there without a name."""
+    second = str(shutil.copytree(path, tmp_path / "second"))
+    url = mounted(serve, path, second)
+
+    async def test() -> None:
+        for name, count in (("", 1), ("/second", 1), ("/thread", 2)):
+            async with on_http(url + name) as client:
+                await call(client, "push", type="note", content="x")
+                assert (await call(client, "status"))["events"]["count"] == count
+
+    run(test)
+
+
+def test_addresses_that_are_none(serve: Serve, path: str) -> None:
+    """A thread that is not there, and a server without MCP, say what to do."""
+    client = serve(path, mcp=_mount())
+    assert "/api/threads" in client.post("/mcp/nobody", json=HELLO).json()["detail"]
+    client = serve(path)
+    assert "--mcp" in client.post("/mcp", json=HELLO).json()["detail"]
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+def test_the_end_of_a_server(serve: Serve, path: str) -> None:
+    """A server that ends lets go of clients that listen, wait or have a session at once."""
+    client = serve(path, mcp=_mount())
+    url = (
+        f"{client.base_url}mcp" if str(client.base_url).endswith("/") else f"{client.base_url}/mcp"
+    )
+
+    done: list[str] = []
+
+    async def test() -> None:
+        async with (
+            on_http(url, "legacy") as other,
+            on_http(url, "2026-07-28") as one,
+            one.listen(resource_subscriptions=["eventq://events"]) as heard,
+        ):
+            await one.list_tools()
+            waits = asyncio.create_task(call(one, "wait", seconds=300))
+            await other.subscribe_resource("eventq://events")
+            await asyncio.to_thread(client.running.stop)  # type: ignore[attr-defined]
+            done.append("stopped")
+            assert [change async for change in heard] == []
+            assert (await waits)["events"] == []
+            done.append("told")
+
+    with suppress(BaseExceptionGroup):  # the older client may find nobody to say goodbye to
+        run(test)
+    assert done == ["stopped", "told"]
+
+
+# --- on stdio -------------------------------------------------------------------------------------
+
+
+class Stdio:
+    """A server in a process, spoken to line by line."""
+
+    def __init__(self, path: str, **environ: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "--thread", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env={**os.environ, **environ},
+        )  # fmt: skip
+
+    def send(self, value: Any) -> None:
+        """Send a message, or any line of bytes."""
+        line = value if isinstance(value, bytes) else json.dumps(value).encode()
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> Any:
+        """Return the next message."""
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def begin(self) -> None:
+        """Shake hands."""
+        self.send(HELLO)
+        assert self.receive()["id"] == 0
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def call(self, number: int, tool: str, **given: Any) -> None:
+        """Send a call of a tool."""
+        params = {"name": tool, "arguments": given}
+        self.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+
+    def end(self) -> tuple[int, bytes]:
+        """Close stdin, and return the exit code and what it wrote to stderr."""
+        _, error = self.process.communicate()
+        return self.process.returncode, error
+
+
+def test_a_server_ends_with_its_client(path: str) -> None:
+    """A server whose stdin is closed ends in peace, also one with a call that waits."""
+    server = Stdio(path)
+    server.begin()
+    server.call(1, "wait", seconds=300)
+    server.call(2, "status")
+    assert server.receive()["id"] == 2
+    assert server.end() == (0, b"")
+
+
+def test_lines_that_are_no_messages(path: str) -> None:
+    """Nonsense on stdin ends nothing, and stdout carries nothing but messages."""
+    server = Stdio(path)
+    server.begin()
+    for line in (
+        b"nonsense",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"{}",
+        b"[]",
+        b'{"jsonrpc": "2.0"}',
+        b"",
+    ):
+        server.send(line)
+    server.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 7}})
+    server.call(2, "status")
+    while (found := server.receive()).get("id") != 2:
+        assert "error" in found
+    assert found["result"]["isError"] is False
+    assert server.end()[0] == 0
+
+
+def test_what_handlers_print_is_no_message(path: str) -> None:
+    """The handler that a push starts has other files than those of the server."""
+    with eventq.open(path) as thread:
+        thread.subscribe("loud", "echo out; echo err >&2; eventq pop --consumer loud | cat")
+    server = Stdio(path)
+    server.begin()
+    for number in range(1, 6):
+        server.call(number, "push", type="note", content="x")
+        assert server.receive()["id"] == number
+    assert server.end() == (0, b"")
+
+
+@pytest.mark.parametrize("tool", ["push", "remember", "ask_person"])
+def test_a_server_that_is_killed_before_its_reply(path: str, tool: str) -> None:
+    """A call with a key that is repeated after a kill is done once, whenever the kill came."""
+    given: Any = {"push": {"type": "note", "content": "x"}, "remember": {"text": "x"},
+             "ask_person": {"question": "x", "seconds": 0}}[tool]  # fmt: skip
+    ids = set()
+    for number in range(6):
+        server = Stdio(path)
+        server.begin()
+        server.call(1, tool, key="once", **given)
+        if number % 2:
+            found = server.receive()["result"]["structuredContent"]
+            ids.add(found["turn"] if tool == "remember" else found["id"])
+        server.process.send_signal(signal.SIGKILL)
+        server.end()
+    assert ids == {1}
+    with eventq.open(path) as thread:
+        assert thread.last_id() == (tool != "remember")
+        if tool == "remember":
+            assert len(thread.contexts.get("memory").last(10)) == 1
+        assert thread.check() == []
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_settings_for_programs(path: str) -> None:
+    """What --print-config prints is JSON and TOML that start this very server."""
+    done = subprocess.run(
+        [*COMMAND, "--print-config", "--read-only", "--thread", path],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    parts = dict(part.split("\n", 1) for part in done.stdout.split("# ")[1:])
+    claude = json.loads(next(text for name, text in parts.items() if "Desktop" in name))
+    entry = claude["mcpServers"]["eventq"]
+    code = json.loads(next(text for name, text in parts.items() if "VS Code" in name))
+    assert code["servers"]["eventq"] == {"type": "stdio", **entry}
+    codex = tomllib.loads(next(text for name, text in parts.items() if "Codex" in name))
+    assert codex["mcp_servers"]["eventq"] == entry
+    assert entry["args"][-3:] == ["--thread", os.path.realpath(path), "--read-only"]
+    found = subprocess.run(
+        [entry["command"], *entry["args"]], input=json.dumps(HELLO).encode() + b"\n",
+        capture_output=True, check=True,
+    )  # fmt: skip
+    assert json.loads(found.stdout)["result"]["serverInfo"]["name"] == "eventq"
+
+
+@pytest.mark.parametrize(
+    "words", [["mcp", "--thread"], ["serve", "--http", "127.0.0.1:0", "--mcp", "--thread"]]
+)
+def test_without_its_packages(path: str, words: list[str]) -> None:
+    """Where the SDK is missing, one sentence says what to install."""
+    code = "import sys; sys.modules['mcp'] = None; from eventq.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "pip install '.[mcp]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_thread_that_is_not_there(tmp_path: Any) -> None:
+    """The command fails before it says anything on stdout."""
+    for words in ([], ["--print-config"]):
+        done = subprocess.run(
+            [*COMMAND, *words, "--thread", str(tmp_path / "none")],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "eventq init" in done.stderr

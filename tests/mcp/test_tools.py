@@ -1,0 +1,423 @@
+"""The tools, as the official client calls them: what they return, and that it is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+import eventq
+from eventq.mcp import tools
+from tests.mcp.conftest import MODES, WAYS, call, on_http, on_object, refusal, run
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+    from tests.mcp.conftest import Connect
+
+NAMES = [
+    "push", "read", "wait", "search", "remember", "recall", "fork", "read_artifact", "ask_person",
+    "status",
+]  # fmt: skip
+READS = ["read", "wait", "search", "recall", "read_artifact", "status"]
+ROOM = 16 << 10
+
+
+def size(found: Any) -> int:
+    """Return the bytes of a result."""
+    return len(json.dumps(found, ensure_ascii=False).encode())
+
+
+async def every(client: Client, tool: str, name: str, **given: Any) -> list[Any]:
+    """Return all items of a tool, page by page, as a model follows `next`; each is bounded."""
+    items: list[Any] = []
+    for _ in range(1_000):
+        found = await call(client, tool, **given)
+        assert size(found) <= ROOM
+        items += found[name]
+        if not found["more"]:
+            return items
+        given |= found["next"]
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_loop_of_an_agent(connect: Connect, way: str, mode: str) -> None:
+    """Every tool works in every mode of the client, over every transport."""
+
+    async def test() -> None:
+        async with connect(way, mode) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == NAMES
+            start = await call(client, "wait", seconds=0)
+            pushed = await call(client, "push", type="task", content="paint it", key="1")
+            assert await call(client, "push", type="task", content="paint it", key="1") == pushed
+            found = await call(client, "wait", **start["next"])
+            assert [one["content"] for one in found["events"]] == ["paint it"]
+            assert (await call(client, "read", after=0))["events"] == found["events"]
+            await call(client, "remember", text="The sky is BLUE", context="facts")
+            assert (await call(client, "fork", context="facts", name="other"))["turn"] == 1
+            turns = (await call(client, "recall", context="other"))["turns"]
+            assert [one["text"] for one in turns] == ["The sky is BLUE"]
+            assert [
+                one["turn"] for one in (await call(client, "search", text="blue"))["found"]
+            ] == [1]
+            asked = await call(client, "ask_person", question="ok?", seconds=0)
+            assert (await call(client, "status"))["open_questions"] == 1
+            assert (await call(client, "ask_person", id=asked["id"], seconds=0))["status"] == "open"
+            assert "artifact" in await refusal(client, "read_artifact", url="artifact://7")
+
+    run(test)
+
+
+def test_descriptions_fit_into_a_prompt(connect: Connect) -> None:
+    """The list of tools is short; each tool and each argument says what it is for."""
+
+    async def test() -> None:
+        async with connect() as client:
+            found = (await client.list_tools()).tools
+            assert size([one.model_dump(by_alias=True, exclude_none=True) for one in found]) < 9_000
+            for tool in found:
+                assert tool.description
+                assert tool.annotations is not None
+                assert tool.annotations.read_only_hint is (tool.name in READS)
+                assert all(one["description"] for one in tool.input_schema["properties"].values())
+
+    run(test)
+
+
+def test_a_caller_that_only_reads(path: str) -> None:
+    """With `--read-only` nothing is offered that changes anything, and nothing does."""
+
+    async def test() -> None:
+        async with on_object(path, write=False) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == READS
+            with pytest.raises(MCPError, match="there is no tool 'push' - there are read"):
+                await client.call_tool("push", {"type": "note", "content": "x"})
+
+    run(test)
+    with eventq.open(path) as thread:
+        assert thread.last_id() == 0
+
+
+def test_reading_events(connect: Connect, thread: eventq.Thread) -> None:
+    """`read` gives the newest events or those after one, with a filter, all of them by `next`."""
+    thread.push_many(("self", "odd" if n % 2 else "even", f"{n}" * 50) for n in range(1, 501))
+
+    async def test() -> None:
+        async with connect() as client:
+            found = await call(client, "read", limit=5)
+            assert [one["id"] for one in found["events"]] == [*range(496, 501)]
+            assert (found["next"], found["more"]) == ({"after": 500}, False)
+            ids = [one["id"] for one in await every(client, "read", "events", after=0, limit=100)]
+            assert ids == [*range(1, 501)]
+            where = "type = 'odd'"
+            ids = [
+                one["id"] for one in await every(client, "read", "events", after=0, filter=where)
+            ]
+            assert ids == [*range(1, 501, 2)]
+            found = await call(client, "read", filter="id < 100", limit=2)
+            assert [one["id"] for one in found["events"]] == [98, 99]
+            assert found["next"] == {"after": 500}
+            assert "^" in await refusal(client, "read", filter="typ = 'odd'")
+
+    run(test)
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, 'ä\n"' * 30_000, "\U0001f600" * 20_000])
+def test_a_long_text_is_read_in_parts(connect: Connect, thread: eventq.Thread, text: str) -> None:
+    """An event, a turn and a line that are longer than a result are read on by `rest` and `next`."""
+    thread.push("self", "note", text)
+    thread.contexts.create("memory").append(text)
+    thread.artifacts.put(text.replace("\n", "").encode())
+
+    async def whole(client: Client, tool: str, items: str, name: str, given: Any) -> str:
+        shown = ""
+        while given is not None:
+            found = await call(client, tool, **given)
+            assert size(found) <= ROOM
+            item = found[items][0]
+            shown += item[name]
+            given = item.get("rest")
+        return shown
+
+    async def test() -> None:
+        async with connect() as client:
+            assert await whole(client, "read", "events", "content", {"after": 0}) == text
+            assert await whole(client, "recall", "turns", "text", {}) == text
+            given, shown = {"url": "artifact://0"}, ""
+            while True:
+                found = await call(client, "read_artifact", **given)
+                assert size(found) <= ROOM
+                shown += found["text"]
+                if not found["more"]:
+                    break
+                given |= found["next"]
+            assert shown == text.replace("\n", "")
+
+    run(test)
+
+
+def test_long_texts_leave_room_for_others(connect: Connect, thread: eventq.Thread) -> None:
+    """One long event does not hide those beside it: each of several is cut."""
+    thread.push("self", "note", "x" * 100_000)
+    thread.push("self", "note", "short")
+
+    async def test() -> None:
+        async with connect() as client:
+            first, second = (await call(client, "read"))["events"]
+            assert (len(first["content"]) < 10_000, first["length"]) == (True, 100_000)
+            assert (second["content"], "rest" in second) == ("short", False)
+
+    run(test)
+
+
+def test_waiting(connect: Connect, thread: eventq.Thread) -> None:
+    """`wait` ends with an event that matches, and misses none between two calls."""
+
+    async def test() -> None:
+        async with connect() as client:
+            waits = asyncio.create_task(call(client, "wait", seconds=40, filter="type = 'task'"))
+            while not (await call(client, "read"))["events"]:
+                await asyncio.to_thread(thread.push, "self", "note", "x")
+            while not waits.done():
+                await asyncio.to_thread(thread.push, "self", "task", "x")
+                await asyncio.wait((waits,), timeout=1)
+            found = waits.result()
+            assert found["events"][0]["type"] == "task"
+            last = found["events"][-1]["id"]
+            await asyncio.to_thread(thread.push, "self", "note", "after")
+            found = await call(client, "wait", after=last, seconds=0, filter="content = 'after'")
+            assert len(found["events"]) == 1
+
+    run(test)
+
+
+def test_a_call_that_is_cancelled_waits_no_longer(path: str) -> None:
+    """A client that gives up a call leaves nothing behind, and goes on with others."""
+
+    async def test() -> None:
+        async with on_object(path) as client:
+            waits = asyncio.create_task(call(client, "wait", seconds=300))
+            await call(client, "status")
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+            await call(client, "status")
+
+    run(test)
+
+
+def test_searching(connect: Connect, thread: eventq.Thread) -> None:
+    """`search` finds texts in events and turns, newest first, each once, by pages."""
+    thread.push_many(("self", "note", f"needle {n}") for n in range(300))
+    thread.push("self", "note", "Straße — ÜBER")
+    branch = thread.contexts.create("memory")
+    for n in range(300):
+        branch.append(f"a NEEDLE here {n}")
+    hidden = branch.append("a needle that is hidden")
+    branch.tombstone(hidden.turn_id)
+    patched = branch.append("hay")
+    branch.patch(patched.turn_id, "a needle in its place")
+    branch.fork(name="other").append("no hay")
+
+    async def test() -> None:
+        async with connect() as client:
+            found = await every(client, "search", "found", text="Needle")
+            assert [one["event"] for one in found if "event" in one] == [*range(300, 0, -1)]
+            assert [one["turn"] for one in found if "turn" in one] == [302, *range(300, 0, -1)]
+            assert "needle 299" in found[0]["text"]
+            (one,) = (await call(client, "search", text="straße — ÜBER"))["found"]
+            assert one["event"] == 301
+            assert (await call(client, "search", text="nowhere"))["found"] == []
+            for text in ("%", "'", "' OR 1 --"):
+                assert (await call(client, "search", text=text))["found"] == []
+            assert "cursor" in await refusal(client, "search", text="x", cursor="events:-1")
+            assert "1,000 bytes" in await refusal(client, "search", text="")
+
+    run(test)
+
+
+def test_a_search_that_takes_long_goes_on(
+    connect: Connect, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call ends after a while, and the next one goes on where it was."""
+    monkeypatch.setattr(tools, "SECONDS", 0)
+    thread.push_many(("self", "note", f"needle {n % 3}") for n in range(20))
+    thread.contexts.create("memory").append("needle 1")
+
+    async def test() -> None:
+        async with connect() as client:
+            found = await every(client, "search", "found", text="needle 1")
+            assert [one["event"] for one in found[:-1]] == [*range(20, 0, -3)]
+            assert found[-1]["turn"] == 1
+
+    run(test)
+
+
+def test_recalling(connect: Connect, thread: eventq.Thread) -> None:
+    """`recall` gives the last turns, those before, those from a depth on, and as they were."""
+    branch = thread.contexts.create("memory")
+    turns = [branch.append(f"turn {n} " + "x" * 500).turn_id for n in range(100)]
+
+    async def test() -> None:
+        async with connect() as client:
+            found = await call(client, "recall", last=3)
+            assert [one["turn"] for one in found["turns"]] == turns[-3:]
+            assert found["next"] == {"before": turns[-3]}
+            rising = await every(client, "recall", "turns", **{"from": 0, "last": 50})
+            assert [one["turn"] for one in rising] == turns
+            falling: list[int] = []
+            given: dict[str, Any] = {"last": 50}
+            while True:
+                found = await call(client, "recall", **given)
+                assert size(found) <= ROOM
+                falling = [one["turn"] for one in found["turns"]] + falling
+                if not found["more"]:
+                    break
+                given |= found["next"]
+            assert falling == turns
+            as_of = found["as_of"]
+            await asyncio.to_thread(branch.patch, turns[-1], "patched")
+            await asyncio.to_thread(branch.tombstone, turns[-2])
+            last = (await call(client, "recall", last=2))["turns"]
+            assert [one["text"] for one in last] == ["(hidden)", "patched"]
+            last = (await call(client, "recall", last=1, as_of=as_of))["turns"]
+            assert last[0]["text"].startswith("turn 99")
+            assert "eventq context" in await refusal(client, "recall", context="nobody")
+
+    run(test)
+
+
+def test_a_turn_that_is_no_text(connect: Connect, thread: eventq.Thread) -> None:
+    """Bytes are named, not shown."""
+    thread.contexts.create("memory").append(b"\xff\xfe" * 10)
+
+    async def test() -> None:
+        async with connect() as client:
+            (one,) = (await call(client, "recall"))["turns"]
+            assert one["text"].startswith("(20 bytes that are no text: blob:blake3:")
+
+    run(test)
+
+
+def test_asking_a_person(connect: Connect, path: str) -> None:
+    """The answer comes with the call that waits, or with a later one, also of another server."""
+
+    async def test() -> None:
+        async with connect() as client:
+            asked = await call(
+                client, "ask_person", question="Ship?", options=["yes", "no"], must_choose=True,
+                seconds=0, key="k",
+            )  # fmt: skip
+            again = await call(client, "ask_person", question="Ship?", options=["yes", "no"],
+                               must_choose=True, seconds=0, key="k")  # fmt: skip
+            assert asked == again == {"id": 1, "status": "open", "next": {"id": 1}}
+            waits = asyncio.create_task(call(client, "ask_person", id=1, seconds=40))
+            await call(client, "status")
+            with eventq.open(path) as person:
+                with pytest.raises(eventq.InputError):
+                    person.answer(1, "maybe")
+                person.answer(1, "yes", source="self")
+            assert (await waits)["answer"] == "yes"
+            await call(client, "ask_person", question="And now?", seconds=0)
+        with eventq.open(path) as person:
+            person.answer(3, "go on", source="self")
+        async with connect() as client:  # it was restarted
+            found = await call(client, "ask_person", id=3)
+            assert (found["status"], found["answer"]) == ("answered", "go on")
+            assert "either" in await refusal(client, "ask_person")
+            assert "99" in await refusal(client, "ask_person", id=99)
+
+    run(test)
+
+
+def test_reading_artifacts(connect: Connect, thread: eventq.Thread) -> None:
+    """Lines of artifacts and outputs come by pages, whole ones as long as they fit."""
+    lines = [f"line {n} " + "y" * (n % 100) for n in range(1, 2_001)]
+    thread.artifacts.put("\n".join(lines).encode() + b"\n")
+    thread.outputs.put("report", json.dumps({"a": {"b": [1, 2]}}))
+
+    async def test() -> None:
+        async with connect() as client:
+            shown, given = "", {"url": "artifact://0"}
+            while True:
+                found = await call(client, "read_artifact", **given)
+                assert size(found) <= ROOM
+                assert found["text"].endswith("\n")
+                shown += found["text"]
+                if not found["more"]:
+                    break
+                given |= found["next"]
+            assert shown.splitlines() == lines
+            found = await call(client, "read_artifact", url="artifact://0", line=10, lines=2)
+            assert (found["text"].splitlines(), found["next"]) == (lines[9:11], {"line": 12})
+            found = await call(client, "read_artifact", url="agent://0-report/a/b")
+            assert json.loads(found["text"]) == [1, 2]
+            assert "agent" in await refusal(client, "read_artifact", url="file:///etc/passwd")
+
+    run(test)
+
+
+def test_hostile_arguments(connect: Connect, path: str) -> None:
+    """What is wrong, long, or made to break out is refused with a sentence, or stored as it is."""
+    long = "z" * (10 << 20)
+    controls = "".join(map(chr, range(32))) + "\x7f\u2028\u202e"
+
+    async def test() -> None:
+        async with connect() as client:
+            made = await call(client, "push", type="note", content=long)
+            (one,) = (await call(client, "read"))["events"]
+            assert (one["id"], one["length"]) == (made["id"], len(long))
+            await call(client, "remember", text=long)
+            await call(client, "remember", text=controls)
+            assert (await call(client, "recall", last=1))["turns"][0]["text"] == controls
+            await call(client, "push", type="note", content=controls)
+            assert (await call(client, "read", limit=1))["events"][0]["content"] == controls
+            assert "1,000 bytes" in await refusal(client, "search", text=long)
+            bomb = (
+                "length(" + "replace(" * 8 + "hex(zeroblob(1000000))" + ", 'a', 'bb')" * 8 + ") > 0"
+            )
+            assert await refusal(client, "read", filter=bomb)
+            assert await refusal(client, "read", filter="1=1; DROP TABLE events")
+            assert await refusal(client, "read", filter="(" * 10_000)
+            assert "no member" in await refusal(client, "read", nonsense=1)
+            assert "limit" in await refusal(client, "read", limit="many")
+            assert "limit" in await refusal(client, "read", limit=0)
+            assert "after" in await refusal(client, "read", after=-1)
+            assert "content" in await refusal(client, "push", type="note", content={"a": 1})
+            assert "content" in await refusal(client, "push", type="note", content="\ud800")
+            assert await refusal(client, "remember", text="x", context="../up\n")
+            assert await refusal(client, "remember", text="x", context="7")
+            assert await refusal(client, "fork", context="memory", name="")
+            assert (await call(client, "status"))["events"]["count"] == 2
+
+    run(test)
+
+
+def test_twenty_clients(path: str, serve: Any) -> None:
+    """Twenty clients at once push to one thread and read it: each event is there once."""
+    from tests.mcp.conftest import mounted
+
+    url = mounted(serve, path)
+
+    async def work(number: int) -> None:
+        async with on_http(url, MODES[number % 3]) as client:
+            for n in range(10):
+                await call(client, "push", type="note", content=f"{number}:{n}")
+                await call(client, "remember", text=f"{number}:{n}", context="shared")
+
+    async def test() -> None:
+        await asyncio.gather(*map(work, range(20)))
+
+    run(test)
+    wanted = {f"{number}:{n}" for number in range(20) for n in range(10)}
+    with eventq.open(path) as thread:
+        assert {event.content for event in thread.peek(limit=None)} == wanted
+        assert thread.last_id() == 200
+        turns = thread.contexts.get("shared").last(300)
+        assert {(one.payload or b"").decode() for one in turns} == wanted
+        assert thread.check() == []
