@@ -139,6 +139,8 @@ def documents() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for document, text in documents().items():
+    from tests.mcp import exchange  # it starts servers, which the test of these here need not do
+
+    for document, text in {**documents(), exchange.PAGE: exchange.page()}.items():
         (ROOT / document).write_text(text)
         sys.stdout.write(f"wrote {os.path.relpath(ROOT / document)}\n")

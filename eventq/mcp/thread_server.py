@@ -13,7 +13,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from eventq import __version__
-from eventq.errors import EventqError
+from eventq.errors import EventqError, UnknownContextError, UnknownQuestionError
 from eventq.mcp.excerpts import dump
 from eventq.mcp.resources import TEMPLATES, content, resources
 from eventq.mcp.tools import TOOLS, Tool
@@ -37,6 +37,10 @@ INSTRUCTIONS = (
     " your own; `remember` and `recall` texts by context; `ask_person` when only a person can"
     " decide. A result that was cut says in `next` or `rest` how to call again for more."
 )
+_ADVICE: dict[type[EventqError], str] = {
+    UnknownContextError: "`status` has the names; `remember` begins a new one",
+    UnknownQuestionError: "use the `id` that `ask_person` returned; `status` lists what is open",
+}
 _log = logging.getLogger("eventq.mcp")
 
 
@@ -98,7 +102,7 @@ class ThreadServer:
         try:
             found = await self._run(tool, of_object(tool.parts, params.arguments or {}))
         except EventqError as error:
-            return _said(str(error), is_error=True)
+            return _said(_sentence(error), is_error=True)
         except Exception:  # noqa: BLE001 (a model gets no traceback)
             _log.exception("the tool %s failed", tool.name)
             what = "the server failed - its own output says why; try something else"
@@ -147,7 +151,7 @@ class ThreadServer:
             return await self._served.do(call, READ)
         except EventqError as error:
             data = {"uri": uri} if uri is not None else None
-            raise MCPError(types.INVALID_PARAMS, str(error), data) from error
+            raise MCPError(types.INVALID_PARAMS, _sentence(error), data) from error
 
     # --- subscriptions ----------------------------------------------------------------------------
 
@@ -167,6 +171,12 @@ class ThreadServer:
             wanted.resource_subscriptions or (), whole=bool(wanted.resources_list_changed)
         ):
             return await self._listens(ctx, params)
+
+
+def _sentence(error: EventqError) -> str:
+    """Return what is wrong, and what to do next for somebody who has tools and no shell."""
+    advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+    return f"{error.what} - {advice}" if advice else str(error)
 
 
 def _shown(tool: Tool) -> types.Tool:

@@ -18,7 +18,9 @@ from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 
 import eventq
+from tests.mcp import exchange
 from tests.mcp.conftest import COMMAND, MODES, WAYS, call, mounted, on_http, run
+from tests.reference import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -411,3 +413,8 @@ def test_a_thread_that_is_not_there(tmp_path: Any) -> None:
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (1, "")
         assert "eventq init" in done.stderr
+
+
+def test_the_page_is_up_to_date() -> None:
+    """The page has the tools, and the exchange that the client and a server have now."""
+    assert (ROOT / exchange.PAGE).read_text(encoding="utf-8") == exchange.page()
