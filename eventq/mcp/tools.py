@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventq.errors import UnknownContextError, UsageError
+from eventq.errors import UnknownContextError, UnsupportedError, UsageError
 from eventq.log.mirror import line
 from eventq.mcp.excerpts import FRAME, cut, first, last, share, shorten, size
 from eventq.memory.turns import View
@@ -68,6 +68,9 @@ class Tool(Record):
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the arguments."""
         found = {part.name: {"description": part.about, **part.schema} for part in self.parts}
+        for one in found.values():
+            if one.get("maximum") == MOST:
+                del one["maximum"]  # no model comes near it
         required = [part.name for part in self.parts if part.required]
         return {
             "type": "object",
@@ -195,7 +198,11 @@ def _events_before(thread: Thread, before: int) -> Iterator[tuple[int, Object, b
 
 def _turns_before(thread: Thread, before: int) -> Iterator[tuple[int, Object, bytes]]:
     """Yield the turns before an id in the same way."""
-    turns, is_whole = thread.contexts.turns, True
+    try:
+        turns = thread.contexts.turns
+    except UnsupportedError:  # this engine holds events only
+        return
+    is_whole = True
     while is_whole:
         is_whole = False
         for number, one in enumerate(turns.newest(before, PAGE), 1):

@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
+from mcp_types import TextResourceContents
 
 import eventq
 from tests.mcp import exchange
-from tests.mcp.conftest import COMMAND, MODES, WAYS, call, mounted, on_http, run
+from tests.mcp.conftest import COMMAND, MODES, WAYS, call, mounted, on_http, refusal, run
 from tests.reference import ROOT
+from tests.servers import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import httpx
+    from mcp import Client
 
     from tests.mcp.conftest import Connect
 
@@ -37,6 +40,13 @@ HELLO = {
         "clientInfo": {"name": "test", "version": "1"},
     },
 }  # fmt: skip
+
+
+async def content(client: Client, uri: str) -> str:
+    """Return the text of a resource."""
+    (found,) = (await client.read_resource(uri)).contents
+    assert isinstance(found, TextResourceContents)
+    return found.text
 
 
 # --- resources ------------------------------------------------------------------------------------
@@ -60,9 +70,8 @@ def test_resources(connect: Connect, thread: eventq.Thread, way: str, mode: str)
             ]  # fmt: skip
             texts = []
             for one in found:
-                (content,) = (await client.read_resource(one.uri)).contents
-                assert len(content.text) < 16 << 10
-                texts.append(content.text)
+                texts.append(await content(client, one.uri))
+                assert len(texts[-1]) < 16 << 10
             assert json.loads(texts[0])["content"] == "one"
             assert json.loads(texts[1])["text"] == "said"
             more = f'{{"line":{texts[2].count(chr(10))}}}'
@@ -124,6 +133,29 @@ def test_subscribing(connect: Connect, thread: eventq.Thread, way: str) -> None:
             await asyncio.to_thread(thread.push, "self", "note", "x")
             await asyncio.to_thread(branch.append, "said")
             assert await heard.get() == "eventq://contexts/memory"
+
+    run(test)
+
+
+def test_a_thread_in_postgresql_has_an_inbox(serve: Serve, postgres: str) -> None:
+    """Events and questions work; what the engine does not hold says so, and hides nothing else."""
+    url = mounted(serve, fresh(postgres))
+
+    async def test() -> None:
+        async with on_http(url) as client:
+            await call(client, "push", type="note", content="a needle")
+            found = await call(client, "wait", after=0, filter="type = 'note'")
+            assert found["events"][0]["content"] == "a needle"
+            assert len((await call(client, "search", text="NEEDLE"))["found"]) == 1
+            asked = await call(client, "ask_person", question="ok?", seconds=0)
+            assert (await call(client, "status"))["questions"][0]["id"] == asked["id"]
+            assert "PostgreSQL" in await refusal(client, "remember", text="x")
+            assert "PostgreSQL" in await refusal(client, "recall")
+            (one,) = (await client.list_resources()).resources
+            assert "needle" in await content(client, one.uri)
+            async with client.listen(resource_subscriptions=[one.uri]) as heard:
+                await call(client, "push", type="note", content="another")
+                assert await anext(aiter(heard)) == ResourceUpdated(one.uri)
 
     run(test)
 
