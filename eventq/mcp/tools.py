@@ -35,20 +35,23 @@ if TYPE_CHECKING:
     Object = dict[str, Any]
 
 SECONDS = 2.0  # of a look for what is rare
+WINDOW = 20_000  # ids that are looked at with a filter at once
 PAGE = 256  # events or turns that are searched at once
 EXCERPT = 120  # bytes on both sides of what was found
 LONGEST = 1_000  # bytes that are looked for
 LISTED = 20  # of each kind, in a status
+_BEFORE = re.compile(r"(?:\((?P<rest>.*)\) AND )?id < \d+", re.DOTALL)
 _EXTRACTS = re.compile(r"agent://[^/?]*(/|.*[?&]q=)")
 _KINDS = ("events", "turns")  # in the order of a search
 MOST_WAIT = 300  # seconds; many clients give a call up after 60
 
 
 class Tool(Record):
-    """A tool; `how` is a plan's, and a name ends in what `run` returns: an object.
+    """A tool; `how` is a plan's.
 
-    `run` gets the thread, the arguments and the bytes of a result. With `empty` the call waits
-    `seconds` for as long as that holds of the result, and looks again with what `again` returns.
+    `run` gets the thread, the arguments and the bytes that a result may have, and returns it. With
+    `empty` the call waits `seconds` for as long as that holds of a result, and looks again with
+    the arguments that `again` returns.
     """
 
     name: str
@@ -95,23 +98,48 @@ def push(thread: Thread, given: Given, _: int) -> Object:
 def read(thread: Thread, given: Given, room: int) -> Object:
     """Read events of the inbox, oldest first: the newest ones, or those after the id `after`.
 
-    Call it with the arguments in `next` for what follows. `more` says that there is more now.
+    Call it with the arguments in `next` for what follows, and with those in `earlier` for what
+    comes before. `more` says that something follows now.
     """
     where, limit, after = given["filter"], given["limit"], given["after"]
     if after is None:
-        after, is_done = thread.last_id(), True
-        lines = [line(one) for one in newest_events(thread, where, limit)]
-    else:
-        lines, after, is_done = _next(thread, where, after, limit)
+        return _newest(thread, given, room)
+    lines, after, is_done = _next(thread, where, after, limit)
     items = [_event(one, room, limit, given["offset"]) for one in lines]
-    if given["after"] is None:
-        events = last(items, room)
-        after = max(after, events[-1]["id"]) if events else after
-    else:
-        events = first(items, room)
-        if len(events) < len(items):
-            after, is_done = events[-1]["id"], False
+    events = first(items, room)
+    if len(events) < len(items):
+        after, is_done = events[-1]["id"], False
     return {"events": events, "next": {"after": after}, "more": not is_done}
+
+
+def _newest(thread: Thread, given: Given, room: int) -> Object:
+    """Return the newest events; with a filter, as many as are found in a while."""
+    where, limit = given["filter"], given["limit"]
+    last_id, deadline = thread.last_id(), clock.monotonic() + SECONDS
+    found: list[Object] = []
+    top = last_id + 1  # above what was not looked at yet
+    thread.database.events.accept(where)  # so that a mistake is shown in what was written
+    while top > 1 and len(found) < limit:
+        low = max(0, top - 1 - WINDOW)
+        window = f"id > {low} AND id < {top}" + (f" AND ({where})" if where else "")
+        some = newest_events(thread, window, limit - len(found))
+        found[:0] = [_event(line(one), room, limit, given["offset"]) for one in some]
+        top = low + 1
+        if sum(map(size, found)) > room or clock.monotonic() > deadline:
+            break
+    events = last(found, room)
+    shown: Object = {"events": events, "next": {"after": last_id}, "more": False}
+    start = events[0]["id"] if len(events) == limit or len(events) < len(found) else top
+    if start > 1:
+        shown["earlier"] = {"filter": _earlier(where, start)}
+    return shown
+
+
+def _earlier(where: str | None, number: int) -> str:
+    """Return a filter for what comes before an id, in place of one that was made so before."""
+    match = _BEFORE.fullmatch(where or "")
+    rest = match["rest"] if match else where
+    return f"({rest}) AND id < {number}" if rest else f"id < {number}"
 
 
 def _next(thread: Thread, where: str | None, after: int, limit: int) -> tuple[list[str], int, bool]:
@@ -384,7 +412,7 @@ def status(thread: Thread, _: Given, room: int) -> Object:
         ],
         "context_count": found.context_count,
         "runs": dict(found.runs),
-        "written_now": [one.url for one in islice(found.artifacts, LISTED)],
+        "being_written": [one.url for one in islice(found.artifacts, LISTED)],
     }  # fmt: skip
     for name in ("contexts", "consumers", "questions"):
         shown[name] = first(shown[name], room // 4 + FRAME)

@@ -44,6 +44,19 @@ async def every(client: Client, tool: str, name: str, **given: Any) -> list[Any]
     raise AssertionError("it never ends")
 
 
+async def backwards(client: Client, where: str | None) -> list[int]:
+    """Return the ids of all events that match, as a model pages back by `earlier`."""
+    ids: list[int] = []
+    given: dict[str, Any] = {"filter": where, "limit": 90}
+    while True:
+        found = await call(client, "read", **given)
+        assert size(found) <= ROOM
+        ids[:0] = [one["id"] for one in found["events"]]
+        if "earlier" not in found:
+            return ids
+        given |= found["earlier"]
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_loop_of_an_agent(connect: Connect, way: str, mode: str) -> None:
@@ -122,6 +135,10 @@ def test_reading_events(connect: Connect, thread: eventq.Thread) -> None:
             found = await call(client, "read", filter="id < 100", limit=2)
             assert [one["id"] for one in found["events"]] == [98, 99]
             assert found["next"] == {"after": 500}
+            for given in (None, "type = 'odd' OR id = 2", "(id > 7) OR (id < 5)"):
+                assert await backwards(client, given) == [
+                    event.id for event in thread.peek(limit=None, filter=given)
+                ]
             assert "^" in await refusal(client, "read", filter="typ = 'odd'")
 
     run(test)
@@ -237,6 +254,25 @@ def test_searching(connect: Connect, thread: eventq.Thread) -> None:
                 assert (await call(client, "search", text=text))["found"] == []
             assert "cursor" in await refusal(client, "search", text="x", cursor="events:-1")
             assert "1,000 bytes" in await refusal(client, "search", text="")
+
+    run(test)
+
+
+def test_a_filter_that_matches_rarely(
+    connect: Connect, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest matches are found window by window; where that takes long, `earlier` goes on."""
+    monkeypatch.setattr(tools, "WINDOW", 7)
+    thread.push_many(("self", "rare" if n in {3, 50, 51} else "note", "x") for n in range(1, 101))
+
+    async def test() -> None:
+        async with connect() as client:
+            where = "type = 'rare'"
+            found = await call(client, "read", filter=where, limit=2)
+            assert [one["id"] for one in found["events"]] == [50, 51]
+            assert (await call(client, "read", filter="type = 'none'"))["events"] == []
+            monkeypatch.setattr(tools, "SECONDS", 0)
+            assert await backwards(client, where) == [3, 50, 51]
 
     run(test)
 
