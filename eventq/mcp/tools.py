@@ -10,10 +10,11 @@ import json
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventq.errors import UnknownContextError, UnsupportedError, UsageError
+from eventq.errors import FilterError, UnknownContextError, UnsupportedError, UsageError
 from eventq.log.mirror import line
 from eventq.mcp.excerpts import FRAME, cut, first, last, share, shorten, size
 from eventq.memory.turns import View
@@ -40,7 +41,7 @@ PAGE = 256  # events or turns that are searched at once
 EXCERPT = 120  # bytes on both sides of what was found
 LONGEST = 1_000  # bytes that are looked for
 LISTED = 20  # of each kind, in a status
-_BEFORE = re.compile(r"(?:\((?P<rest>.*)\) AND )?id < \d+", re.DOTALL)
+_BEFORE = re.compile(r"(?:\((?P<rest>.*)\) AND )?id < (?P<id>[0-9]{1,18})", re.DOTALL)
 _EXTRACTS = re.compile(r"agent://[^/?]*(/|.*[?&]q=)")
 _KINDS = ("events", "turns")  # in the order of a search
 MOST_WAIT = 300  # seconds; many clients give a call up after 60
@@ -117,8 +118,8 @@ def _newest(thread: Thread, given: Given, room: int) -> Object:
     where, limit = given["filter"], given["limit"]
     last_id, deadline = thread.last_id(), clock.monotonic() + SECONDS
     found: list[Object] = []
-    top = last_id + 1  # above what was not looked at yet
-    thread.database.events.accept(where)  # so that a mistake is shown in what was written
+    where, before = _parts(thread, where)
+    top = min(before, last_id + 1)  # above what was not looked at yet
     while top > 1 and len(found) < limit:
         low = max(0, top - 1 - WINDOW)
         window = f"id > {low} AND id < {top}" + (f" AND ({where})" if where else "")
@@ -131,15 +132,23 @@ def _newest(thread: Thread, given: Given, room: int) -> Object:
     shown: Object = {"events": events, "next": {"after": last_id}, "more": False}
     start = events[0]["id"] if len(events) == limit or len(events) < len(found) else top
     if start > 1:
-        shown["earlier"] = {"filter": _earlier(where, start)}
+        before = f"id < {start}"
+        shown["earlier"] = {"filter": f"({where}) AND {before}" if where else before}
     return shown
 
 
-def _earlier(where: str | None, number: int) -> str:
-    """Return a filter for what comes before an id, in place of one that was made so before."""
+def _parts(thread: Thread, where: str | None) -> tuple[str | None, int]:
+    """Return the filter that an `earlier` was made of, and its id; any other, and the last id.
+
+    Raises FilterError, which shows a mistake in what was written.
+    """
+    thread.database.events.accept(where)
     match = _BEFORE.fullmatch(where or "")
-    rest = match["rest"] if match else where
-    return f"({rest}) AND id < {number}" if rest else f"id < {number}"
+    if match:
+        with suppress(FilterError):  # parentheses that do not belong together
+            thread.database.events.accept(match["rest"])
+            return match["rest"], int(match["id"])
+    return where, MOST
 
 
 def _next(thread: Thread, where: str | None, after: int, limit: int) -> tuple[list[str], int, bool]:

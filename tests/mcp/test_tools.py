@@ -135,7 +135,12 @@ def test_reading_events(connect: Connect, thread: eventq.Thread) -> None:
             found = await call(client, "read", filter="id < 100", limit=2)
             assert [one["id"] for one in found["events"]] == [98, 99]
             assert found["next"] == {"after": 500}
-            for given in (None, "type = 'odd' OR id = 2", "(id > 7) OR (id < 5)"):
+            for given in (
+                None,
+                "type = 'odd' OR id = 2",
+                "(id > 7) OR (id < 5)",
+                "(id = 3) OR (id < 9) AND id < 7",
+            ):
                 assert await backwards(client, given) == [
                     event.id for event in thread.peek(limit=None, filter=given)
                 ]
