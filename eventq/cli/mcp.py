@@ -10,7 +10,7 @@ from eventq.cli.serve import load, prepare
 from eventq.cli.table import Command, Option
 
 
-def mcp(*, read_only: bool, max_result: int, print_config: bool, thread: str) -> None:
+def mcp(*, read_only: bool, max_result: int, print_config: bool, thread: str) -> int:
     """Let an agent use a thread over MCP, on stdin and stdout.
 
     The agent's program starts it, and ends it by closing its stdin; --print-config shows what to
@@ -19,12 +19,12 @@ def mcp(*, read_only: bool, max_result: int, print_config: bool, thread: str) ->
     """
     if print_config:
         show.say(config(thread, read_only=read_only))
-        return
-    serve_stdio = load("thread_server", "serve_stdio")
+        return 0
+    serve_stdio = load("stdio", "serve_stdio")
     import asyncio
 
     prepare()
-    asyncio.run(serve_stdio(thread, write=not read_only, room=max_result))
+    return int(asyncio.run(serve_stdio(thread, write=not read_only, room=max_result)))
 
 
 def config(thread: str, *, read_only: bool) -> str:

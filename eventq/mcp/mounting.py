@@ -33,7 +33,6 @@ class Mount:
     def __init__(self, *, room: int = ROOM) -> None:
         self._room = room
         self._servers: dict[ServedThread, tuple[asyncio.Future[Any], asyncio.Task[None]]] = {}
-        self._calls: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
 
     async def answer(
@@ -53,14 +52,7 @@ class Mount:
             ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self._servers[served] = ready, asyncio.create_task(self._serve(served, ready))
         manager = await asyncio.shield(self._servers[served][0])
-        task = asyncio.current_task()
-        if task is not None and scope["method"] == "POST":
-            self._calls.add(task)
-        try:
-            await manager.handle_request(scope, receive, send)
-        finally:
-            if task is not None:
-                self._calls.discard(task)
+        await manager.handle_request(scope, receive, send)
 
     async def _serve(self, served: ServedThread, ready: asyncio.Future[Any]) -> None:
         server = ThreadServer(served, write=True, room=self._room)
@@ -71,9 +63,7 @@ class Mount:
         async with manager.run():
             ready.set_result(manager)
             await self._ended.wait()
-            server.close()
-            if self._calls:  # each ends now; who waits for nothing is told so
-                await asyncio.wait([*self._calls], timeout=END_SECONDS)
+            await server.close(END_SECONDS)
 
     def close(self) -> None:
         """End what clients listen to, then all sessions."""

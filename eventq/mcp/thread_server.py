@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     Context = ServerRequestContext[Any, Any]
 
-END_SECONDS = 5.0  # for what is under way when the client goes
 ROOM = 16 << 10  # bytes of a result
 MAY_WRITE = "eventq.may_write"  # in the scope of an HTTP request
 INSTRUCTIONS = (
@@ -55,6 +53,7 @@ class ThreadServer:
         self._served = served
         self._write = write
         self._room = room
+        self._calls: set[asyncio.Task[Any]] = set()  # under way
         bus = InMemorySubscriptionBus()
         self._listens = ListenHandler(bus)
         self._watching = Watching(served, bus, room)
@@ -72,10 +71,17 @@ class ThreadServer:
             on_subscriptions_listen=self._listen,
         )
 
-    def close(self) -> None:
-        """End what clients listen to."""
+    async def close(self, seconds: float) -> None:
+        """End what clients listen to, and wait some seconds for calls that are under way.
+
+        The feed of the thread is closed before, so that no call waits.
+        """
         self._listens.close()
         self._watching.close()
+        for _ in range(10):  # for what has come and was not begun
+            await asyncio.sleep(0)
+        if self._calls:
+            await asyncio.wait([*self._calls], timeout=seconds)
 
     # --- tools ------------------------------------------------------------------------------------
 
@@ -99,6 +105,7 @@ class ThreadServer:
         if tool is None:
             what = f"there is no tool '{params.name:.100}' - there are {', '.join(offered)}"
             raise MCPError(types.INVALID_PARAMS, what)
+        self._note_task()
         try:
             found = await self._run(tool, of_object(tool.parts, params.arguments or {}))
         except EventqError as error:
@@ -108,6 +115,13 @@ class ThreadServer:
             what = "the server failed - its own output says why; try something else"
             return _said(what, is_error=True)
         return _said(dump(found), found)
+
+    def _note_task(self) -> None:
+        """Note the task of this request, until its reply is on its way."""
+        task = asyncio.current_task()
+        assert task is not None  # the SDK runs each request in one
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
 
     async def _run(self, tool: Tool, given: Given) -> dict[str, Any]:
         """Return the result of a tool; look again while it is empty, as long as was asked for."""
@@ -166,6 +180,7 @@ class ThreadServer:
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
+        self._note_task()
         wanted = params.notifications
         async with self._watching.watched(
             wanted.resource_subscriptions or (), whole=bool(wanted.resources_list_changed)
@@ -192,18 +207,3 @@ def _said(
 ) -> types.CallToolResult:
     block = types.TextContent(type="text", text=text)
     return types.CallToolResult(content=[block], structured_content=found, is_error=is_error)
-
-
-async def serve_stdio(path: str, *, write: bool, room: int = ROOM) -> None:
-    """Serve a thread to the process that started this one, until it closes standard input.
-
-    Raises NotAThreadError.
-    """
-    served = ServedThread("thread", path)
-    server = ThreadServer(served, write=write, room=room)
-    try:
-        async with stdio_server() as (incoming, outgoing):
-            await server.sdk.run(incoming, outgoing, server.sdk.create_initialization_options())
-    finally:
-        server.close()
-        await asyncio.to_thread(served.close, END_SECONDS)

@@ -28,7 +28,7 @@ from eventq.system import clock
 from eventq.thread import Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from eventq.memory.contexts import Context
     from eventq.records.turn import Turn
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 SECONDS = 2.0  # of a look for what is rare
 WINDOW = 20_000  # ids that are looked at with a filter at once
 PAGE = 256  # events or turns that are searched at once
+NAME = 200  # bytes of a name or a type
 EXCERPT = 120  # bytes on both sides of what was found
 LONGEST = 1_000  # bytes that are looked for
 LISTED = 20  # of each kind, in a status
@@ -92,7 +93,7 @@ def push(thread: Thread, given: Given, _: int) -> Object:
 
     To repeat a call whose reply was lost, give both the same `key`: the event is stored once.
     """
-    found = thread.push(**given)
+    found = thread.push(**given, key_strict=True)
     return {"id": found.id, "created_at": found.created_at}
 
 
@@ -106,11 +107,17 @@ def read(thread: Thread, given: Given, room: int) -> Object:
     if after is None:
         return _newest(thread, given, room)
     lines, after, is_done = _next(thread, where, after, limit)
-    items = [_event(one, room, limit, given["offset"]) for one in lines]
+    items = [_event(one, room, limit, 0 if n else given["offset"]) for n, one in enumerate(lines)]
     events = first(items, room)
     if len(events) < len(items):
         after, is_done = events[-1]["id"], False
-    return {"events": events, "next": {"after": after}, "more": not is_done}
+    following = {"after": after, **_whole(given)}
+    return {"events": events, "next": following, "more": not is_done}
+
+
+def _whole(given: Given) -> Object:
+    """Return what the next call has in place of an offset that this one had."""
+    return {"offset": 0} if given["offset"] else {}
 
 
 def _newest(thread: Thread, given: Given, room: int) -> Object:
@@ -124,16 +131,15 @@ def _newest(thread: Thread, given: Given, room: int) -> Object:
         low = max(0, top - 1 - WINDOW)
         window = f"id > {low} AND id < {top}" + (f" AND ({where})" if where else "")
         some = newest_events(thread, window, limit - len(found))
-        found[:0] = [_event(line(one), room, limit, given["offset"]) for one in some]
-        top = low + 1
+        found[:0] = [_event(line(one), room, limit, 0) for one in some]
+        top = some[0].id if some else low + 1  # there may be fewer of long ones
         if sum(map(size, found)) > room or clock.monotonic() > deadline:
             break
     events = last(found, room)
     shown: Object = {"events": events, "next": {"after": last_id}, "more": False}
     start = events[0]["id"] if len(events) == limit or len(events) < len(found) else top
     if start > 1:
-        before = f"id < {start}"
-        shown["earlier"] = {"filter": f"({where}) AND {before}" if where else before}
+        shown["earlier"] = {"filter": f"({where}) AND id < {start}" if where else f"id < {start}"}
     return shown
 
 
@@ -166,6 +172,8 @@ def _next(thread: Thread, where: str | None, after: int, limit: int) -> tuple[li
 
 def _event(text: str, room: int, limit: int, offset: int) -> Object:
     found = {name: value for name, value in json.loads(text).items() if value is not None}
+    for name in found.keys() & {"type", "subtype", "source"}:
+        found[name] = cut(found[name], NAME)
     rest = {"after": found["id"] - 1, "limit": 1}
     return shorten(found, "content", share(room, limit), offset, rest)
 
@@ -178,7 +186,7 @@ def wait(thread: Thread, given: Given, room: int) -> Object:
     after = given["after"]
     if after is None:
         return {"events": [], "next": {"after": thread.last_id()}, "more": False}
-    return read(thread, {**given, "after": after, "offset": 0}, room)
+    return read(thread, given, room)
 
 
 # --- both -----------------------------------------------------------------------------------------
@@ -195,13 +203,14 @@ def search(thread: Thread, given: Given, room: int) -> Object:
     deadline = clock.monotonic() + SECONDS
     start, before = _cursor(given["cursor"])
     room -= FRAME
+    most = room // 2  # of one text: control characters take six bytes each
     found: list[Object] = []
     for kind in _KINDS[_KINDS.index(start) :]:
         look = _events_before if kind == "events" else _turns_before
         for number, item, data in look(thread, before):
             at = data.lower().find(wanted)
             if at >= 0:
-                item["text"] = _around(data, at, len(wanted))
+                item["text"] = cut(_around(data, at, len(wanted)), most)
                 room -= size(item) + 1
                 if found and room < 0:
                     return _found(found, f"{kind}:{number + 1}")
@@ -228,7 +237,7 @@ def _events_before(thread: Thread, before: int) -> Iterator[tuple[int, Object, b
     events = thread.database.events
     while page := events.newest("", min(before - 1, events.last()), PAGE, ROOM):
         for one in reversed(page):
-            item = {"event": one.id, "type": one.type, "at": one.created_at}
+            item = {"event": one.id, "type": cut(one.type, NAME), "at": one.created_at}
             yield one.id, item, one.content.encode("utf-8", "replace")
         before = page[0].id
 
@@ -244,7 +253,7 @@ def _turns_before(thread: Thread, before: int) -> Iterator[tuple[int, Object, by
         is_whole = False
         for number, one in enumerate(turns.newest(before, PAGE), 1):
             at = clock.stamp(one.created_at_ms / 1000)
-            item = {"turn": one.turn_id, "type": one.type_id, "at": at}
+            item = {"turn": one.turn_id, "type": cut(one.type_id, NAME), "at": at}
             yield one.turn_id, item, turns.shown(one) or b""
             before, is_whole = one.turn_id, number == PAGE
 
@@ -302,7 +311,11 @@ def recall(thread: Thread, given: Given, room: int) -> Object:
     items: list[Object] = []
     left = room - FRAME
     for one in ordered:  # each by itself: a payload may have 64 MiB
-        item = _turn(thread, one, as_of, share(room, count), given["offset"])
+        skip = 0 if items else given["offset"]
+        item = _turn(thread, one, as_of, share(room, count), skip)
+        if rest := item.get("rest"):
+            rest |= {"context": given["context"], "as_of": as_of}
+            rest |= {} if given["before"] is None else {"before": None}
         left -= size(item) + 1
         if items and left < 0:
             break
@@ -315,7 +328,7 @@ def recall(thread: Thread, given: Given, room: int) -> Object:
         "context": branch.info().name or branch.id,
         "turns": items if is_rising else items[::-1],
         "as_of": as_of,
-        "next": {argument: follows} if follows is not None else {},
+        "next": {argument: follows, **_whole(given)} if follows is not None else {},
         "more": follows is not None,
     }
 
@@ -323,7 +336,8 @@ def recall(thread: Thread, given: Given, room: int) -> Object:
 def _turn(thread: Thread, one: Turn, as_of: int, room: int, offset: int) -> Object:
     whole = thread.contexts.turn(one.turn_id, as_of=as_of)
     at = clock.stamp(one.created_at_ms / 1000)
-    item = {"turn": one.turn_id, "depth": one.depth, "type": one.type_id, "at": at, "text": ""}
+    item = {"turn": one.turn_id, "depth": one.depth, "type": cut(one.type_id, NAME), "at": at,
+            "text": ""}  # fmt: skip
     if one.tombstone:
         return {**item, "text": "(erased)" if one.hash else "(hidden)"}
     data = thread.contexts.turns.shown(whole) or b""
@@ -351,33 +365,46 @@ def read_artifact(thread: Thread, given: Given, room: int) -> Object:
     url, line, count, skip = (given[name] for name in ("url", "line", "lines", "offset"))
     first_line = None if line == 1 and count is None else line
     found = thread.open_url(url, first_line, count, context=given["context"])
-    decoder = getincrementaldecoder("utf-8")("replace")
-    left, whole, to_skip = room - FRAME, "", skip
-    for piece in found:
-        part = decoder.decode(piece)
-        whole += part[to_skip:]
-        to_skip = max(0, to_skip - len(part))
+    left, to_skip, at, whole = room - FRAME, skip, (0, 0), ""
+    for part in _decoded(found):
+        head = part[:to_skip]
+        to_skip -= len(head)
+        at = _past(at, head)
+        whole += part[len(head) :]
         if len(whole) > left:
             break
     text = cut(whole, left)
     following: Object = {}
-    if len(text) < len(whole):
-        kept = text.rpartition("\n")[0]
-        # Whole lines, unless the first alone is longer, or a part of JSON has none.
-        if kept and not _EXTRACTS.match(url):
-            text = kept + "\n"
-            following = {"line": line + text.count("\n")}
-        else:
-            following = {"line": line, "offset": skip + len(text)}
+    if len(text) < len(whole) and _EXTRACTS.match(url):
+        following = {"offset": skip + len(text)}  # a part of JSON has no lines
+    elif len(text) < len(whole):
+        if "\n" in text:  # whole lines, unless the first alone is longer
+            text = text[: text.rindex("\n") + 1]
+        lines, column = _past(at, text)
+        following = {"line": line + lines, **({"offset": column} if column else _whole(given))}
     elif found.next_offset is not None:
-        following = {"line": found.next_offset}
+        following = {"line": found.next_offset, **_whole(given)}
     return {"text": text, "next": following, "more": bool(following)}
+
+
+def _past(at: tuple[int, int], text: str) -> tuple[int, int]:
+    """Return the line and the column after a text that begins at a line and a column."""
+    lines = text.count("\n")
+    return at[0] + lines, len(text) - text.rfind("\n") - 1 + (0 if lines else at[1])
+
+
+def _decoded(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Yield bytes as text; what is not UTF-8 is replaced."""
+    decoder = getincrementaldecoder("utf-8")("replace")
+    for piece in pieces:
+        yield decoder.decode(piece)
+    yield decoder.decode(b"", final=True)
 
 
 # --- people ---------------------------------------------------------------------------------------
 
 
-def ask_person(thread: Thread, given: Given, _: int) -> Object:
+def ask_person(thread: Thread, given: Given, room: int) -> Object:
     """Ask the person whom you work for, and get the answer, which may take them hours.
 
     Ask with `question`: you get an `id`, and the answer if it comes within `seconds`. Later, also
@@ -395,8 +422,10 @@ def ask_person(thread: Thread, given: Given, _: int) -> Object:
     shown: Object = {"id": found.question_id, "status": "open", "next": {"id": found.question_id}}
     if found.answer is None:
         return shown
-    return shown | {"status": "answered", "answer": found.answer, "answered_by": found.answered_by,
-                    "next": {}}  # fmt: skip
+    shown |= {"status": "answered", "answer": found.answer, "next": {}}
+    shown["answered_by"] = cut(found.answered_by or "", NAME)
+    rest = {"id": found.question_id}
+    return shorten(shown, "answer", room - FRAME, given["offset"], rest)
 
 
 def status(thread: Thread, _: Given, room: int) -> Object:
@@ -464,7 +493,7 @@ TOOLS = (
         (
             Part("after", "integer", "The last id that you know (default: the newest now)."),
             _FILTER, _limit("limit", "How many at most.", 20),
-            Part("seconds", "seconds", "How long to wait.", 45, most=MOST_WAIT),
+            Part("seconds", "seconds", "How long to wait.", 45, most=MOST_WAIT), _OFFSET,
         ),
         lambda found: not found["events"] and not found["more"],
         lambda given, found: {**given, **found["next"]},
@@ -519,7 +548,7 @@ TOOLS = (
             Part("must_choose", "boolean", "Take one of the options, nothing else.", False),
             Part("id", "integer", "A question that you asked before.", least=1),
             Part("seconds", "seconds", "How long to wait for the answer.", 45, most=MOST_WAIT),
-            _KEY,
+            _KEY, _OFFSET,
         ),
         lambda found: found["status"] == "open",
         lambda given, found: {**given, "question": None, "id": found["id"]},

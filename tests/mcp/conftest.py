@@ -68,7 +68,8 @@ async def on_object(place: str, mode: str = "auto", **options: Any) -> AsyncIter
         async with Client(server.sdk, mode=mode) as client:
             yield client
     finally:
-        server.close()
+        served.feed.close()
+        await server.close(5.0)
         await asyncio.to_thread(served.close, 5.0)
 
 
