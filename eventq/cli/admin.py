@@ -309,12 +309,12 @@ def gc(
 
 def guide(*, path: bool) -> None:
     """Print a short guide for agents: push, pop, process, ack."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    folder = os.path.join(package, "skill", "eventq")
+    from eventq.running.coding_agents import SKILL_FOLDER
+
     if path:
-        show.say(folder)
+        show.say(SKILL_FOLDER)
         return
-    with open(os.path.join(folder, "SKILL.md"), encoding="utf-8") as file:
+    with open(os.path.join(SKILL_FOLDER, "SKILL.md"), encoding="utf-8") as file:
         show.say(file.read().split("---\n", 2)[2].strip())
 
 

@@ -65,10 +65,12 @@ PARTS = {
         "artifact": "artifact",
         "output": "output",
         "hook": "log",
+        "hooks": "hooks",
     },
     "Care: set up, check, clean, copy, look up": {
         "config": "config",
         "check": "admin",
+        "doctor": "doctor",
         "prune": "admin",
         "event": "erase",
         "erasures": "erase",

@@ -31,9 +31,9 @@ def config(thread: str, *, read_only: bool) -> str:
     """Return what to write into the settings of programs that run agents."""
     import json
 
-    from eventq.cli.service import program
     from eventq.errors import NotAThreadError
     from eventq.storage.layout import is_url, resolve, shown
+    from eventq.system.processes import program
     from eventq.thread import exists
 
     if not exists(thread):

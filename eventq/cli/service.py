@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON_ERRORS, choose_threads
@@ -14,6 +13,7 @@ from eventq.errors import NotAThreadError, UsageError
 from eventq.log.claims import milliseconds
 from eventq.storage.address import parse
 from eventq.storage.layout import is_shared, is_url, resolve, resolve_folder, shown
+from eventq.system import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def systemd(*, thread: list[str], all: list[str], user: bool, grace: float, shar
     folder = "~/.config/systemd/user" if user else "/etc/systemd/system"
     sudo = "" if user else "sudo "
     # What is started at the end would be killed with the service.
-    command = [*program(), "work", *words, "--grace", _digits(grace), "--no-dispatch"]
+    command = [*processes.program(), "work", *words, "--grace", _digits(grace), "--no-dispatch"]
     options = ["--user"] * user + ["--grace", _digits(grace)] * (grace != _GRACE_SECONDS)
     show.say(
         _UNIT.format(
@@ -118,12 +118,6 @@ def _digits(seconds: float) -> str:
     """Return seconds as `--grace` and systemd read them; raise UsageError for too many."""
     milliseconds(seconds, "--grace")
     return f"{seconds:.3f}".rstrip("0").rstrip(".")
-
-
-def program() -> list[str]:
-    """Return the command that runs this eventq, wherever it is started from."""
-    script = os.path.join(os.path.dirname(sys.executable), "eventq")
-    return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "eventq"]
 
 
 def _owner(path: str) -> str:

@@ -330,6 +330,12 @@ def python(*words: str) -> list[str]:
     return [sys.executable, "-P", "-c", code, *words]
 
 
+def program() -> list[str]:
+    """Return the words that start this eventq from any environment, for files that name it."""
+    script = os.path.join(os.path.dirname(sys.executable), "eventq")
+    return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "eventq"]
+
+
 def me() -> str:
     """Return what tells this process from all others: machine, pid namespace, pid and birth."""
     return f"{machine()} {namespace()} {identity(os.getpid())}"

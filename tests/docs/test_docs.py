@@ -90,12 +90,13 @@ def test_python_quick_start_runs_as_printed(tmp_path: Path) -> None:
 def test_console_examples_print_what_is_shown(tmp_path: Path, name: str) -> None:
     """The console examples of a guide, run in order, print what is shown below them."""
     count = 0
+    env = environ(HOME=str(tmp_path), CLAUDE_CONFIG_DIR="", CODEX_HOME="")
     for block in blocks("console", read(name)):
         for command, expected in steps(block):
             done = subprocess.run(
                 ["bash", "-c", command],
                 cwd=tmp_path,
-                env=environ(),
+                env=env,
                 capture_output=True,
                 text=True,
                 timeout=120,
