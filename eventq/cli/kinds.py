@@ -55,7 +55,8 @@ class Whole:
         if not self.least <= found <= _MOST:
             what = f"{name} must be a whole number from {self.least} to 2^63-1, not '{word}'"
             fix = "give a smaller number" if _is_whole(digits) else "give plain digits"
-            if found == 0 or (number[:1] == "-" and _is_whole(number[1:])):
+            is_less = 0 <= found < self.least
+            if is_less or (number[:1] == "-" and _is_whole(number[1:])):
                 fix = f"give {self.least} or more"
             raise UsageError(what, fix)
         return found

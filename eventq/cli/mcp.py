@@ -9,6 +9,8 @@ from eventq.cli.options import thread_option
 from eventq.cli.serve import load, prepare
 from eventq.cli.table import Command, Option
 
+MAX_RESULT = 16 << 10
+
 
 def mcp(*, read_only: bool, max_result: int, print_config: bool, thread: str) -> int:
     """Let an agent use a thread over MCP, on stdin and stdout.
@@ -18,7 +20,9 @@ def mcp(*, read_only: bool, max_result: int, print_config: bool, thread: str) ->
     'eventq serve --http --mcp'.
     """
     if print_config:
-        show.say(config(thread, read_only=read_only))
+        words = ["--read-only"] * read_only
+        words += ["--max-result", str(max_result)] * (max_result != MAX_RESULT)
+        show.say(config(thread, words))
         return 0
     serve_stdio = load("stdio", "serve_stdio")
     import asyncio
@@ -27,7 +31,7 @@ def mcp(*, read_only: bool, max_result: int, print_config: bool, thread: str) ->
     return int(asyncio.run(serve_stdio(thread, write=not read_only, room=max_result)))
 
 
-def config(thread: str, *, read_only: bool) -> str:
+def config(thread: str, options: list[str]) -> str:
     """Return what to write into the settings of programs that run agents."""
     import json
 
@@ -41,9 +45,10 @@ def config(thread: str, *, read_only: bool) -> str:
 
     path = shown(thread) if is_url(thread) else resolve(thread)
     command, *first = program()
-    words = [*first, "mcp", "--thread", path, *["--read-only"] * read_only]
+    words = [*first, "mcp", "--thread", path, *options]
     entry = {"command": command, "args": words}
-    quoted = ", ".join(json.dumps(word) for word in words)
+    # TOML has these strings too, but for the escapes of characters that need two.
+    program_text, *texts = [json.dumps(word, ensure_ascii=False) for word in (command, *words)]
     return f"""\
 # Claude Code: run this, or write the JSON below into .mcp.json of a project
 claude mcp add eventq -- {shlex.join([command, *words])}
@@ -56,8 +61,8 @@ claude mcp add eventq -- {shlex.join([command, *words])}
 
 # Codex: config.toml in ~/.codex
 [mcp_servers.eventq]
-command = {json.dumps(command)}
-args = [{quoted}]
+command = {program_text}
+args = [{", ".join(texts)}]
 
 # Over HTTP, from EVENTQ_TOKEN=… eventq serve --http 127.0.0.1:9010 --write --mcp --thread …
 {
@@ -85,7 +90,7 @@ COMMANDS = {
                 "max-result BYTES",
                 "The size of a result; what is longer is returned in parts.",
                 kinds.Whole(2_048),
-                default="16384",
+                default=str(MAX_RESULT),
             ),
             Option(
                 "print-config",

@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from eventq.errors import (
     EventqError,
@@ -22,9 +22,10 @@ from eventq.http.openapi import document
 from eventq.http.operations import Operation, Reply, of_json
 from eventq.http.pages import Pages
 from eventq.http.routes import Routes
-from eventq.http.sending import Caller, body_of, said, send_content, send_problem, send_reply
+from eventq.http.sending import Caller, body_of, send_content, send_problem, send_reply
 from eventq.serving.parameters import MOST, Part, load, of_object, of_words
 from eventq.serving.plans import QUICK
+from eventq.serving.served import said
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.jsontext import writer
@@ -158,7 +159,7 @@ class App:
         """
         if not self._access.may_read({**headers, "cookie": ""}):
             raise RefusedError(401, "a token is missing - send 'Authorization: Bearer TOKEN'")
-        name = unquote(scope["path"][len(MCP) + 1 :])
+        name = scope["path"][len(MCP) + 1 :]
         served = self.threads.get(name) if name else next(iter(self.threads.values()), None)
         if self._mcp is None:
             await send_problem(send, 404, "this server speaks no MCP - start it with --mcp")

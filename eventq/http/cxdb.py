@@ -20,12 +20,13 @@ from eventq.http.cxdb_stream import follow
 from eventq.http.operations import Reply, of_json
 from eventq.http.registry import CONTEXT, MSGPACK, Bundles, Rendering, is_flat
 from eventq.http.routes import Routes
-from eventq.http.sending import body_of, said, send_reply
+from eventq.http.sending import body_of, send_reply
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import ContextInfo, NewTurn
 from eventq.serving.parameters import fitting
 from eventq.serving.plans import READ, WRITE
+from eventq.serving.served import said
 from eventq.system import clock
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from eventq.errors import EventqError
 from eventq.http.operations import AT, Operation, Reply
-from eventq.http.sending import Caller, said
+from eventq.http.sending import Caller
 from eventq.serving.event_pages import in_bounds, next_lines
 from eventq.serving.parameters import Part, fitting
 from eventq.serving.plans import READ
+from eventq.serving.served import said
 from eventq.system import clock
 
 if TYPE_CHECKING:

@@ -21,10 +21,11 @@ from eventq.http.access import RefusedError
 from eventq.http.operations import Reply
 from eventq.http.page_request import Ask, path_of, whole_in, word_in
 from eventq.http.routes import Routes
-from eventq.http.sending import Caller, body_of, said, send_reply
+from eventq.http.sending import Caller, body_of, send_reply
 from eventq.serving.attention import doing, needs, tail, waiting
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.plans import QUICK, READ, WRITE
+from eventq.serving.served import said
 from eventq.system import clock
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
-from eventq.errors import ClosedError, EventqError, NotAThreadError, TooLargeError, UsageError
+from eventq.errors import TooLargeError, UsageError
 from eventq.http.operations import Reply
 from eventq.serving.parameters import MOST_BODY
 from eventq.serving.plans import READ
@@ -237,13 +237,6 @@ async def send_reply(send: Send, reply: Reply, headers: Mapping[str, str], metho
 def _takes_gzip(headers: Mapping[str, str]) -> bool:
     found = headers.get("accept-encoding", "").replace(" ", "").lower().split(",")
     return "gzip" in found or any(one.startswith("gzip;q=") and one[7:8] == "1" for one in found)
-
-
-def said(error: EventqError) -> tuple[int, str]:
-    """Return status and sentence of an error; where a thread lies is not told."""
-    if isinstance(error, (NotAThreadError, ClosedError)):
-        return 404, "the thread is gone - put it back to its place, or serve another one"
-    return error.wire_code, str(error)
 
 
 async def send_problem(

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import ClientDisconnect
 
 from eventq.errors import BusyError
 from eventq.mcp.thread_server import MAY_WRITE, ROOM, ThreadServer
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 END_SECONDS = 2.0  # for calls that are under way at the end
-SESSIONS = 1_000  # of a thread, at once
+SESSIONS = 4_000  # of a thread, at once
+IDLE_SECONDS = 600.0  # after which a session ends, of a client that listens to nothing
 
 
 class Mount:
@@ -52,13 +54,15 @@ class Mount:
             ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self._servers[served] = ready, asyncio.create_task(self._serve(served, ready))
         manager = await asyncio.shield(self._servers[served][0])
-        await manager.handle_request(scope, receive, send)
+        with suppress(ClientDisconnect):  # there is nobody to tell
+            await manager.handle_request(scope, receive, send)
 
     async def _serve(self, served: ServedThread, ready: asyncio.Future[Any]) -> None:
         server = ThreadServer(served, write=True, room=self._room)
         manager = StreamableHTTPSessionManager(
-            server.sdk, max_request_body_size=MOST_BODY, max_sessions=SESSIONS
-        )
+            server.sdk, max_request_body_size=MOST_BODY, max_sessions=SESSIONS,
+            session_idle_timeout=IDLE_SECONDS,
+        )  # fmt: skip
         # It is entered and left in one task, as its task group demands.
         async with manager.run():
             ready.set_result(manager)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import threading
 from contextlib import suppress
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 END_SECONDS = 5.0  # for calls under way at the end, and for a client that does not read
+LINES = 8  # that wait to be taken
 _CHUNK = 1 << 16
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a surrogate pair, or both halves of one
 
 
 class Input:
@@ -33,7 +37,8 @@ class Input:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._room = threading.Semaphore(LINES)
         self._ended = self._loop.create_future()
         threading.Thread(target=self._read, name="eventq-stdin", daemon=True).start()
 
@@ -51,7 +56,8 @@ class Input:
             if line is None:
                 waits.cancel()
                 return
-            yield line.decode(errors="replace")
+            self._room.release()
+            yield _message(line)
 
     def _read(self) -> None:
         rest: list[bytes] = []
@@ -70,7 +76,23 @@ class Input:
             self._put(None)
 
     def _put(self, line: bytes | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
+        self._room.acquire()
+        self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+
+def _message(line: bytes) -> str:
+    """Return a line as text. Half a character, which the SDK does not read, is replaced."""
+    text = line.decode(errors="replace")
+    if _HALF.search(text) is None:
+        return text
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        return (
+            json.dumps(value, ensure_ascii=False)
+            .encode("utf-16", "surrogatepass")
+            .decode("utf-16", "replace")
+        )
+    return text
 
 
 class Session:
@@ -85,6 +107,7 @@ class Session:
         """Yield the lines, then let calls end: the SDK cancels those that it finds then."""
         async for line in self.input.lines():
             yield line
+            await self.server.has_room()
         last = threading.Timer(2 * END_SECONDS, os._exit, (1,))  # for a client that does not read
         last.daemon = True
         last.start()

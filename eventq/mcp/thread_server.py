@@ -19,7 +19,7 @@ from eventq.mcp.tools import TOOLS, Tool
 from eventq.mcp.watching import Watching
 from eventq.serving.parameters import Given, of_object
 from eventq.serving.plans import READ, WRITE
-from eventq.serving.served import ServedThread
+from eventq.serving.served import ServedThread, said
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Context = ServerRequestContext[Any, Any]
 
 ROOM = 16 << 10  # bytes of a result
+MOST_CALLS = 1_000  # under way, of a client on stdio
 MAY_WRITE = "eventq.may_write"  # in the scope of an HTTP request
 INSTRUCTIONS = (
     "An inbox and a memory that outlast this conversation. `read` and `wait` for events, `push`"
@@ -39,6 +40,7 @@ _ADVICE: dict[type[EventqError], str] = {
     UnknownContextError: "`status` has the names; `remember` begins a new one",
     UnknownQuestionError: "use the `id` that `ask_person` returned; `status` lists what is open",
 }
+_LONGEST = 1_000  # characters of an error
 _log = logging.getLogger("eventq.mcp")
 
 
@@ -70,6 +72,11 @@ class ThreadServer:
             on_unsubscribe_resource=self._unsubscribe,
             on_subscriptions_listen=self._listen,
         )
+
+    async def has_room(self) -> None:
+        """Wait while too many calls are under way, of a client that does not read replies."""
+        while len(self._calls) >= MOST_CALLS:
+            await asyncio.wait([*self._calls], return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self, seconds: float) -> None:
         """End what clients listen to, and wait some seconds for calls that are under way.
@@ -191,7 +198,10 @@ class ThreadServer:
 def _sentence(error: EventqError) -> str:
     """Return what is wrong, and what to do next for somebody who has tools and no shell."""
     advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
-    return f"{error.what} - {advice}" if advice else str(error)
+    what, text = error.what, said(error)[1]
+    if len(text) > _LONGEST:  # it may name what was given
+        what, advice = f"{what[: _LONGEST // 2]}…", advice or error.fix[: _LONGEST // 2]
+    return f"{what} - {advice}" if advice else text
 
 
 def _shown(tool: Tool) -> types.Tool:

@@ -14,12 +14,18 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventq.errors import FilterError, UnknownContextError, UnsupportedError, UsageError
+from eventq.errors import (
+    ConflictError,
+    FilterError,
+    UnknownContextError,
+    UnsupportedError,
+    UsageError,
+)
 from eventq.log.mirror import line
 from eventq.mcp.excerpts import FRAME, cut, first, last, share, shorten, size
 from eventq.memory.turns import View
 from eventq.record import Record
-from eventq.records.turn import NewTurn
+from eventq.records.turn import ContextInfo, NewTurn
 from eventq.serving.attention import doing
 from eventq.serving.event_pages import ROOM, in_bounds, newest_events, next_lines
 from eventq.serving.parameters import MOST, Given, Part
@@ -35,13 +41,14 @@ if TYPE_CHECKING:
 
     Object = dict[str, Any]
 
-SECONDS = 2.0  # of a look for what is rare
+SECONDS = 0.5  # of a look for what is rare
 WINDOW = 20_000  # ids that are looked at with a filter at once
 PAGE = 256  # events or turns that are searched at once
 NAME = 200  # bytes of a name or a type
 EXCERPT = 120  # bytes on both sides of what was found
 LONGEST = 1_000  # bytes that are looked for
 LISTED = 20  # of each kind, in a status
+CONTEXTS = 100  # that a turn is looked for in
 _BEFORE = re.compile(r"(?:\((?P<rest>.*)\) AND )?id < (?P<id>[0-9]{1,18})", re.DOTALL)
 _EXTRACTS = re.compile(r"agent://[^/?]*(/|.*[?&]q=)")
 _KINDS = ("events", "turns")  # in the order of a search
@@ -211,6 +218,7 @@ def search(thread: Thread, given: Given, room: int) -> Object:
             at = data.lower().find(wanted)
             if at >= 0:
                 item["text"] = cut(_around(data, at, len(wanted)), most)
+                item.update(_place(thread, number) if kind == "turns" else {})
                 room -= size(item) + 1
                 if found and room < 0:
                     return _found(found, f"{kind}:{number + 1}")
@@ -219,6 +227,17 @@ def search(thread: Thread, given: Given, room: int) -> Object:
                 return _found(found, f"{kind}:{number}")
         before = MOST
     return _found(found, None)
+
+
+def _place(thread: Thread, turn: int) -> Object:
+    """Return the context that changed last of those that have a turn, and where it stands there."""
+    turns = thread.contexts.turns
+    depth = turns.depth(turn)
+    for row in thread.database.memory.overview(CONTEXTS).contexts:
+        info = ContextInfo._make(row)
+        if info.head_turn_id and turns.ancestor(info.head_turn_id, depth) == turn:
+            return {"context": _name_of(info), "depth": depth}
+    return {"depth": depth}
 
 
 def _found(found: list[Object], cursor: str | None) -> Object:
@@ -272,18 +291,27 @@ def remember(thread: Thread, given: Given, _: int) -> Object:
 
     To repeat a call whose reply was lost, give both the same `key`: the text is stored once.
     """
-    new = NewTurn(given["text"], given["type"])
-    made = _made(thread, given["context"]).append(new, key=given["key"])
-    return {"context": given["context"], "turn": made.turn_id, "depth": made.depth}
+    branch = _made(thread, given["context"])
+    made = branch.append(NewTurn(given["text"], given["type"]), key=given["key"])
+    return {"context": _name_of(branch.info()), "turn": made.turn_id, "depth": made.depth}
 
 
 def _made(thread: Thread, name: str) -> Context:
+    """Return the context of a name, or a new one."""
     try:
         return thread.contexts.get(name)
-    except UnknownContextError:
+    except UnknownContextError as error:
         if name.isdigit():
-            raise
+            fix = "give a name with a letter in it: `remember` begins a new one"
+            raise UsageError(error.what, fix) from error
+    try:
         return thread.contexts.create(name)
+    except ConflictError:  # by another process, just now
+        return thread.contexts.get(name)
+
+
+def _name_of(info: ContextInfo) -> str | int:
+    return info.name or info.context_id
 
 
 def recall(thread: Thread, given: Given, room: int) -> Object:
@@ -325,7 +353,7 @@ def recall(thread: Thread, given: Given, room: int) -> Object:
         follows = items[-1]["depth"] + 1 if is_rising else items[-1]["turn"]
     argument = "from" if is_rising else "before"
     return {
-        "context": branch.info().name or branch.id,
+        "context": _name_of(branch.info()),
         "turns": items if is_rising else items[::-1],
         "as_of": as_of,
         "next": {argument: follows, **_whole(given)} if follows is not None else {},
@@ -351,20 +379,25 @@ def _turn(thread: Thread, one: Turn, as_of: int, room: int, offset: int) -> Obje
 def fork(thread: Thread, given: Given, _: int) -> Object:
     """Make a new context that shares the turns of another, all of them or those up to `at`.
 
-    From then on each goes its own way; nothing is copied.
+    From then on each goes its own way; nothing is copied. Each name is forked once.
     """
     made = thread.contexts.fork(given["context"], at=given["at"], name=given["name"]).info()
-    return {"context": made.name or made.context_id, "turn": made.head_turn_id}
+    return {"context": _name_of(made), "turn": made.head_turn_id}
 
 
 def read_artifact(thread: Thread, given: Given, room: int) -> Object:
     """Read lines of what a tool or an agent put out: artifact://3, agent://NAME, blob:blake3:HASH.
 
-    agent://NAME/path reads a part of its JSON. Call it with the arguments in `next` for more.
+    agent://NAME/path reads a part of its JSON. Call it with the arguments in `next` for more. One
+    that is `incomplete` may be written still: then that reads on later.
     """
     url, line, count, skip = (given[name] for name in ("url", "line", "lines", "offset"))
-    first_line = None if line == 1 and count is None else line
-    found = thread.open_url(url, first_line, count, context=given["context"])
+    found = thread.open_url(url, context=given["context"])
+    why = found.incomplete
+    if line > 1 or count is not None:
+        if why and found.lines is not None and line > found.lines:  # the next one is not there yet
+            return {"text": "", "next": {"line": line}, "more": False, "incomplete": why}
+        found = thread.open_url(url, line, count, context=given["context"])
     left, to_skip, at, whole = room - FRAME, skip, (0, 0), ""
     for part in _decoded(found):
         head = part[:to_skip]
@@ -384,7 +417,11 @@ def read_artifact(thread: Thread, given: Given, room: int) -> Object:
         following = {"line": line + lines, **({"offset": column} if column else _whole(given))}
     elif found.next_offset is not None:
         following = {"line": found.next_offset, **_whole(given)}
-    return {"text": text, "next": following, "more": bool(following)}
+    shown: Object = {"text": text, "next": following, "more": bool(following)}
+    if why and not following:
+        lines, column = _past(at, text)
+        shown["next"] = {"line": line + lines, **({"offset": column} if column else _whole(given))}
+    return {**shown, "incomplete": why} if why else shown
 
 
 def _past(at: tuple[int, int], text: str) -> tuple[int, int]:
@@ -413,6 +450,8 @@ def ask_person(thread: Thread, given: Given, room: int) -> Object:
     number, text = given["id"], given["question"]
     if (number is None) == (text is None):
         raise UsageError("give either a question or an id", "ask, or look for an answer")
+    if given["must_choose"] and not given["options"]:
+        raise UsageError("must_choose needs options", "give the answers that may be chosen")
     if number is not None:
         found = thread.question(number)
     else:
@@ -444,9 +483,8 @@ def status(thread: Thread, _: Given, room: int) -> Object:
             for one in found.consumers[:LISTED]
         ],
         "contexts": [
-            {"name": one.name or one.context_id, "turns": (one.head_depth or 0) + 1,
-             "head": one.head_turn_id}
-            for one in found.contexts[:LISTED] if one.head_turn_id
+            {"name": _name_of(one), "turns": (one.head_depth or 0) + 1, "head": one.head_turn_id}
+            for one in found.contexts if one.head_turn_id
         ],
         "context_count": found.context_count,
         "runs": dict(found.runs),

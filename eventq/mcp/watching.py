@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
 PAUSE = 0.2  # seconds between two looks: changes that come together are one
+SLOW_SECONDS = 2.0  # that a client may take for a notification
 MOST = 1_000  # resources that are watched at once
 _LIST = ""  # stands for the list of all resources
 
@@ -114,12 +115,16 @@ class Watching:
         feed = self._served.feed
         while not feed.is_closed:
             changed = feed.changed
-            with suppress(EventqError):  # it is gone, or busy: look again
-                for uri, mark in (await self._marks([*self._counts])).items():
-                    if uri in self._counts and self._seen.setdefault(uri, mark) != mark:
-                        self._seen[uri] = mark
-                        await self._tell(uri)
-            await asyncio.wait((changed,), timeout=SLOW_LOOK)
+            try:
+                marks = await self._marks([*self._counts])
+            except EventqError:  # it is gone, or busy
+                await asyncio.sleep(SLOW_LOOK)
+                continue
+            for uri, mark in marks.items():
+                if uri in self._counts and self._seen.setdefault(uri, mark) != mark:
+                    self._seen[uri] = mark
+                    await self._tell(uri)
+            await asyncio.wait((changed,))
             await asyncio.sleep(PAUSE)
 
     async def _marks(self, uris: list[str]) -> dict[str, Hashable]:
@@ -134,15 +139,28 @@ class Watching:
         try:
             if uri == _LIST:
                 return tuple(str(one.uri) for one in resources(thread))
-            return hash(content(thread, uri, self._room))
+            return hash(content(thread, uri, self._room)), _grown(thread, uri)
         except EventqError as error:
             return type(error).__name__
 
     async def _tell(self, uri: str) -> None:
         await self._bus.publish(ResourceUpdated(uri) if uri else ResourcesListChanged())
-        for (_, one), session in [*self._sessions.items()]:
-            if one == uri:
-                await session.send_resource_updated(uri)
+        sessions = [session for (_, one), session in self._sessions.items() if one == uri]
+        if not sessions:
+            return
+        sent = {asyncio.create_task(one.send_resource_updated(uri)): one for one in sessions}
+        _, waits = await asyncio.wait(sent, timeout=SLOW_SECONDS)
+        for task in waits:  # of a client that does not read: the others need not wait for it
+            task.cancel()
+            self.unsubscribe(sent[task], uri)
+
+
+def _grown(thread: Thread, uri: str) -> Hashable:
+    """Return what changes when an artifact grows beyond what is read of it."""
+    with suppress(EventqError):
+        info = thread.artifacts.get(uri.removeprefix("artifact://"))
+        return info.size, info.status
+    return None
 
 
 def _connection_of(session: ServerSession) -> Any:

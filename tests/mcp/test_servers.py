@@ -341,6 +341,81 @@ def test_a_server_ends_with_its_client(path: str) -> None:
     assert server.end() == (0, b"")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("close", [False, True])
+def test_the_end_on_stdio(path: str, number: signal.Signals, *, close: bool) -> None:
+    """A signal, or the end of stdin, lets calls finish: each reply is sent, waits end empty."""
+    server = Stdio(path)
+    server.begin()
+    server.call(1, "wait", seconds=300)
+    for n in range(2, 30):
+        server.call(n, "push", type="note", content="x")
+    assert server.receive()["result"]
+    if close:
+        assert server.process.stdin is not None
+        server.process.stdin.close()
+    else:
+        server.process.send_signal(number)
+    assert server.process.stdout is not None
+    replies = [json.loads(line) for line in server.process.stdout]
+    assert all(reply["result"]["isError"] is False for reply in replies)
+    assert server.process.wait() == (130 if number == signal.SIGINT and not close else 0)
+    assert server.process.stderr is not None
+    assert server.process.stderr.read() == b""
+    with eventq.open(path) as thread:
+        stored = thread.last_id()
+    assert len(replies) + 1 == stored + 1  # the call that waited is one of them
+    for stream in (server.process.stdin, server.process.stdout, server.process.stderr):
+        assert stream is not None
+        stream.close()
+
+
+def test_a_client_that_goes_without_a_word(path: str) -> None:
+    """A server whose client closed both pipes, or never reads, ends without a traceback."""
+    server = Stdio(path)
+    server.begin()
+    assert server.process.stdout is not None
+    server.process.stdout.close()
+    for n in range(20):
+        server.call(n, "status")
+    assert server.process.stdin is not None
+    server.process.stdin.close()
+    assert server.process.wait() == 0
+    assert server.process.stderr is not None
+    assert server.process.stderr.read() == b""
+    server.process.stderr.close()
+
+
+def test_half_a_character(path: str) -> None:
+    """Half of a surrogate pair, as some clients send a text that they cut, is replaced."""
+    server = Stdio(path)
+    server.begin()
+    call = {"name": "push", "arguments": {"type": "note", "content": "CUT \\ud83d\\ude00"}}
+    message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    server.send(message.replace("CUT", "\\ud83d").replace("\\\\u", "\\u").encode())
+    assert server.receive()["result"]["isError"] is False
+    assert server.end()[0] == 0
+    with eventq.open(path) as thread:
+        assert next(thread.peek()).content == "\ufffd \U0001f600"
+
+
+def test_processes_that_remember_at_once(path: str) -> None:
+    """Servers of several agents that begin the same context at once all find it."""
+    servers = [Stdio(path) for _ in range(4)]
+    for server in servers:
+        server.begin()
+    for n in range(25):
+        for server in servers:
+            server.call(n + 1, "remember", text="x", context=f"shared {n}")
+    for server in servers:
+        for _ in range(25):
+            assert server.receive()["result"]["isError"] is False
+        assert server.end()[0] == 0
+    with eventq.open(path) as thread:
+        assert {info.head_depth for info in thread.contexts.list()} == {3}
+        assert thread.check() == []
+
+
 def test_lines_that_are_no_messages(path: str) -> None:
     """Nonsense on stdin ends nothing, and stdout carries nothing but messages."""
     server = Stdio(path)
@@ -401,10 +476,12 @@ def test_a_server_that_is_killed_before_its_reply(path: str, tool: str) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_settings_for_programs(path: str) -> None:
+def test_settings_for_programs(path: str, tmp_path: Any) -> None:
     """What --print-config prints is JSON and TOML that start this very server."""
+    odd = tmp_path / 'it\'s "odd" \U0001f600'
+    path = str(shutil.copytree(path, odd))
     done = subprocess.run(
-        [*COMMAND, "--print-config", "--read-only", "--thread", path],
+        [*COMMAND, "--print-config", "--read-only", "--max-result", "3000", "--thread", path],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     parts = dict(part.split("\n", 1) for part in done.stdout.split("# ")[1:])
@@ -414,7 +491,7 @@ def test_settings_for_programs(path: str) -> None:
     assert code["servers"]["eventq"] == {"type": "stdio", **entry}
     codex = tomllib.loads(next(text for name, text in parts.items() if "Codex" in name))
     assert codex["mcp_servers"]["eventq"] == entry
-    assert entry["args"][-3:] == ["--thread", os.path.realpath(path), "--read-only"]
+    assert entry["args"][-3:] == ["--read-only", "--max-result", "3000"]
     found = subprocess.run(
         [entry["command"], *entry["args"]], input=json.dumps(HELLO).encode() + b"\n",
         capture_output=True, check=True,

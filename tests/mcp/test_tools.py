@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 
 import eventq
@@ -251,6 +255,7 @@ def test_searching(connect: Connect, thread: eventq.Thread) -> None:
             found = await every(client, "search", "found", text="Needle")
             assert [one["event"] for one in found if "event" in one] == [*range(300, 0, -1)]
             assert [one["turn"] for one in found if "turn" in one] == [302, *range(300, 0, -1)]
+            assert (found[300]["context"], found[300]["depth"]) == ("other", 301)
             assert "needle 299" in found[0]["text"]
             (one,) = (await call(client, "search", text="straße — ÜBER"))["found"]
             assert one["event"] == 301
@@ -403,6 +408,131 @@ def test_reading_artifacts(connect: Connect, thread: eventq.Thread) -> None:
     run(test)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    texts=st.lists(
+        st.text("ab\n\x00ä😀", max_size=40).map(lambda text: text * 60), min_size=1, max_size=12
+    ),
+    limit=st.integers(1, 14),
+)
+def test_following_next_returns_everything_once(texts: list[str], limit: int) -> None:
+    """Whatever the texts, `next`, `earlier` and `rest` lead to all of each, and to nothing twice.
+
+    Each result fits, also the smallest that can be asked for.
+    """
+    room = 2_048
+
+    async def whole(client: Client, tool: str, item: dict[str, Any], name: str) -> str:
+        text: str = item[name]
+        more = item.get("rest")
+        while more:
+            found = await call(client, tool, **more)
+            assert size(found) <= room
+            (item,) = found[{"read": "events", "recall": "turns"}[tool]]
+            text, more = text + item[name], item.get("rest")
+        return text
+
+    async def test() -> None:
+        async with on_object(path, room=room) as client:
+            asked: Any
+            for tool, items, name, start, key in (
+                ("read", "events", "content", {"after": 0, "limit": limit}, "next"),
+                ("read", "events", "content", {"limit": limit}, "earlier"),
+                ("recall", "turns", "text", {"from": 0, "last": limit}, "next"),
+                ("recall", "turns", "text", {"last": limit}, "next"),
+            ):
+                asked = {**start}
+                shown: list[str] = []
+                while True:
+                    found = await call(client, tool, **asked)
+                    assert size(found) <= room
+                    some = [await whole(client, tool, one, name) for one in found[items]]
+                    is_back = key == "earlier" or ("from" not in asked and tool == "recall")
+                    shown = some + shown if is_back else shown + some
+                    if not (found["more"] if key == "next" else "earlier" in found):
+                        break
+                    asked |= found[key]  # as a model that keeps what it gave
+                assert shown == texts
+            asked, text = {"url": "artifact://0"}, ""
+            while True:
+                found = await call(client, "read_artifact", **asked)
+                assert size(found) <= room
+                text += found["text"]
+                if not found["more"]:
+                    break
+                asked |= found["next"]
+            assert text == "".join(texts)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "thread")
+        eventq.init(path)
+        with eventq.open(path) as thread:
+            thread.push_many(("self", "note", text) for text in texts)
+            branch = thread.contexts.create("memory")
+            for text in texts:
+                branch.append(text)
+            thread.artifacts.put("".join(texts).encode())
+        run(test)
+
+
+def test_an_artifact_that_is_written(connect: Connect, thread: eventq.Thread) -> None:
+    """What is not whole says so, and `next` reads on what comes later."""
+    writer = thread.artifacts.allocate("make")
+
+    async def test() -> None:
+        async with connect() as client:
+            given: dict[str, Any] = {"url": "artifact://0"}
+            shown = ""
+            for piece in (b"", b"one\ntw", b"o\n", b"three"):
+                await asyncio.to_thread(writer.write, piece)
+                await asyncio.to_thread(writer.tick)
+                found = await call(client, "read_artifact", **given)
+                shown += found["text"]
+                assert (found["more"], "is open" in found["incomplete"]) == (False, True)
+                given |= found["next"]
+            await asyncio.to_thread(writer.seal)
+            found = await call(client, "read_artifact", **given)
+            assert (shown + found["text"], "incomplete" in found) == ("one\ntwo\nthree", False)
+
+    run(test)
+
+
+def test_long_names_and_answers(connect: Connect, thread: eventq.Thread) -> None:
+    """Types, names, answers and errors keep the bound as well; an answer is read on by `rest`."""
+    thread.push("external:a:b:c:d:e:f" + "s" * 60_000, "t" * 60_000, "x", "u" * 60_000)
+    thread.ask("What?")
+    thread.answer(2, "a" * 50_000)
+
+    async def test() -> None:
+        async with connect() as client:
+            given: Any
+            for tool, given in (
+                ("read", {}), ("search", {"text": "x"}), ("status", {}), ("ask_person", {"id": 2}),
+            ):  # fmt: skip
+                assert size(await call(client, tool, **given)) <= ROOM
+            given, answer = {"id": 2}, ""
+            while given:
+                found = await call(client, "ask_person", **given)
+                answer += found["answer"]
+                given = found.get("rest", {})
+            assert answer == "a" * 50_000
+            for given in ({"context": "c" * 5_000}, {"context": "c" * 5_000, "before": 3}):
+                assert len(await refusal(client, "recall", **given)) < 1_500
+
+    run(test)
+
+
+def test_a_key_that_was_used_for_something_else(connect: Connect) -> None:
+    """What would be lost is refused."""
+
+    async def test() -> None:
+        async with connect() as client:
+            await call(client, "push", type="note", content="one", key="k")
+            assert "key" in await refusal(client, "push", type="note", content="two", key="k")
+
+    run(test)
+
+
 def test_hostile_arguments(connect: Connect, path: str) -> None:
     """What is wrong, long, or made to break out is refused with a sentence, or stored as it is."""
     long = "z" * (10 << 20)
@@ -432,7 +562,8 @@ def test_hostile_arguments(connect: Connect, path: str) -> None:
             assert "content" in await refusal(client, "push", type="note", content={"a": 1})
             assert "content" in await refusal(client, "push", type="note", content="\ud800")
             assert await refusal(client, "remember", text="x", context="../up\n")
-            assert await refusal(client, "remember", text="x", context="7")
+            assert "letter" in await refusal(client, "remember", text="x", context="7")
+            assert "options" in await refusal(client, "ask_person", question="?", must_choose=True)
             assert await refusal(client, "fork", context="memory", name="")
             assert (await call(client, "status"))["events"]["count"] == 2
 
