@@ -69,7 +69,7 @@ async def on_object(place: str, mode: str = "auto", **options: Any) -> AsyncIter
             yield client
     finally:
         served.feed.close()
-        await server.close(5.0)
+        await server.close(0)  # calls are tasks of this test
         await asyncio.to_thread(served.close, 5.0)
 
 

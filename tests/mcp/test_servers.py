@@ -456,7 +456,7 @@ def test_a_server_that_is_killed_before_its_reply(path: str, tool: str) -> None:
     given: Any = {"push": {"type": "note", "content": "x"}, "remember": {"text": "x"},
              "ask_person": {"question": "x", "seconds": 0}}[tool]  # fmt: skip
     ids = set()
-    for number in range(6):
+    for number in range(4):
         server = Stdio(path)
         server.begin()
         server.call(1, tool, key="once", **given)
