@@ -33,9 +33,10 @@ class OverError(Exception):
 class Acts:
     """A real watcher of a thread, but that something happens whenever it is to wait."""
 
-    def __init__(self, thread: Thread, acts: tuple[Act, ...]) -> None:
+    def __init__(self, thread: Thread, acts: tuple[Act, ...], *, rings: bool) -> None:
         self._watcher = thread.database.watch()
         self._acts = list(acts)
+        self._seconds = LONG if rings else 0  # the bell is heard by another OS thread
         self.woken: list[bool] = []
 
     def __enter__(self) -> Acts:
@@ -50,7 +51,7 @@ class Acts:
         if not self._acts:
             raise OverError
         self._acts.pop(0)()
-        self.woken.append(self._watcher.wait(0))
+        self.woken.append(self._watcher.wait(self._seconds))
         return self.woken[-1]
 
 
@@ -59,7 +60,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen]:
     """Return a function that watches while something happens, one thing in each wait."""
 
     def look(thread: Thread, *acts: Act, group: str | None = None, rings: bool = True) -> Seen:
-        played = Acts(thread, acts)
+        played = Acts(thread, acts, rings=rings)
         pages: Seen = []
         with monkeypatch.context() as patch, pytest.raises(OverError):
             patch.setattr(thread.database, "watch", lambda: played)
