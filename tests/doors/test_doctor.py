@@ -113,6 +113,9 @@ def test_half_an_extra_is_a_warning(tmp_path: Path) -> None:
     done = run("-c", code, "doctor", "--json", "msgpack,psycopg", program=PYTHON)
     found = json.loads(done.out)["findings"]
     assert about(found, "extra http") == ["warning: incomplete: msgpack is missing"]
+    done = run("-c", code, "doctor", "--json", "httptools,msgpack", program=PYTHON)
+    # The extra `mcp` brings uvicorn, too.
+    assert about(json.loads(done.out)["findings"], "extra http") == ["ok: not installed"]
     assert about(found, "extra postgres") == ["ok: not installed"]
 
 
