@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eventq.running.coding_agents import Agent
     from eventq.thread import Thread
 
-# The modules of the extras, which are named as their packages are.
+# The modules of the extras, named as their packages are; first one that no other extra brings.
 EXTRAS = {
     "http": ("httptools", "jinja2", "msgpack", "rich", "uvicorn"),
     "mcp": ("mcp",),
