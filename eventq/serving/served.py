@@ -1,4 +1,4 @@
-"""One thread behind HTTP: the workers that do its requests, and the feed of its new events."""
+"""One thread behind a server: the workers that do requests, and the feed of its new events."""
 
 from __future__ import annotations
 
