@@ -119,6 +119,7 @@ class ServedThread:
         self.loop.call_soon_threadsafe(self._looks.cancel)
         self.feed.close()
         self.service.stop(seconds)
+        self.feed.wait_closed(seconds)
 
 
 def said(error: EventqError) -> tuple[int, str]:
@@ -161,6 +162,7 @@ class Feed:
         self.polls = 0  # long polls that wait
         self.lines: list[bytes] = []
         self.reached: int | None = None  # the id of the last line, or of the newest event if none
+        self._ring: Callable[[], object] = bool
         self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
         self._thread.start()
 
@@ -195,6 +197,7 @@ class Feed:
                     open_thread(self._path) as thread,
                     thread.database.watch() as watcher,
                 ):
+                    self._ring = thread.database.ring
                     last = self._follow(thread, watcher, thread.last_id() if last is None else last)
             except (EventqError, OSError):  # it is gone, or busy: whoever asks is told so
                 self._call(self._wake, last or 0, [])
@@ -230,3 +233,9 @@ class Feed:
         changed = self._changed
         if not changed.done():
             changed.set_result(None)
+
+    def wait_closed(self, seconds: float) -> None:
+        """Wait until the OS thread has ended, which the bell wakes; not in the loop's."""
+        with suppress(EventqError):
+            self._ring()
+        self._thread.join(seconds)

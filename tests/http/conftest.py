@@ -72,6 +72,7 @@ def serve() -> Iterator[Serve]:
             return stack.enter_context(client)
 
         yield serve
+    assert "eventq-feed" not in {one.name for one in threading.enumerate()}  # none goes on
 
 
 @pytest.fixture

@@ -246,6 +246,7 @@ def test_the_bell_is_made_again(bare: Database, ears: Watcher, opened: eventq.Th
 def test_a_close_wakes_nobody(opened: eventq.Thread, bare: Database, ears: Watcher) -> None:
     """A push keeps the bell open; closing it is no news, and leaves no descriptor."""
     bell = os.path.join(opened.path, "run", "bell")
+    bare.ring()
     before = opened_at(bell)
     push(opened.database)
     assert opened_at(bell) == before + 1
@@ -286,6 +287,16 @@ def test_a_reader_hears_the_first_bell(opened: eventq.Thread, bare: Database, fo
             begun(bare)
             assert ears.wait(SOON)
             quiet(ears)
+
+
+def test_who_watches_makes_no_bell(opened: eventq.Thread, bare: Database, ears: Watcher) -> None:
+    """Or a thread that is being deleted would get its folder back, and `rm -r` would fail."""
+    bare.ring()
+    quiet(ears)
+    os.unlink(os.path.join(opened.path, "run", "bell"))
+    os.rmdir(os.path.join(opened.path, "run"))
+    quiet(ears)
+    assert not os.path.exists(os.path.join(opened.path, "run"))
 
 
 def test_a_deleted_thread_gets_no_bell(opened: eventq.Thread) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from _thread import RLock, allocate_lock
 
-from eventq.storage.sqlite.bell import BELL, make_bell
+from eventq.storage.sqlite.bell import BELL
 from eventq.system import clock
 from eventq.system.locks import supervised
 
@@ -41,7 +41,7 @@ class Watcher:
         self._db = db
         self._watch: _Watch | None = None
         try:
-            self._watch = _Watch(db.directory, makes_bell=db.writable)
+            self._watch = _Watch(db.directory)
         except (ImportError, OSError):
             self._version = db.data_version()
 
@@ -93,9 +93,8 @@ class Watcher:
 class _Watch:
     """A watch of the bell and the mirror of a thread, renewed when there are other files."""
 
-    def __init__(self, directory: str, *, makes_bell: bool) -> None:
+    def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._makes_bell = makes_bell
         self._notify = notify = _Notify.shared()
         self.bell = allocate_lock()  # locked until it rings
         self.bell.acquire()
@@ -126,19 +125,17 @@ class _Watch:
         return self._add_bell(path)
 
     def _add_bell(self, path: str) -> int:
-        """Watch a bell that was missing: make it, or watch its folder until somebody else does."""
+        """Watch the folder of a bell that is missing, until somebody rings.
+
+        Who waits makes none: a thread that is being deleted would get it back.
+        """
         folder = -1
         try:
-            if self._makes_bell:
-                make_bell(self._directory)
-            else:
-                flags = self._notify.folder_flags
-                folder = self._notify.add(self, os.path.dirname(path), flags)
+            folder = self._notify.add(self, os.path.dirname(path), self._notify.folder_flags)
             bell = self._notify.add(self, path, self._notify.bell_flags)
         except OSError:
             return folder
-        if folder >= 0:
-            self._notify.remove(self, folder)
+        self._notify.remove(self, folder)
         return bell
 
     def note(self, number: int, name: str) -> None:
@@ -179,7 +176,7 @@ class _Listed(_Watch):
 
     def __init__(self, directory: str, rang: set[str]) -> None:
         self._rang = rang
-        super().__init__(directory, makes_bell=True)
+        super().__init__(directory)
 
     def ring(self) -> None:
         """Note the thread."""
