@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Database, Watcher
     from eventq.storage.queue_rows import Taken
     from eventq.storage.sqlite.watcher import Bells
+    from tests.conftest import Until
 
 Step = tuple["Callable[[Database], object]", "Callable[[Database], object]"]
 
@@ -33,6 +35,12 @@ pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
 
 
 SOON = 60.0  # seconds that nobody waits in vain: another OS thread may hear the bell first
+
+
+@pytest.fixture(autouse=True)
+def _alone(until: Until) -> None:
+    """Wait for the last look of a reader that a test before has left: it might hear a bell first."""
+    until(lambda: not any(one.name.startswith("eventq-") for one in threading.enumerate()), "alone")
 
 
 @pytest.fixture
