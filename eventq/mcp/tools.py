@@ -406,21 +406,19 @@ def read_artifact(thread: Thread, given: Given, room: int) -> Object:
         whole += part[len(head) :]
         if len(whole) > left:
             break
-    text = cut(whole, left)
-    following: Object = {}
-    if len(text) < len(whole) and _EXTRACTS.match(url):
+    text, following = cut(whole, left), {}
+    is_cut = len(text) < len(whole)
+    if is_cut and _EXTRACTS.match(url):
         following = {"offset": skip + len(text)}  # a part of JSON has no lines
-    elif len(text) < len(whole):
-        if "\n" in text:  # whole lines, unless the first alone is longer
+    elif not is_cut and found.next_offset is not None:
+        following = {"line": found.next_offset, **_whole(given)}
+    elif is_cut or why:
+        if is_cut and "\n" in text:  # whole lines, unless the first alone is longer
             text = text[: text.rindex("\n") + 1]
         lines, column = _past(at, text)
         following = {"line": line + lines, **({"offset": column} if column else _whole(given))}
-    elif found.next_offset is not None:
-        following = {"line": found.next_offset, **_whole(given)}
-    shown: Object = {"text": text, "next": following, "more": bool(following)}
-    if why and not following:
-        lines, column = _past(at, text)
-        shown["next"] = {"line": line + lines, **({"offset": column} if column else _whole(given))}
+    more = is_cut or found.next_offset is not None
+    shown: Object = {"text": text, "next": following, "more": more}
     return {**shown, "incomplete": why} if why else shown
 
 
