@@ -525,13 +525,13 @@ a_way_back = looked_ahead(back)
 
 def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     """A claim goes by what it read before it took the lock."""
-    real_look, real_take = storage.look, Claims.take
+    real_look, real_take = storage.Claims.look, Claims.take
     seen: dict[int, Any] = {}  # by the OS threads of the actors
 
-    def look(db: Any, consumer: str) -> Any:
+    def look(claims: Any, consumer: str) -> Any:
         if (me := get_ident()) not in seen:
-            return real_look(db, consumer)
-        seen[me] = seen[me] or real_look(db, consumer)
+            return real_look(claims, consumer)
+        seen[me] = seen[me] or real_look(claims, consumer)
         return seen[me]
 
     def take(*args: Any, **named: Any) -> Any:
@@ -541,7 +541,7 @@ def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
         finally:
             del seen[get_ident()]
 
-    patch.setattr(storage, "look", look)
+    patch.setattr(storage.Claims, "look", look)
     patch.setattr(Claims, "take", take)
 
 
@@ -558,12 +558,12 @@ def a_pause_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
 
 def a_subscription_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     """A claim asks only before it takes the lock whether the consumer is subscribed."""
-    real = storage.look
+    real = storage.Claims.look
 
-    def look(db: Any, consumer: str) -> Any:
-        return real(db, consumer)._replace(subscribed=1)
+    def look(claims: Any, consumer: str) -> Any:
+        return real(claims, consumer)._replace(subscribed=1)
 
-    patch.setattr(storage, "look", look)
+    patch.setattr(storage.Claims, "look", look)
 
 
 def reworded(name: str, reword: Callable[[str], str]) -> Callable[[pytest.MonkeyPatch], None]:

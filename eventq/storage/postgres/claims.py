@@ -5,21 +5,21 @@
 
 from __future__ import annotations
 
-from eventq.errors import UnknownConsumerError
+from eventq.errors import NotAThreadError
 from eventq.records.claim import WorkerStatus
 from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
+from eventq.storage.claiming import DAY_MS, Claiming
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import short
-from eventq.storage.postgres.queues import LIVE, LOCK, NEXT_END, READ, locked, look
+from eventq.storage.postgres.queues import LIVE, LOCK, NEXT_END, NOBODY, READ
 from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
-from eventq.storage.queueing import NEVER, Ahead, Change, Queue
+from eventq.storage.queueing import Change, Queue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eventq.records.event import Event
-    from eventq.storage.postgres.database import Database
+    from eventq.storage.postgres.database import Database, Write
     from eventq.storage.postgres.link import Link
     from eventq.storage.queue_rows import Verdict, Worker
 
@@ -300,7 +300,6 @@ _TIME = f"SELECT {NOW}, {DURABLE}"
 _BE_DURABLE = f"SELECT {DURABLE}"
 _MOST_FILTERS = 1_000
 _DAY = 24 * 60
-_DAY_MS = 24 * 3600 * 1000
 
 
 def _is_plain(queue: Queue, text: str | None, now: int, limit: int) -> bool:
@@ -322,12 +321,14 @@ def _is_plain(queue: Queue, text: str | None, now: int, limit: int) -> bool:
     )
 
 
-class Claims:
+class Claims(Claiming):
     """The queues of a thread's consumers."""
+
+    still_leased = _STILL_LEASED
 
     def __init__(self, db: Database) -> None:
         """Use the connections and transactions of a database."""
-        self._db = db
+        self._db = self.database = db
         self._filters: dict[str, str | None] = {}  # of consumers, as they were claimed last
 
     def take(
@@ -347,38 +348,43 @@ class Claims:
             taken = self._take_at_once(consumer, limit, span, worker, token)
             if taken is not None:
                 return taken
-        queue = look(db, consumer)
-        if not queue.subscribed:
-            raise UnknownConsumerError(consumer)
-        self._note_filter(consumer, queue)
-        now = db.milliseconds()
-        if not self._known(consumer, nonce, now) and not queue.may_have(now):
-            return Taken([], token, 0, 0)
-        goal = queue.last
-        while True:
-            # Filters run before the lock is taken: others write meanwhile, or claim what matches.
-            ahead = self._look_ahead(queue, limit)
-            with db.joined():
-                queue = locked(db, consumer)
-                if not queue.subscribed:
-                    raise UnknownConsumerError(consumer)
-                change = Change(db, consumer, queue)
-                length = queue.lease if span is None else span
-                taken = self._repeated(change, nonce)
-                if taken is None:
-                    claims = change.claim(limit, length, worker, token, ahead)
-                    taken = Taken(claims, token, change.now + length, length)
-                    self._keep(change, nonce, taken)
-                change.store()
-            if taken.claims or taken.token != token or not change.may_examine(goal):
-                return taken
-            queue = look(db, consumer)
+        return super().take(consumer, limit, span, worker, token, nonce=nonce)
 
-    def _note_filter(self, consumer: str, queue: Queue) -> None:
-        """Remember what the next claim of a consumer may read without asking first."""
+    def look(self, consumer: str) -> Queue:
+        """Return what claims need to know of a consumer; raise NotAThreadError."""
+        rows = self._db.rows(READ, {"1": consumer}) or self._db.rows(NOBODY)
+        if not rows:
+            raise NotAThreadError(self._db.address.shown)
+        queue = Queue._make(rows[0])
         if len(self._filters) >= _MOST_FILTERS:
             self._filters.clear()
-        self._filters[consumer] = queue.filter
+        self._filters[consumer] = queue.filter  # for `_take_at_once`
+        return queue
+
+    def lock(self, consumer: str) -> Queue:
+        """Do the same inside a transaction, in which nobody else changes it."""
+        self._db.run(LOCK, (consumer,))
+        return self.look(consumer)
+
+    def next_end(self, queue: Queue) -> int | None:
+        """Return when the first lease ends."""
+        at: int | None = self._db.rows(NEXT_END, {"1": queue.number})[0][0]
+        return at
+
+    def known(self, number: str, nonce: str, since: int) -> list[tuple[bytes]]:
+        """Return the token of a claim with a nonce, if there was one since a time."""
+        given = {"consumer": number, "nonce": nonce, "since": since}
+        return self._db.rows(_KNOWN_NONCE, given)
+
+    def keep(self, change: Change, nonce: str | None, taken: Taken) -> None:
+        """Let a claim be on disk before anybody works on it, and remember its nonce.
+
+        A server that forgot it in a crash would lease the same events again.
+        """
+        self._db.run(_BE_DURABLE)
+        if nonce is not None:
+            self._db.run(_TRIM_NONCES, (change.number, change.now - DAY_MS))  # it may be one
+            self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))
 
     def _take_at_once(
         self, consumer: str, limit: int, span: int | None, worker: Worker, token: bytes
@@ -424,82 +430,21 @@ class Claims:
 
         return db.change(claim)
 
-    def _look_ahead(self, queue: Queue, limit: int) -> Ahead:
-        """Return the next events that match the filter; raise FilterError for one of no use."""
-        text, after = queue.filter, queue.start()
-        if text is None:
-            return Ahead(None, after, [], after)
-        page = self._db.events.page(self.accept(text), after, queue.last, limit)
-        return Ahead(text, after, *page)
-
     def accept(self, text: str | None) -> str:
         """Return a filter as it is run; raise FilterError also for one that reads the clock."""
         return self._db.filters.accept_of_claims(text)
 
-    def _known(self, consumer: str, nonce: str | None, now: int) -> list[tuple[bytes]]:
-        """Return the token of the claim with a nonce, if there was one in the last 24 hours."""
-        if nonce is None:
-            return []
-        given = {"consumer": consumer, "nonce": nonce, "since": now - _DAY_MS}
-        return self._db.rows(_KNOWN_NONCE, given)
-
-    def _keep(self, change: Change, nonce: str | None, taken: Taken) -> None:
-        """Let a claim be on disk before anybody works on it, and remember its nonce.
-
-        A server that forgot it in a crash would lease the same events again.
-        """
-        if not taken.claims:
-            return
-        self._db.run(_BE_DURABLE)
-        if nonce is not None:
-            self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))  # it may be one
-            self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))
-
-    def _repeated(self, change: Change, nonce: str | None) -> Taken | None:
-        """Return what is left of an earlier claim with a nonce, or None when there was none."""
-        known = self._known(change.number, nonce, change.now)
-        if not known:
-            return None
-        token = known[0][0]
-        rows = self._db.run(_STILL_LEASED, (change.number, change.now, token))
-        events: dict[int, Event] = {}
-        left = [row[0] for row in rows]
-        while left:
-            found, upto = self._db.events.among(left)
-            events.update(found)
-            left = [event for event in left if event > upto]
-        claims = [
-            Claimed(events[event], attempt, bool(revived), None)
-            for event, attempt, revived, _, _ in rows
-            if event in events
-        ]
-        until, span = min(((row[3], row[4]) for row in rows), default=(change.now, 0))
-        return Taken(claims, token, until, span)
-
     def settle(self, verdicts: Sequence[Verdict]) -> Settled:
         """Apply verdicts of workers as one change; see `storage.base`."""
-        db = self._db
-        if not db.in_write():
+        if not self._db.in_write():
             settled = self._settle_at_once(verdicts)
             if settled is not None:
                 return settled
-        lost: set[tuple[bytes, int]] = set()
-        freed = False
-        with db.joined():
-            for consumer in sorted({verdict.consumer for verdict in verdicts}):
-                mine = [verdict for verdict in verdicts if verdict.consumer == consumer]
-                queue = locked(db, consumer)
-                if queue.number:
-                    change = Change(db, consumer, queue)
-                    for verdict in mine:
-                        lost.update(change.settle(verdict))
-                    change.store()
-                    freed |= change.freed
-                else:  # it never claimed anything
-                    lost.update((v.token, event) for v in mine for event in v.events)
-            if freed:
-                db.ring_on_commit()
-        return Settled(lost, freed)
+        return super().settle(verdicts)
+
+    def settling(self, verdicts: Sequence[Verdict]) -> Write:  # noqa: ARG002 (all are durable)
+        """Begin the transaction for verdicts, or go on in the one under way."""
+        return self._db.joined()
 
     def _settle_at_once(self, verdicts: Sequence[Verdict]) -> Settled | None:
         """Finish events of one consumer in one round trip, where nothing else follows from it.
@@ -524,28 +469,6 @@ class Claims:
             self._db.ring_on_commit()
         return Settled({*pairs} - {*zip(*had, strict=True)}, bool(freed))
 
-    def resume(self, consumer: str) -> None:
-        """End a stall and all waits after failures; nothing happens without a queue."""
-        with self._db.joined():
-            queue = locked(self._db, consumer)
-            if queue.number:
-                change = Change(self._db, consumer, queue)
-                change.resume()
-                change.store()
-                self._db.ring_on_commit()
-
-    def revive(self, consumer: str, events: Iterable[int]) -> set[int]:
-        """Let dead letters be tried again; see `storage.base`."""
-        with self._db.joined():
-            queue = locked(self._db, consumer)
-            if not queue.number:
-                return set()
-            change = Change(self._db, consumer, queue)
-            revived = change.revive(events)
-            change.store()
-            self._db.ring_on_commit()
-        return revived
-
     def drop(self, consumer: str, events: Iterable[int]) -> set[int]:
         """Delete dead letters; return those that were there."""
         given = self._db.bound({"consumer": consumer, "events": [*events]})
@@ -558,24 +481,6 @@ class Claims:
             "consumer": consumer, "token": token, "events": [*events], "process": process,
         })  # fmt: skip
         self._db.change(lambda link: link.run(_NOTE, given), again=True)
-
-    def refilter(self, consumer: str) -> None:
-        """Apply a changed filter or order to what is unfinished; see `storage.base`."""
-        with self._db.joined():
-            queue = locked(self._db, consumer)
-            if queue.number:
-                change = Change(self._db, consumer, queue)
-                change.refilter()
-                change.store()
-
-    def next_due(self, consumer: str) -> int | None:
-        """Return the ms until an event may be due that was claimed before, or None for never."""
-        queue = look(self._db, consumer)
-        ends = queue.expires_at
-        if ends is not None and ends < (queue.due_at or NEVER):  # it is a bound, perhaps an old one
-            ends = self._db.rows(NEXT_END, {"1": consumer})[0][0]
-        times = [at for at in (queue.due_at, ends) if at is not None]
-        return max(0, min(times) - self._db.milliseconds()) if times else None
 
     def out(self, consumer: str | None, after: tuple[str, int], limit: int) -> list[ClaimRow]:
         """Return the next leases, by consumer and event; ("", 0) begins."""

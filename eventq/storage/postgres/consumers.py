@@ -7,19 +7,17 @@ at the newest event, and changes the row or nothing.
 from __future__ import annotations
 
 from eventq.errors import (
-    AckError,
-    AlreadyAckedError,
     ConsumerInUseError,
     FencedError,
     UnknownConsumerError,
 )
-from eventq.record import Record
 from eventq.records.consumer import ORIGINAL, ConsumerState, Popped, Settings
-from eventq.records.event import EventPage, LinePage
+from eventq.records.event import EventPage
 from eventq.storage import LEASED, SLACK_MS, WAITING
 from eventq.storage.postgres.events import lines_of
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import check_short
+from eventq.storage.progress import Position, Progress
 from eventq.storage.rules import stall
 
 TYPE_CHECKING = False
@@ -299,23 +297,12 @@ WHERE {MINE} AND position IS NOT NULL AND scanned_id > 0
 """
 
 
-class _Position(Record):
-    """Where a consumer stands: `before` is what it acked last, or None for nothing yet."""
-
-    filter: str | None
-    last: int
-    before: int | None
-    stalled_at: int | None
-    leased: bool
-    fence: int
-
-
-class Consumers:
+class Consumers(Progress):
     """The rows of consumers."""
 
     def __init__(self, db: Database) -> None:
         """Use the connections and transactions of a database."""
-        self._db = db
+        self._db = self.log = db
         self._filters: dict[str, str | None] = {}  # of consumers, as they were popped last
 
     def get(self, consumer: str) -> ConsumerState | None:
@@ -416,39 +403,13 @@ class Consumers:
         replay: bool = False,
         fence: int | None = None,
     ) -> Popped:
-        """Ack up to an id, and return the next page of matching events; see `storage.base`.
-
-        The events are read first: a filter that fails leaves the ack where it was, and an ack that
-        fails returns no events. A crash of the server may undo the ack: it only means a second
-        delivery.
-        """
+        """Ack up to an id, and return the next page of matching events, at once where that goes."""
         if limit and not replay and not self._db.in_write():
             popped = self._pop_at_once(consumer, acked, limit, fence)
             if popped is not None:
                 events, woke = popped
                 return Popped(lines_of(events) if lines else events, woke)
-        found = self._position(consumer, fence, acked or 0, replay=replay)
-        before = found.before or 0
-        goes_back = acked is not None and acked < before and not replay
-        if acked is not None and acked > found.last and acked != found.before:
-            raise AckError(acked, found.last)
-        if goes_back and limit:
-            raise AlreadyAckedError(consumer, before, acked or 0)
-        after = before if acked is None else acked
-        page = self._read(found.filter, after, found.last, limit, lines=lines) if limit else None
-        if acked is not None and replay and acked == before:
-            if found.before is None:
-                self._set_acked(consumer, acked, replay=True, fence=fence)
-            return Popped(page, woke=self._wake(_REPLAY, consumer, acked, fence))
-        if acked is None or goes_back or acked == found.before:
-            return Popped(page, woke=False)
-        if not self._set_acked(consumer, acked, replay=replay, fence=fence):
-            self._position(consumer, fence, acked, replay=True)
-            return self._overtaken(consumer, acked, page)
-        woke = acked < before or found.stalled_at == before
-        if woke:
-            self._db.ring_on_commit()
-        return Popped(page, woke)
+        return super().pop(consumer, acked, limit, lines=lines, replay=replay, fence=fence)
 
     def _pop_at_once(
         self, consumer: str, acked: int | None, limit: int, fence: int | None
@@ -471,7 +432,7 @@ class Consumers:
         if not positions or positions[0][0] != text:
             self._filters.pop(consumer, None)
             return None
-        found = _Position._make(positions[0])
+        found = Position(*positions[0])
         before = found.before or 0
         is_new = acked is not None and (found.before is None or acked > before)
         if found.leased or (fence is not None and found.fence > fence) or (is_new and not acks):
@@ -484,9 +445,9 @@ class Consumers:
         if woke:
             db.ring()
         page = db.events.page_of(rows, limit, found.last)
-        return self._go_on(page, text or "", found.last, limit, lines=False), woke
+        return self.go_on(page, text or "", found.last, limit, lines=False), woke
 
-    def _set_acked(self, consumer: str, acked: int, *, replay: bool, fence: int | None) -> bool:
+    def set_acked(self, consumer: str, acked: int, *, replay: bool, fence: int | None) -> bool:
         """Record how far a consumer has got; return False where somebody else was faster."""
         sql = _GO_BACK if replay else _ACK
         given = self._db.bound({"consumer": consumer, "acked": acked, "fence": fence})
@@ -498,9 +459,9 @@ class Consumers:
             self._db.is_awake = bool(rows[0][0])
         return bool(rows)
 
-    def _wake(self, sql: str, consumer: str, acked: int, fence: int | None) -> bool:
-        """Let what claims did after the progress be done again; return whether there was any."""
-        rows = self._repeat(sql, consumer, acked=acked, fence=fence)
+    def replay_claims(self, consumer: str, acked: int, fence: int | None) -> bool:
+        """Let what claims did after an ack be done again; return whether there was any."""
+        rows = self._repeat(_REPLAY, consumer, acked=acked, fence=fence)
         if rows:
             self._db.is_awake = bool(rows[0][0])
             self._db.ring_on_commit()
@@ -510,13 +471,6 @@ class Consumers:
         """Return the fence of a new supervisor; see `storage.base`."""
         return int(self._repeat(_RAISE_FENCE, consumer)[0][0])
 
-    def _overtaken(self, consumer: str, acked: int, page: EventPage | LinePage | None) -> Popped:
-        """Raise what a pop gets that somebody else was faster than; an ack has nothing to do."""
-        before = self._position(consumer, None).before or 0
-        if acked < before and page is not None:
-            raise AlreadyAckedError(consumer, before, acked)
-        return Popped(page, woke=False)
-
     def advance(self, consumer: str, before: int, acked: int, fence: int) -> bool:
         """Ack events that were read; return False when the progress is not what it was before."""
         words = {"consumer": consumer, "acked": acked, "before": before, "fence": fence}
@@ -525,56 +479,15 @@ class Consumers:
             return bool(self._db.change(lambda link: link.run(_ADVANCE, given)))
         return bool(self._db.change(lambda link: link.relaxed((_ADVANCE, given))[0]))
 
-    def read_on(
-        self,
-        consumer: str,
-        after: int,
-        limit: int,
-        *,
-        lines: bool = False,
-        replay: bool = False,
-        fence: int | None = None,
-    ) -> EventPage | LinePage:
-        """Return the next page of events without an ack; see `storage.base`."""
-        found = self._position(consumer, fence, replay=replay)
-        return self._read(found.filter, after, found.last, limit, lines=lines)
-
-    def _read(
-        self, text: str | None, after: int, upto: int, limit: int, *, lines: bool
-    ) -> EventPage | LinePage:
-        """Return the first events that match, all of `limit` if there are so many."""
-        events = self._db.events
-        accepted = events.accept(text)
-        read: Any = events.lines if lines else events.page
-        page: Any = read(accepted, after, upto, limit)
-        found: EventPage | LinePage = self._go_on(page, accepted, upto, limit, lines=lines)
-        return found
-
-    def _go_on(self, page: Any, text: str, upto: int, limit: int, *, lines: bool) -> Any:
-        """Return a page with what comes after it, until there is all of `limit`."""
-        read: Any = self._db.events.lines if lines else self._db.events.page
-        while page.next < upto and (left := limit - len(page[0])) > 0:
-            more: Any = read(text, page.next, upto, left)
-            page = (
-                type(page)(page[0] + more[0], *more[1:])
-                if more[0]
-                else page._replace(next=more.next)
-            )
-        return page
-
-    def _position(
-        self, consumer: str, fence: int | None, acked: int = 0, *, replay: bool = False
-    ) -> _Position:
-        """Return where a consumer stands.
-
-        Raises FencedError, UnknownConsumerError, NotAThreadError, and ConsumerInUseError while
-        claims are out, which do not matter to a replay.
-        """
+    def position(
+        self, consumer: str, fence: int | None = None, acked: int = 0, *, replay: bool = False
+    ) -> Position:
+        """Return where a consumer is; see `storage.progress`. Raises NotAThreadError, too."""
         rows = self._db.rows(_POSITION, {"consumer": consumer})
         if not rows:
             self._db.alive()
             raise UnknownConsumerError(consumer)
-        found = _Position._make(rows[0])
+        found = Position(*rows[0])
         if fence is not None and found.fence > fence:
             raise FencedError(consumer, acked)
         if found.leased and not replay:

@@ -6,14 +6,12 @@ event, or free the next one of a group, has locked the thread. Others lock the c
 
 from __future__ import annotations
 
-from eventq.errors import NotAThreadError
 from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING
 from eventq.storage.postgres.link import MINE
-from eventq.storage.queueing import Queue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.storage.postgres.database import Database
+    pass
 
 # ruff: noqa: S608 (the parts are constants)
 
@@ -57,7 +55,7 @@ FROM eventq.consumers c
 WHERE {_OF}
 """
 LOCK = f"SELECT 1 FROM eventq.consumers WHERE {_OF} FOR NO KEY UPDATE"
-_NOBODY = """
+NOBODY = """
 SELECT '', 0, 0, 0, NULL, 0, NULL, 0, NULL, 0, last_event, false, NULL, 0, NULL, 5, 'dead', 0, 1000,
     600000, NULL, 30000, 0
 FROM eventq.counters
@@ -344,17 +342,3 @@ ON CONFLICT (bucket, thread_id, consumer, event_id) DO UPDATE SET
     error = excluded.error,
     died_at = excluded.died_at
 """
-
-
-def look(db: Database, consumer: str) -> Queue:
-    """Return what claims need to know of a consumer, subscribed or not. Raises NotAThreadError."""
-    rows = db.rows(READ, {"1": consumer}) or db.rows(_NOBODY)
-    if not rows:
-        raise NotAThreadError(db.address.shown)
-    return Queue._make(rows[0])
-
-
-def locked(db: Database, consumer: str) -> Queue:
-    """Lock the consumer's row, and return what a change needs to know; inside a transaction."""
-    db.run(LOCK, (consumer,))
-    return look(db, consumer)

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from eventq.errors import FilterError, UnknownConsumerError
+from eventq.errors import FilterError
 from eventq.records.claim import WorkerStatus
 from eventq.storage import HELD, LEASED, STALLED, WAITING
-from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
-from eventq.storage.queueing import NEVER, Ahead, Change, Queue, as_list
+from eventq.storage.claiming import DAY_MS, Claiming
+from eventq.storage.queue_rows import ClaimRow, DeadRow, QueueStatus, Taken
+from eventq.storage.queueing import Change, Queue, as_list
 from eventq.storage.sqlite import queues
 from eventq.storage.sqlite.queues import LIVE, NEXT_END
 
@@ -17,9 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eventq.records.event import Event
-    from eventq.storage.queue_rows import Verdict, Worker
-    from eventq.storage.sqlite.database import Database
+    from eventq.storage.queue_rows import Verdict
+    from eventq.storage.sqlite.database import Database, Write
 
 # ruff: noqa: S608 (the parts are constants)
 
@@ -123,61 +123,39 @@ GROUP BY q.consumer_id, worker
 ORDER BY q.consumer_id, worker
 """
 _DAY = 24 * 60
-_DAY_MS = 24 * 3600 * 1000
 
 
-class Claims:
+class Claims(Claiming):
     """The queues of a thread's consumers."""
+
+    still_leased = _STILL_LEASED
 
     def __init__(self, db: Database) -> None:
         """Use the connection and transactions of a database."""
-        self._db = db
+        self._db = self.database = db
 
-    def take(
-        self,
-        consumer: str,
-        limit: int,
-        span: int | None,
-        worker: Worker,
-        token: bytes,
-        *,
-        nonce: str | None = None,
-    ) -> Taken:
-        """Lease the next events to a worker; see `storage.base`."""
-        db = self._db
-        queue = look(db, consumer)
-        if not queue.subscribed:
-            raise UnknownConsumerError(consumer)
-        now = db.milliseconds()
-        if not self._known(queue.number, nonce, now) and not queue.may_have(now):
-            return Taken([], token, 0, 0)
-        goal = queue.last
-        while True:
-            # Filters run before the lock is taken: others write meanwhile, or claim what matches.
-            ahead = self._look_ahead(queue, limit)
-            with db.joined():
-                queue = look(db, consumer)
-                if not queue.subscribed:
-                    raise UnknownConsumerError(consumer)
-                change = Change(db, consumer, queue)
-                length = queue.lease if span is None else span
-                taken = self._repeated(change, nonce)
-                if taken is None:
-                    claims = change.claim(limit, length, worker, token, ahead)
-                    taken = Taken(claims, token, change.now + length, length)
-                    self._keep_nonce(change, nonce, taken)
-                change.store()
-            if taken.claims or taken.token != token or not change.may_examine(goal):
-                return taken
-            queue = look(db, consumer)
+    def look(self, consumer: str) -> Queue:
+        """Return what claims need to know of a consumer, subscribed or not."""
+        return Queue._make(self._db.run(queues.READ, (consumer,))[0])
 
-    def _look_ahead(self, queue: Queue, limit: int) -> Ahead:
-        """Return the next events that match the filter; raise FilterError for one of no use."""
-        text, after = queue.filter, queue.start()
-        if text is None:
-            return Ahead(None, after, [], after)
-        page = self._db.events.page(self.accept(text), after, queue.last, limit)
-        return Ahead(text, after, *page)
+    def lock(self, consumer: str) -> Queue:
+        """Do the same inside a transaction, which has the database to itself."""
+        return self.look(consumer)
+
+    def next_end(self, queue: Queue) -> int | None:
+        """Return when the first lease ends."""
+        at: int | None = self._db.run(NEXT_END, (queue.number,))[0][0]
+        return at
+
+    def known(self, number: int, nonce: str, since: int) -> list[tuple[bytes]]:
+        """Return the token of a claim with a nonce, if there was one since a time."""
+        return self._db.run(_KNOWN_NONCE, (number, nonce, since))
+
+    def keep(self, change: Change, nonce: str | None, taken: Taken) -> None:
+        """Remember a claim's nonce."""
+        if nonce is not None:
+            self._db.run(_TRIM_NONCES, (change.number, change.now - DAY_MS))  # it may be one
+            self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))
 
     def accept(self, text: str | None) -> str:
         """Return a filter as it is run; raise FilterError also for one that reads the clock."""
@@ -191,83 +169,11 @@ class Claims:
             )
         return accepted
 
-    def _keep_nonce(self, change: Change, nonce: str | None, taken: Taken) -> None:
-        if taken.claims and nonce is not None:
-            self._db.run(_TRIM_NONCES, (change.number, change.now - _DAY_MS))  # it may be one
-            self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))
-
-    def _known(self, number: int, nonce: str | None, now: int) -> list[tuple[bytes]]:
-        """Return the token of the claim with a nonce, if there was one in the last 24 hours."""
-        if nonce is None:
-            return []
-        return self._db.run(_KNOWN_NONCE, (number, nonce, now - _DAY_MS))
-
-    def _repeated(self, change: Change, nonce: str | None) -> Taken | None:
-        """Return what is left of an earlier claim with a nonce, or None when there was none."""
-        known = self._known(change.number, nonce, change.now)
-        if not known:
-            return None
-        token = known[0][0]
-        rows = self._db.run(_STILL_LEASED, (change.number, change.now, token))
-        events: dict[int, Event] = {}
-        left = [row[0] for row in rows]
-        while left:
-            found, upto = self._db.events.among(left)
-            events.update(found)
-            left = [event for event in left if event > upto]
-        claims = [
-            Claimed(events[event], attempt, bool(revived), None)
-            for event, attempt, revived, _, _ in rows
-            if event in events
-        ]
-        until, span = min(((row[3], row[4]) for row in rows), default=(change.now, 0))
-        return Taken(claims, token, until, span)
-
-    def settle(self, verdicts: Sequence[Verdict]) -> Settled:
-        """Apply verdicts of workers as one change; see `storage.base`."""
+    def settling(self, verdicts: Sequence[Verdict]) -> Write:
+        """Begin the transaction for verdicts; one that only costs work if it is lost is relaxed."""
         db = self._db
-        lost: set[tuple[bytes, int]] = set()
-        freed = False
         relaxed = not db.in_write() and all(v.what in ("done", "extend") for v in verdicts)
-        with db.write(relaxed=True) if relaxed else db.joined():
-            for consumer in dict.fromkeys(verdict.consumer for verdict in verdicts):
-                mine = [verdict for verdict in verdicts if verdict.consumer == consumer]
-                queue = look(db, consumer)
-                if queue.number:
-                    change = Change(db, consumer, queue)
-                    for verdict in mine:
-                        lost.update(change.settle(verdict))
-                    change.store()
-                    freed |= change.freed
-                else:  # it never claimed anything
-                    lost.update((v.token, event) for v in mine for event in v.events)
-            if freed:
-                db.ring_on_commit()
-        return Settled(lost, freed)
-
-    def resume(self, consumer: str) -> None:
-        """End a stall and all waits after failures; nothing happens without a queue."""
-        db = self._db
-        with db.joined():
-            queue = look(db, consumer)
-            if queue.number:
-                change = Change(db, consumer, queue)
-                change.resume()
-                change.store()
-                db.ring_on_commit()
-
-    def revive(self, consumer: str, events: Iterable[int]) -> set[int]:
-        """Let dead letters be tried again; see `storage.base`."""
-        db = self._db
-        with db.joined():
-            queue = look(db, consumer)
-            if not queue.number:
-                return set()
-            change = Change(db, consumer, queue)
-            revived = change.revive(events)
-            change.store()
-            db.ring_on_commit()
-        return revived
+        return db.write(relaxed=True) if relaxed else db.joined()
 
     def drop(self, consumer: str, events: Iterable[int]) -> set[int]:
         """Delete dead letters; return those that were there."""
@@ -277,25 +183,6 @@ class Claims:
     def note(self, consumer: str, token: bytes, events: Sequence[int], process: str) -> None:
         """Record the process that works on some events of a claim."""
         self._db.change(_NOTE, (process, consumer, as_list(events), token), relaxed=True)
-
-    def refilter(self, consumer: str) -> None:
-        """Apply a changed filter or order to what is unfinished; see `storage.base`."""
-        db = self._db
-        with db.joined():
-            queue = look(db, consumer)
-            if queue.number:
-                change = Change(db, consumer, queue)
-                change.refilter()
-                change.store()
-
-    def next_due(self, consumer: str) -> int | None:
-        """Return the ms until an event may be due that was claimed before, or None for never."""
-        queue = look(self._db, consumer)
-        ends = queue.expires_at
-        if ends is not None and ends < (queue.due_at or NEVER):  # it is a bound, perhaps an old one
-            ends = self._db.run(NEXT_END, (queue.number,))[0][0]
-        times = [at for at in (queue.due_at, ends) if at is not None]
-        return max(0, min(times) - self._db.milliseconds()) if times else None
 
     def out(self, consumer: str | None, after: tuple[str, int], limit: int) -> list[ClaimRow]:
         """Return the next leases, by consumer and event; ("", 0) begins."""
@@ -367,8 +254,3 @@ FROM queues
 WHERE state = {LEASED} AND token IS NULL
 LIMIT 20
 """
-
-
-def look(db: Database, consumer: str) -> Queue:
-    """Return what claims need to know of a consumer, subscribed or not."""
-    return Queue._make(db.run(queues.READ, (consumer,))[0])

@@ -7,17 +7,15 @@ import os
 import apsw
 
 from eventq.errors import (
-    AckError,
-    AlreadyAckedError,
     ConsumerInUseError,
     DamagedError,
     FencedError,
     FilterError,
     UnknownConsumerError,
 )
-from eventq.record import Record
-from eventq.records.consumer import ORIGINAL, ConsumerState, Popped, Settings
+from eventq.records.consumer import ORIGINAL, ConsumerState, Settings
 from eventq.storage import LEASED, SLACK_MS
+from eventq.storage.progress import Position, Progress
 from eventq.storage.sqlite.values import is_text, name_of
 from eventq.system import clock
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from eventq.records.event import EventPage, LinePage
     from eventq.storage.sqlite.database import Database
 
 # ruff: noqa: S608 (the parts are constants)
@@ -222,22 +219,12 @@ WHERE consumer_id = ?4
 """
 
 
-class _Position(Record):
-    """Where a consumer stands: `before` is what it acked last, or None for nothing yet."""
-
-    filter: str | None
-    last: int
-    before: int | None
-    stalled_at: int | None
-    leased: int = 0
-
-
-class Consumers:
+class Consumers(Progress):
     """The tables of subscriptions and of consumers' progress."""
 
     def __init__(self, db: Database) -> None:
         """Use the connection and transactions of a database."""
-        self._db = db
+        self._db = self.log = db
         self._run = db.run
         self._one = db.one
 
@@ -343,46 +330,7 @@ class Consumers:
 
     # --- progress ---------------------------------------------------------------------------------
 
-    def pop(
-        self,
-        consumer: str,
-        acked: int | None,
-        limit: int,
-        *,
-        lines: bool = False,
-        replay: bool = False,
-        fence: int | None = None,
-    ) -> Popped:
-        """Ack up to an id, and return the next page of matching events; see `storage.base`.
-
-        The events are read first: a filter that fails leaves the ack where it was, and an ack that
-        fails returns no events. A power cut may undo the ack: it only means a second delivery.
-        """
-        self._check_fence(consumer, fence, acked or 0)
-        found = self._position(consumer, replay=replay)
-        before = found.before or 0
-        goes_back = acked is not None and acked < before and not replay
-        if acked is not None and acked > found.last and acked != found.before:
-            raise AckError(acked, found.last)
-        if goes_back and limit:
-            raise AlreadyAckedError(consumer, before, acked or 0)
-        after = before if acked is None else acked
-        page = self._read(found.filter, after, found.last, limit, lines=lines) if limit else None
-        if acked is not None and replay and acked == before:
-            if found.before is None:
-                self._set_acked(consumer, acked, replay=True, fence=fence)
-            return Popped(page, woke=self._replay_from(consumer, acked, fence))
-        if acked is None or goes_back or acked == found.before:
-            return Popped(page, woke=False)
-        if not self._set_acked(consumer, acked, replay=replay, fence=fence):
-            self._check_fence(consumer, fence, acked)
-            return self._overtaken(consumer, acked, page)
-        woke = acked < before or found.stalled_at == before
-        if woke:
-            self._db.ring_on_commit()
-        return Popped(page, woke)
-
-    def _set_acked(self, consumer: str, acked: int, *, replay: bool, fence: int | None) -> bool:
+    def set_acked(self, consumer: str, acked: int, *, replay: bool, fence: int | None) -> bool:
         """Record how far a consumer has got; return False where somebody else was faster."""
         stamp = clock.stamp(clock.now())
         if replay:
@@ -390,7 +338,7 @@ class Consumers:
         values = (consumer, self._db.milliseconds(), acked, stamp, fence)
         return bool(self._db.change(_ACK, values, relaxed=True))
 
-    def _replay_from(self, consumer: str, acked: int, fence: int | None) -> bool:
+    def replay_claims(self, consumer: str, acked: int, fence: int | None) -> bool:
         """Let what claims did after the progress be done again; return whether there was anything.
 
         For a replay that goes further back, a trigger does so.
@@ -403,11 +351,6 @@ class Consumers:
                 db.ring_on_commit()
         return woke
 
-    def _check_fence(self, consumer: str, fence: int | None, acked: int = 0) -> None:
-        """Raise FencedError if a newer supervisor than that of the caller runs a consumer."""
-        if fence is not None and self._run(_FENCED, (consumer, fence)):
-            raise FencedError(consumer, acked)
-
     def raise_fence(self, consumer: str) -> int:
         """Return the fence of a new supervisor; see `storage.base`.
 
@@ -415,13 +358,6 @@ class Consumers:
         """
         number: int = self._db.change(_RAISE_FENCE, (consumer,), relaxed=True)[0][0]
         return number
-
-    def _overtaken(self, consumer: str, acked: int, page: EventPage | LinePage | None) -> Popped:
-        """Raise what a pop gets that somebody else was faster than; an ack has nothing to do."""
-        before = self._position(consumer).before or 0
-        if acked < before and page is not None:
-            raise AlreadyAckedError(consumer, before, acked)
-        return Popped(page, woke=False)
 
     def advance(self, consumer: str, before: int, acked: int, fence: int) -> bool:
         """Ack events that were read; return False when the progress is not what it was before."""
@@ -433,43 +369,12 @@ class Consumers:
             db.change(_ADVANCE, values, relaxed=True)
             return bool(db.connection.changes())
 
-    def read_on(
-        self,
-        consumer: str,
-        after: int,
-        limit: int,
-        *,
-        lines: bool = False,
-        replay: bool = False,
-        fence: int | None = None,
-    ) -> EventPage | LinePage:
-        """Return the next page of events without an ack; see `storage.base`."""
-        self._check_fence(consumer, fence)
-        found = self._position(consumer, replay=replay)
-        return self._read(found.filter, after, found.last, limit, lines=lines)
-
-    def _read(
-        self, text: str | None, after: int, upto: int, limit: int, *, lines: bool
-    ) -> EventPage | LinePage:
-        """Return the first events that match, all of `limit` if there are so many."""
-        events = self._db.events
-        accepted = events.accept(text)
-        read = events.lines if lines else events.page
-        page: Any = read(accepted, after, upto, limit)
-        while page.next < upto and (left := limit - len(page[0])) > 0:
-            more: Any = read(accepted, page.next, upto, left)
-            page = (
-                type(page)(page[0] + more[0], *more[1:])
-                if more[0]
-                else page._replace(next=more.next)
-            )
-        return page  # type: ignore[no-any-return]
-
-    def _position(self, consumer: str, *, replay: bool = False) -> _Position:
-        """Return where a consumer stands. Raises UnknownConsumerError, ConsumerInUseError.
-
-        Claims do not matter to a replay, which ends them.
-        """
+    def position(
+        self, consumer: str, fence: int | None = None, acked: int = 0, *, replay: bool = False
+    ) -> Position:
+        """Return where a consumer is; see `storage.progress`."""
+        if fence is not None and self._run(_FENCED, (consumer, fence)):
+            raise FencedError(consumer, acked)
         sql = _ORIGINAL_POSITION if self._db.is_original() else _POSITION
         try:
             rows = self._run(sql, (consumer, self._db.milliseconds()))
@@ -480,8 +385,8 @@ class Consumers:
         if isinstance(rows[0][0], bytes):  # a filter that cannot be read is told by its type
             state = self._rows(consumer)[0]
             stalled_at = state[10] if state[9] else None
-            return _Position(state[2], self._db.events.last(), state[3], stalled_at)
-        found = _Position._make(rows[0])
+            return Position(state[2], self._db.events.last(), state[3], stalled_at)
+        found = Position(*rows[0])
         if found.leased and not replay:
             raise ConsumerInUseError(consumer, "workers have claims of it")
         return found if found.last is not None else found._replace(last=self._db.events.last())
