@@ -366,7 +366,7 @@ def test_a_worker_refuses_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         signal.signal(signal.SIGCHLD, before)
     assert "is on NFS" in said[0]
     assert "eventq serve" in said[0]
-    assert os.listdir(tmp_path / "inbox" / "run") == ["bell"]
+    assert os.listdir(tmp_path / "inbox" / "run") == []
 
 
 # --- threads in PostgreSQL ------------------------------------------------------------------------
