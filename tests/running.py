@@ -239,3 +239,10 @@ class _Shown:
     def pytest_sessionfinish(self) -> None:
         """Leave the list of failures, without their texts."""
         self._config.option.tbstyle = "no"
+
+
+@pytest.fixture
+def few_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a pytest that a test starts load no plugin but these: the others take it two seconds."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p xdist -p randomly -p timeout")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Until
 
+pytestmark = pytest.mark.usefixtures("few_plugins")
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 SAMPLE = """

@@ -15,6 +15,8 @@ from tests import verdict
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("few_plugins")
+
 ROOT = verdict.ROOT
 # Fails only when another test ran before it in the same process.
 SAMPLE = """

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import schemathesis
 from blake3 import blake3
 from hypothesis import HealthCheck, Phase, given, settings
 from openapi_spec_validator import validate
-from schemathesis.checks import not_a_server_error
-from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from eventq.http.app import OPERATIONS
 from tests.http.conftest import of_server
 
 if TYPE_CHECKING:
     import httpx
+    import schemathesis
 
     import eventq
 
-CHECKS = [
-    not_a_server_error,
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-]
 BUDGET = settings(
     max_examples=25, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck), phases=[Phase.generate],
@@ -51,6 +38,9 @@ def test_the_document_is_valid(client: httpx.Client) -> None:
 
 def test_what_the_document_says_is_true(client: httpx.Client, thread: eventq.Thread) -> None:
     """Made-up calls get the replies that it promises, and never an error of the server's own."""
+    import schemathesis  # all tests would wait for it
+    from schemathesis.core.result import Ok
+
     thread.push_many([("self", "note", "x")] * 3)
     thread.subscribe("w")
     thread.ask("Well?")
@@ -79,6 +69,9 @@ def test_what_the_document_says_is_true(client: httpx.Client, thread: eventq.Thr
 
 def checked(case: schemathesis.Case[Any], server: str, token: str) -> None:
     """Make one call, and check its reply against the document."""
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+
     names = {
         "thread": "thread", "consumer": "w", "context": "main", "run": "build", "artifact": "0",
         "output": "0-Scout", "hash": BLOB,
@@ -89,4 +82,10 @@ def checked(case: schemathesis.Case[Any], server: str, token: str) -> None:
         name: 0 if name == "wait" else value for name, value in (case.query or {}).items()
     }
     response = case.call(base_url=server, headers={"authorization": token})
-    case.validate_response(response, checks=CHECKS)
+    promised = [
+        not_a_server_error,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+        checks.status_code_conformance,
+    ]
+    case.validate_response(response, checks=promised)
