@@ -90,7 +90,7 @@ def after(place: str, path: str, *, collected: bool) -> int:
     return len(found)
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("error", "lasting"), [(apsw.IOError, False), (apsw.FullError, True)], ids=["once", "lasting"]
 )
@@ -144,7 +144,8 @@ def test_a_process_that_is_killed(place: str, stride: int) -> None:
     assert lines[-1] == NEW.count(b"\n") + 1
 
 
-def test_a_copy_whose_disk_refuses(place: str, vfs: FaultyVFS, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_copy_whose_disk_refuses(stride: int, place: str, vfs: FaultyVFS, tmp_path: Path) -> None:
     """After any failed change of a copy, the destination is sound; copying again completes it."""
     template, path = eventq.init(tmp_path / "empty"), f"{place}/thread"
     with eventq.open(f"{place}/template") as source:
@@ -153,7 +154,7 @@ def test_a_copy_whose_disk_refuses(place: str, vfs: FaultyVFS, tmp_path: Path) -
         source.outputs.put("A", PICTURES[3])
         source.contexts.create("main").append("artifact://0 agent://0-A")
         count = vfs.steps_of(copy(template, path), source.copy_to)
-        for number in range(1, count + 1, 4):
+        for number in range(1, count + 1, stride):
             with vfs.opened(copy(template, path), number, apsw.FullError, lasting=True) as other:
                 source.copy_to(other)
             with eventq.open(path) as other:

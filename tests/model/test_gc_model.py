@@ -398,7 +398,12 @@ class Machine(Beside):
             assert self.thread.contexts.root(turn) == (root and bytes.fromhex(root))
 
 
-def test_the_dead_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("examples", "steps"), [(30, 40), pytest.param(1_000, 60, marks=pytest.mark.soak)]
+)
+def test_the_dead_are_those_of_the_model(
+    monkeypatch: pytest.MonkeyPatch, examples: int, steps: int
+) -> None:
     """Whatever was done before, a collection deletes exactly what is dead."""
     monkeypatch.setattr("eventq.system.clock.now", clock.now)  # which the machine replaces
-    drive(Machine, monkeypatch, 60, 40)
+    drive(Machine, monkeypatch, examples, steps)

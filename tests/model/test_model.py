@@ -380,6 +380,9 @@ class Machine(Beside):
         assert self.thread.last_id() == self.model.newest
 
 
-def test_a_thread_is_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("examples", "steps"), [(50, 35), pytest.param(1_000, 60, marks=pytest.mark.soak)]
+)
+def test_a_thread_is_its_model(monkeypatch: pytest.MonkeyPatch, examples: int, steps: int) -> None:
     """Whatever is done to a thread, it is what the model is, and checks out at the end."""
-    drive(Machine, monkeypatch, 120, 35)
+    drive(Machine, monkeypatch, examples, steps)
