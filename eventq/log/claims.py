@@ -246,21 +246,6 @@ def without_orphans(db: Database, journal: Journal, consumer: str, taken: Taken)
     return taken._replace(claims=[claimed for claimed in taken.claims if claimed not in kept])
 
 
-def verdict_of(
-    token: str,
-    what: str,
-    span: int | None = None,
-    error: str | None = None,
-    *,
-    code: int | None = None,
-    counts: bool = True,
-) -> Verdict:
-    """Return a verdict on the event of a token. Raises InputError."""
-    consumer, secret, event, revived = parts_of(token)
-    error = None if error is None else check_error(error)
-    return Verdict(consumer, secret, (event,), revived, what, span, counts, code, error)
-
-
 def token_of(secret: bytes, event: int, consumer: str, *, revived: bool) -> str:
     """Return a claim's name: a random number, the event and the consumer.
 
