@@ -162,7 +162,8 @@ class Feed:
         self.polls = 0  # long polls that wait
         self.lines: list[bytes] = []
         self.reached: int | None = None  # the id of the last line, or of the newest event if none
-        self._ring: Callable[[], object] = bool
+        self._ring: Callable[[], object] = bool  # wakes the OS thread while it waits
+        self._ringing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
         self._thread.start()
 
@@ -198,7 +199,12 @@ class Feed:
                     thread.database.watch() as watcher,
                 ):
                     self._ring = thread.database.ring
-                    last = self._follow(thread, watcher, thread.last_id() if last is None else last)
+                    try:
+                        last = thread.last_id() if last is None else last
+                        last = self._follow(thread, watcher, last)
+                    finally:
+                        with self._ringing:  # or a ring would open what is closed now
+                            self._ring = bool
             except (EventqError, OSError):  # it is gone, or busy: whoever asks is told so
                 self._call(self._wake, last or 0, [])
                 self._ended.wait(SLOW_LOOK)
@@ -236,6 +242,6 @@ class Feed:
 
     def wait_closed(self, seconds: float) -> None:
         """Wait until the OS thread has ended, which the bell wakes; not in the loop's."""
-        with suppress(EventqError):
+        with self._ringing, suppress(EventqError):
             self._ring()
         self._thread.join(seconds)
