@@ -10,6 +10,7 @@ from eventq.cli.serve import load, prepare
 from eventq.cli.table import Command, Option
 
 MAX_RESULT = 16 << 10
+_URL = "http://127.0.0.1:9010/mcp"
 
 
 def mcp(*, read_only: bool, max_result: int, print_config: bool, thread: str) -> int:
@@ -71,14 +72,19 @@ args = [{", ".join(texts)}]
                 "mcpServers": {
                     "eventq": {
                         "type": "http",
-                        "url": "http://127.0.0.1:9010/mcp",
+                        "url": _URL,
                         "headers": {"Authorization": "Bearer ${EVENTQ_TOKEN}"},
                     }
                 }
             },
             indent=2,
         )
-    }"""
+    }
+
+# The same for Codex
+[mcp_servers.eventq]
+url = "{_URL}"
+bearer_token_env_var = "EVENTQ_TOKEN\""""
 
 
 COMMANDS = {

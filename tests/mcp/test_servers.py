@@ -491,6 +491,10 @@ def test_settings_for_programs(path: str, tmp_path: Any) -> None:
     assert code["servers"]["eventq"] == {"type": "stdio", **entry}
     codex = tomllib.loads(next(text for name, text in parts.items() if "Codex" in name))
     assert codex["mcp_servers"]["eventq"] == entry
+    remote = tomllib.loads(parts["The same for Codex"])["mcp_servers"]["eventq"]
+    web = json.loads(next(text for name, text in parts.items() if "HTTP" in name))
+    assert remote["url"] == web["mcpServers"]["eventq"]["url"]
+    assert remote["bearer_token_env_var"] == "EVENTQ_TOKEN"
     assert entry["args"][-3:] == ["--read-only", "--max-result", "3000"]
     found = subprocess.run(
         [entry["command"], *entry["args"]], input=json.dumps(HELLO).encode() + b"\n",
