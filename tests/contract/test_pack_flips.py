@@ -95,7 +95,7 @@ NAMES = [*FILES, "artifacts/0.bash.log", "artifacts/1.bash.partial.log"]
 @pytest.mark.parametrize(
     ("pack", "name", "first", "step"),
     [
-        *((fill, name, 0, 3 if name == "turns.meta" else 27) for name in NAMES),
+        *((fill, name, 0, 5 if name == "turns.meta" else 53) for name in NAMES),
         *((fill_runs, name, 0, 1_499) for name in FILES),
         *(pytest.param(fill, name, 0, 1, marks=EVERY) for name in NAMES),
         *(pytest.param(fill_runs, name, bit, 8, marks=EVERY) for name in FILES for bit in range(8)),
