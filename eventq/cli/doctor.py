@@ -237,15 +237,47 @@ def _servers(about: str, path: str) -> Iterator[Finding]:
     if coding_agents.are_hooks_off(path):
         yield Finding(_WARNING, about, "hooks are turned off", "set 'hooks = true' in [features]")
     for name, server in coding_agents.mcp_servers(path):
-        command, args = server.get("command"), server.get("args")
-        words = [name, command, *(args if isinstance(args, list) else [])]
-        if not isinstance(command, str) or not any("eventq" in str(word) for word in words):
+        command, args, url = (server.get(key) for key in ("command", "args", "url"))
+        words = [str(word) for word in (args if isinstance(args, list) else [])]
+        if isinstance(url, str) and "eventq" in name:
+            yield Finding(_OK, about, f"MCP server {name} is at {shown(url)}, which was not tried")
+        if not isinstance(command, str) or not any(
+            "eventq" in one for one in (name, command, *words)
+        ):
             continue
-        if processes.which(os.path.expandvars(command)):
-            yield Finding(_OK, about, f"MCP server {name} starts {command}")
-        else:
+        if not processes.which(os.path.expandvars(command)):
             fix = f"give the absolute path of the program as the command of {name}"
             yield Finding(_BROKEN, about, f"MCP server {name}: there is no {command}", fix)
+        elif reason := _ends(os.path.basename(command), words, server.get("env")):
+            fix = "'eventq mcp --print-config' shows settings that work"
+            yield Finding(_BROKEN, about, f"MCP server {name} ends at once: {reason}", fix)
+        else:
+            yield Finding(_OK, about, f"MCP server {name} starts {command}")
+
+
+def _ends(program: str, words: list[str], environ: object) -> str | None:
+    """Return why `eventq mcp` would refuse these words, None where it would not, or is not known.
+
+    This eventq is asked, not the program: a folder that was copied must not decide what runs here.
+    """
+    from subprocess import TimeoutExpired, run
+
+    if "mcp" not in words or "eventq" not in (program, words[words.index("mcp") - 1]):
+        return None
+    asked = [*processes.program(), *words[words.index("mcp") :], "--print-config"]
+    named = environ.items() if isinstance(environ, dict) else ()
+    given = {
+        key: text for key, text in named if key.startswith("EVENTQ_") and isinstance(text, str)
+    }
+    try:
+        done = run(  # noqa: S603 (this program)
+            asked, capture_output=True, env={**environment.environ, **given},
+            timeout=_TRIAL_SECONDS, check=False,
+        )  # fmt: skip
+    except TimeoutExpired:
+        return f"it did not end within {_TRIAL_SECONDS}s"
+    said = done.stderr.decode(errors="replace").strip().removeprefix("Error: ")
+    return said.partition("\n")[0] or f"exit status {done.returncode}" if done.returncode else None
 
 
 COMMANDS = {

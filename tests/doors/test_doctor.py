@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tomllib
 from pathlib import Path
 from shlex import quote
@@ -303,10 +304,10 @@ def test_the_skill_is_compared(
 # --- MCP, and nonsense ----------------------------------------------------------------------------
 
 
-def test_programs_of_mcp_servers_have_to_be_there(home: Path, tmp_path: Path) -> None:
+def test_programs_of_mcp_servers_have_to_be_there(home: Path, tmp_path: Path, inbox: str) -> None:
     """Of those that name eventq: for everybody, for a project, in a project, and for Codex."""
     (home / ".codex").mkdir()
-    there = {"command": EVENTQ, "args": ["mcp"]}
+    there = {"command": EVENTQ, "args": ["mcp", "--thread", inbox]}
     gone = {"command": "gone", "args": ["eventq-mcp"]}
     project = str(tmp_path / "project")
     (home / ".claude.json").write_text(json.dumps({
@@ -320,7 +321,47 @@ def test_programs_of_mcp_servers_have_to_be_there(home: Path, tmp_path: Path) ->
         f" program as the command of {name}"
         for name, command in (("b", "gone"), ("d", "eventq-gone"), ("eventq", "gone"))
     ]
-    assert about(doctor(), ".claude.json")[0] == f"ok: MCP server a starts {EVENTQ}"
+    assert about(doctor(), ".claude.json")[:2] == [
+        f"ok: MCP server a starts {EVENTQ}",
+        "ok: MCP server eventq is at https://x, which was not tried",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "says"),
+    [
+        (["--thread", "INBOX", "--write"], {}, "No such option '--write'"),
+        ([], {}, "Missing option '--thread'"),
+        ([], {"EVENTQ_THREAD": "INBOX", "PATH": 7}, None),
+        (["--thread", "/nowhere"], {}, "'/nowhere' is not a thread"),
+        (["--thread", "INBOX", "--read-only"], None, None),
+    ],
+)
+@pytest.mark.parametrize("start", [[EVENTQ], [sys.executable, "-m", "eventq"]])
+def test_mcp_servers_that_end_at_once_are_found(
+    start: list[str], words: list[str], environ: Any, says: str | None, inbox: str
+) -> None:
+    """An agent only says that the server is not there, and hides why."""
+    text = json.dumps({"command": start[0], "args": [*start[1:], "mcp", *words], "env": environ})
+    entry = json.loads(text.replace("INBOX", inbox))
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": {"inbox": entry}}))
+    (found,) = [one for one in doctor() if "MCP server" in one["what"]]
+    if says is None:
+        assert (found["state"], found["what"]) == ("ok", f"MCP server inbox starts {start[0]}")
+    else:
+        assert found["state"] == "broken"
+        assert found["what"].startswith(f"MCP server inbox ends at once: {says}")
+
+
+def test_another_program_of_an_mcp_server_is_not_run(tmp_path: Path, inbox: str) -> None:
+    """A project may name anything: only this eventq is asked about its words."""
+    trap = tmp_path / "bin" / "eventq"
+    trap.write_text(f"#!/bin/sh\ntouch {quote(str(tmp_path / 'ran'))}\n")
+    trap.chmod(0o755)
+    entry = {"command": str(trap), "args": ["mcp", "--thread", inbox]}
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": {"inbox": entry}}))
+    doctor()
+    assert not (tmp_path / "ran").exists()
 
 
 def test_the_folders_of_the_environment_count(
