@@ -20,6 +20,7 @@ from eventq.system import clock, environment, processes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
     from eventq.running.coding_agents import Agent
     from eventq.thread import Thread
@@ -181,7 +182,10 @@ def _target(about: str, program: tuple[str, ...], place: str, scope: str) -> Ite
 
     label = shown(place)
     again = f"run 'eventq hooks install --scope {scope} --thread {quote(label)}'"
-    if not exists(place):
+    if scope == "project" and is_shared(place):
+        what = f"{label} was not looked for, as settings of a project may name any server"
+        yield Finding(_WARNING, about, what, f"run 'eventq info --thread {quote(label)}'")
+    elif not exists(place):
         fix = f"run 'eventq init {quote(label)}', or 'eventq hooks uninstall' with this thread"
         yield Finding(_BROKEN, about, f"there is no thread at {label}", fix)
     if scope == "project" and [*program] != processes.program():
@@ -240,44 +244,65 @@ def _servers(about: str, path: str) -> Iterator[Finding]:
         command, args, url = (server.get(key) for key in ("command", "args", "url"))
         words = [str(word) for word in (args if isinstance(args, list) else [])]
         if isinstance(url, str) and "eventq" in name:
-            yield Finding(_OK, about, f"MCP server {name} is at {shown(url)}, which was not tried")
-        if not isinstance(command, str) or not any(
-            "eventq" in one for one in (name, command, *words)
-        ):
+            yield Finding(_OK, about, f"MCP server {name} is reached over HTTP, and was not tried")
+        if not isinstance(command, str) or "eventq" not in "".join([name, command, *words]):
             continue
         if not processes.which(os.path.expandvars(command)):
             fix = f"give the absolute path of the program as the command of {name}"
             yield Finding(_BROKEN, about, f"MCP server {name}: there is no {command}", fix)
-        elif reason := _ends(os.path.basename(command), words, server.get("env")):
+        elif reason := _ends(os.path.basename(command), words, server):
             fix = "'eventq mcp --print-config' shows settings that work"
             yield Finding(_BROKEN, about, f"MCP server {name} ends at once: {reason}", fix)
         else:
             yield Finding(_OK, about, f"MCP server {name} starts {command}")
 
 
-def _ends(program: str, words: list[str], environ: object) -> str | None:
-    """Return why `eventq mcp` would refuse these words, None where it would not, or is not known.
+def _ends(program: str, words: list[str], server: dict[str, Any]) -> str | None:
+    """Return why `eventq mcp` ends at once with these words; None if it does not, or is not tried.
 
-    This eventq is asked, not the program: a folder that was copied must not decide what runs here.
+    A folder that was copied must not decide what runs here, nor which server is sent a password:
+    this eventq is started, to read only, and on threads of this machine.
     """
-    from subprocess import TimeoutExpired, run
-
-    if "mcp" not in words or "eventq" not in (program, words[words.index("mcp") - 1]):
+    at = words.index("mcp") if "mcp" in words else -1
+    if at < 0 or (words[at - 1] if at else program) != "eventq":
         return None
-    asked = [*processes.program(), *words[words.index("mcp") :], "--print-config"]
-    named = environ.items() if isinstance(environ, dict) else ()
-    given = {
-        key: text for key, text in named if key.startswith("EVENTQ_") and isinstance(text, str)
-    }
+    named = server.get("env")
+    default = named.get("EVENTQ_THREAD") if isinstance(named, dict) else None
+    place = _value("--thread", words[at + 1 :]) or default or environment.env("EVENTQ_THREAD")
+    if not place:
+        return "it has no --thread"
+    if not isinstance(place, str) or "cwd" in server or "$" in place or is_shared(place):
+        return None
+    return _mcp_trial(tuple(words[at + 1 :]), place)
+
+
+def _value(option: str, words: list[str]) -> str | None:
+    """Return the value that words give an option, if they do."""
+    for at, word in enumerate(words):
+        if word == option:
+            return "".join(words[at + 1 : at + 2])
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return None
+
+
+@cache
+def _mcp_trial(words: tuple[str, ...], place: str) -> str | None:
+    """Start `eventq mcp` with no input, at whose end it ends; return why it ended otherwise."""
+    from subprocess import DEVNULL, TimeoutExpired, run
+
     try:
         done = run(  # noqa: S603 (this program)
-            asked, capture_output=True, env={**environment.environ, **given},
+            [*processes.program(), "mcp", "--read-only", *words], stdin=DEVNULL,
+            capture_output=True, env={**environment.environ, "EVENTQ_THREAD": place},
             timeout=_TRIAL_SECONDS, check=False,
         )  # fmt: skip
     except TimeoutExpired:
         return f"it did not end within {_TRIAL_SECONDS}s"
-    said = done.stderr.decode(errors="replace").strip().removeprefix("Error: ")
-    return said.partition("\n")[0] or f"exit status {done.returncode}" if done.returncode else None
+    except (OSError, ValueError) as error:  # words that no program can be given
+        return str(error)
+    said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    return (said.removeprefix("Error: ") or "it says nothing") if done.returncode else None
 
 
 COMMANDS = {

@@ -108,7 +108,7 @@ class Session:
         async for line in self.input.lines():
             yield line
             await self.server.has_room()
-        last = threading.Timer(2 * END_SECONDS, os._exit, (1,))  # for a client that does not read
+        last = threading.Timer(3 * END_SECONDS, os._exit, (1,))  # for a client that does not read
         last.daemon = True
         last.start()
         self._served.feed.close()  # calls that wait return what they have

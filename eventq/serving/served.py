@@ -119,7 +119,7 @@ class ServedThread:
         self.loop.call_soon_threadsafe(self._looks.cancel)
         self.feed.close()
         self.service.stop(seconds)
-        self.feed.wait_closed(seconds)
+        self.feed.wait_closed()
 
 
 def said(error: EventqError) -> tuple[int, str]:
@@ -162,8 +162,7 @@ class Feed:
         self.polls = 0  # long polls that wait
         self.lines: list[bytes] = []
         self.reached: int | None = None  # the id of the last line, or of the newest event if none
-        self._ring: Callable[[], object] = bool  # wakes the OS thread while it waits
-        self._ringing = threading.Lock()
+        self._watcher: Watcher | None = None  # at which the OS thread waits
         self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
         self._thread.start()
 
@@ -198,13 +197,8 @@ class Feed:
                     open_thread(self._path) as thread,
                     thread.database.watch() as watcher,
                 ):
-                    self._ring = thread.database.ring
-                    try:
-                        last = thread.last_id() if last is None else last
-                        last = self._follow(thread, watcher, last)
-                    finally:
-                        with self._ringing:  # or a ring would open what is closed now
-                            self._ring = bool
+                    self._watcher = watcher
+                    last = self._follow(thread, watcher, thread.last_id() if last is None else last)
             except (EventqError, OSError):  # it is gone, or busy: whoever asks is told so
                 self._call(self._wake, last or 0, [])
                 self._ended.wait(SLOW_LOOK)
@@ -240,8 +234,8 @@ class Feed:
         if not changed.done():
             changed.set_result(None)
 
-    def wait_closed(self, seconds: float) -> None:
-        """Wait until the OS thread has ended, which the bell wakes; not in the loop's."""
-        with self._ringing, suppress(EventqError):
-            self._ring()
-        self._thread.join(seconds)
+    def wait_closed(self) -> None:
+        """Wait until the OS thread has ended, a second at most; not in the loop's."""
+        if self._watcher is not None:
+            self._watcher.nudge()
+        self._thread.join(SLOW_LOOK)

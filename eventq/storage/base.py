@@ -1105,6 +1105,9 @@ class Watcher(Protocol):
     def fileno(self) -> int:
         """Return a descriptor that can be read when `wait(0)` may return True; -1 for none."""
 
+    def nudge(self) -> None:
+        """Let `wait` return soon, if the engine can; another OS thread calls it, at any time."""
+
     def close(self) -> None:
         """Stop watching."""
 

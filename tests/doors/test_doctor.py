@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
 import tomllib
 from pathlib import Path
@@ -323,26 +324,33 @@ def test_programs_of_mcp_servers_have_to_be_there(home: Path, tmp_path: Path, in
     ]
     assert about(doctor(), ".claude.json")[:2] == [
         f"ok: MCP server a starts {EVENTQ}",
-        "ok: MCP server eventq is at https://x, which was not tried",
+        "ok: MCP server eventq is reached over HTTP, and was not tried",
     ]
 
 
+BY_NAME, AS_MODULE = [EVENTQ], [sys.executable, "-m", "eventq"]
+
+
 @pytest.mark.parametrize(
-    ("words", "environ", "says"),
+    ("start", "words", "more", "says"),
     [
-        (["--thread", "INBOX", "--write"], {}, "No such option '--write'"),
-        ([], {}, "Missing option '--thread'"),
-        ([], {"EVENTQ_THREAD": "INBOX", "PATH": 7}, None),
-        (["--thread", "/nowhere"], {}, "'/nowhere' is not a thread"),
-        (["--thread", "INBOX", "--read-only"], None, None),
+        (BY_NAME, ["mcp", "--thread", "INBOX", "--write"], {}, "No such option '--write'"),
+        (AS_MODULE, ["mcp", "--thread", "/nowhere"], {}, "'/nowhere' is not a thread"),
+        (BY_NAME, ["mcp"], {}, "it has no --thread"),
+        (BY_NAME, ["mcp", "--thread"], {}, "it has no --thread"),
+        (BY_NAME, ["mcp", "--thread=INBOX", "a\0b"], {}, "embedded null byte"),
+        (AS_MODULE, ["mcp"], {"env": {"EVENTQ_THREAD": "INBOX", "PATH": 7}}, None),
+        (BY_NAME, ["mcp", "--thread", "INBOX"], {"env": 7}, None),
+        (BY_NAME, ["mcp", "--thread", "${HOME}/inbox"], {}, None),
+        (BY_NAME, ["mcp", "--thread", "inbox"], {"cwd": "/elsewhere"}, None),
+        (["/bin/sh"], ["mcp", "gateway", "--servers", "eventq"], {}, None),
     ],
 )
-@pytest.mark.parametrize("start", [[EVENTQ], [sys.executable, "-m", "eventq"]])
 def test_mcp_servers_that_end_at_once_are_found(
-    start: list[str], words: list[str], environ: Any, says: str | None, inbox: str
+    start: list[str], words: list[str], more: dict[str, Any], says: str | None, inbox: str
 ) -> None:
-    """An agent only says that the server is not there, and hides why."""
-    text = json.dumps({"command": start[0], "args": [*start[1:], "mcp", *words], "env": environ})
+    """An agent only says that the server is not there, and hides why; what is not known is let be."""
+    text = json.dumps({"command": start[0], "args": [*start[1:], *words], **more})
     entry = json.loads(text.replace("INBOX", inbox))
     Path(".mcp.json").write_text(json.dumps({"mcpServers": {"inbox": entry}}))
     (found,) = [one for one in doctor() if "MCP server" in one["what"]]
@@ -351,6 +359,32 @@ def test_mcp_servers_that_end_at_once_are_found(
     else:
         assert found["state"] == "broken"
         assert found["what"].startswith(f"MCP server inbox ends at once: {says}")
+
+
+def test_a_project_does_not_decide_who_gets_a_password(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is connected to whom its settings name: by a URL, or by a folder that holds one."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = f"postgresql://me@127.0.0.1:{server.getsockname()[1]}/d?thread=t&sslmode=disable"
+        monkeypatch.setenv("PGPASSWORD", "secret")
+        Path("shared").mkdir()
+        Path("shared/thread.url").write_text(url)
+        entries = [
+            {"command": EVENTQ, "args": ["mcp", "--thread", url]},
+            {"command": EVENTQ, "args": ["mcp"], "env": {"EVENTQ_THREAD": url}},
+            {"command": EVENTQ, "args": ["mcp", "--thread=shared"]},
+        ]
+        named = {f"eventq{number}": entry for number, entry in enumerate(entries)}
+        Path(".mcp.json").write_text(json.dumps({"mcpServers": named}))
+        Path(".claude").mkdir()
+        line = coding_agents.command([EVENTQ], url)
+        Path(".claude/settings.json").write_text(HOOK.format(json.dumps(line)))
+        found = doctor()
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert any("was not looked for" in one["what"] for one in found)
 
 
 def test_another_program_of_an_mcp_server_is_not_run(tmp_path: Path, inbox: str) -> None:

@@ -307,6 +307,18 @@ def test_who_watches_makes_no_bell(opened: eventq.Thread, bare: Database, ears: 
     assert not os.path.exists(os.path.join(opened.path, "run"))
 
 
+def test_a_nudge_makes_no_bell(opened: eventq.Thread, bare: Database, ears: Watcher) -> None:
+    """It only wakes, where there is a bell: a server of a thread that is gone leaves nothing."""
+    bare.ring()
+    quiet(ears)
+    ears.nudge()
+    assert ears.wait(SOON)
+    bell = os.path.join(opened.path, "run", "bell")
+    os.unlink(bell)
+    ears.nudge()
+    assert not os.path.exists(bell)
+
+
 def test_a_deleted_thread_gets_no_bell(opened: eventq.Thread) -> None:
     """Nobody who still watches keeps a part of it."""
     with opened.database.watch() as ears:

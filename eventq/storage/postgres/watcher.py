@@ -95,6 +95,9 @@ class Watcher:
         self._said_at = -_SAY_AGAIN
         self._listen()
 
+    def nudge(self) -> None:
+        """Do nothing: a notice to all who wait would need a connection; see `storage.base`."""
+
     def fileno(self) -> int:
         """Return a descriptor that can be read when `wait(0)` may return True; -1 for none."""
         try:

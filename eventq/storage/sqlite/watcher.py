@@ -39,6 +39,7 @@ class Watcher:
         """Begin to watch."""
         db.check_process()  # before the lock of a thread that a fork has not inherited
         self._db = db
+        self._directory = db.directory
         self._watch: _Watch | None = None
         try:
             self._watch = _Watch(db.directory)
@@ -61,6 +62,13 @@ class Watcher:
     def fileno(self) -> int:
         """Return a descriptor that can be read when `wait(0)` may return True; -1 for none."""
         return -1 if self._watch is None else self._watch.fileno()
+
+    def nudge(self) -> None:
+        """Let `wait` return soon: the bell wakes it, if there is one; see `storage.base`."""
+        try:
+            os.utime(os.path.join(self._directory, BELL))
+        except OSError:
+            pass
 
     def _poll(self, seconds: float) -> bool:
         deadline = clock.monotonic() + seconds
