@@ -51,7 +51,8 @@ def doctor(*, thread: str | None, json: bool) -> int:
 
     It looks at eventq itself, at a thread, and at what the settings of coding agents for you and
     for this directory say of eventq. Each hook of eventq is tried with a thread of its own, which
-    is deleted again. Nothing else is written. The exit status is 1 if something is broken.
+    is deleted again; an MCP server is started, to read only. Nothing else is written. The exit
+    status is 1 if something is broken.
     """
     found = [*_guarded("eventq", _eventq)]
     if thread is not None:
@@ -184,7 +185,8 @@ def _target(about: str, program: tuple[str, ...], place: str, scope: str) -> Ite
     again = f"run 'eventq hooks install --scope {scope} --thread {quote(label)}'"
     if scope == "project" and is_shared(place):
         what = f"{label} was not looked for, as settings of a project may name any server"
-        yield Finding(_WARNING, about, what, f"run 'eventq info --thread {quote(label)}'")
+        fix = f"if you know that server, run 'eventq info --thread {quote(label)}'"
+        yield Finding(_WARNING, about, what, fix)
     elif not exists(place):
         fix = f"run 'eventq init {quote(label)}', or 'eventq hooks uninstall' with this thread"
         yield Finding(_BROKEN, about, f"there is no thread at {label}", fix)

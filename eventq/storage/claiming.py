@@ -37,7 +37,7 @@ class Claiming:
     """Leases events of a thread's consumers, and settles them."""
 
     if TYPE_CHECKING:
-        database: ClaimDatabase
+        _db: ClaimDatabase
         still_leased: str  # the statement for the rest of a claim, by queue, time and token
 
         def look(self, consumer: str) -> Queue:
@@ -72,7 +72,7 @@ class Claiming:
         nonce: str | None = None,
     ) -> Taken:
         """Lease the next events to a worker; see `storage.base`."""
-        db = self.database
+        db = self._db
         queue = self.look(consumer)
         if not queue.subscribed:
             raise UnknownConsumerError(consumer)
@@ -105,7 +105,7 @@ class Claiming:
         text, after = queue.filter, queue.start()
         if text is None:
             return Ahead(None, after, [], after)
-        page = self.database.events.page(self.accept(text), after, queue.last, limit)
+        page = self._db.events.page(self.accept(text), after, queue.last, limit)
         return Ahead(text, after, *page)
 
     def _token(self, number: Any, nonce: str | None, now: int) -> bytes | None:
@@ -118,11 +118,11 @@ class Claiming:
         token = self._token(change.number, nonce, change.now)
         if token is None:
             return None
-        rows = self.database.run(self.still_leased, (change.number, change.now, token))
+        rows = self._db.run(self.still_leased, (change.number, change.now, token))
         events: dict[int, Event] = {}
         left = [row[0] for row in rows]
         while left:
-            found, upto = self.database.events.among(left)
+            found, upto = self._db.events.among(left)
             events.update(found)
             left = [event for event in left if event > upto]
         claims = [
@@ -142,7 +142,7 @@ class Claiming:
                 mine = [verdict for verdict in verdicts if verdict.consumer == consumer]
                 queue = self.lock(consumer)
                 if queue.number:
-                    change = Change(self.database, consumer, queue)
+                    change = Change(self._db, consumer, queue)
                     for verdict in mine:
                         lost.update(change.settle(verdict))
                     change.store()
@@ -150,19 +150,19 @@ class Claiming:
                 else:  # it never claimed anything
                     lost.update((v.token, event) for v in mine for event in v.events)
             if freed:
-                self.database.ring_on_commit()
+                self._db.ring_on_commit()
         return Settled(lost, freed)
 
     def _change(self, consumer: str, do: Callable[[Change], object], *, rings: bool = True) -> None:
         """Change a queue in a transaction; nothing happens without one."""
-        with self.database.joined():
+        with self._db.joined():
             queue = self.lock(consumer)
             if queue.number:
-                change = Change(self.database, consumer, queue)
+                change = Change(self._db, consumer, queue)
                 do(change)
                 change.store()
                 if rings:
-                    self.database.ring_on_commit()
+                    self._db.ring_on_commit()
 
     def resume(self, consumer: str) -> None:
         """End a stall and all waits after failures; nothing happens without a queue."""
@@ -185,4 +185,4 @@ class Claiming:
         if ends is not None and ends < (queue.due_at or NEVER):  # it is a bound, perhaps an old one
             ends = self.next_end(queue)
         times = [at for at in (queue.due_at, ends) if at is not None]
-        return max(0, min(times) - self.database.milliseconds()) if times else None
+        return max(0, min(times) - self._db.milliseconds()) if times else None

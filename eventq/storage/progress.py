@@ -28,7 +28,7 @@ class Position(Record):
     """Where a consumer is; `before` is what it has acked, None for nothing.
 
     `stalled_at` is what it had acked when it stalled, `leased` whether claims of it are out, and
-    `fence` that of its newest supervisor, where one is asked for.
+    `fence` that of its newest supervisor if the engine reads it along.
     """
 
     filter: str | None
@@ -43,7 +43,7 @@ class Progress:
     """Moves consumers through the log. Each engine knows where one is, and stores that."""
 
     if TYPE_CHECKING:
-        log: Log
+        _db: Log
 
         def position(
             self, consumer: str, fence: int | None = None, acked: int = 0, *, replay: bool = False
@@ -94,7 +94,7 @@ class Progress:
             return self._overtaken(consumer, acked, page, fence)
         woke = acked < before or found.stalled_at == before
         if woke:
-            self.log.ring_on_commit()
+            self._db.ring_on_commit()
         return Popped(page, woke)
 
     def _overtaken(
@@ -125,14 +125,14 @@ class Progress:
         self, text: str | None, after: int, upto: int, limit: int, *, lines: bool
     ) -> EventPage | LinePage:
         """Return the first events that match, all of `limit` if there are so many."""
-        events = self.log.events
+        events = self._db.events
         accepted = events.accept(text)
         page: Any = (events.lines if lines else events.page)(accepted, after, upto, limit)
         return self.go_on(page, accepted, upto, limit, lines=lines)  # type: ignore[no-any-return]
 
     def go_on(self, page: Any, text: str, upto: int, limit: int, *, lines: bool) -> Any:
         """Return a page with what comes after it, until there is all of `limit`."""
-        read: Any = self.log.events.lines if lines else self.log.events.page
+        read: Any = self._db.events.lines if lines else self._db.events.page
         while page.next < upto and (left := limit - len(page[0])) > 0:
             more: Any = read(text, page.next, upto, left)
             page = (

@@ -328,7 +328,7 @@ class Claims(Claiming):
 
     def __init__(self, db: Database) -> None:
         """Use the connections and transactions of a database."""
-        self._db = self.database = db
+        self._db: Database = db
         self._filters: dict[str, str | None] = {}  # of consumers, as they were claimed last
 
     def take(

@@ -302,7 +302,7 @@ class Consumers(Progress):
 
     def __init__(self, db: Database) -> None:
         """Use the connections and transactions of a database."""
-        self._db = self.log = db
+        self._db: Database = db
         self._filters: dict[str, str | None] = {}  # of consumers, as they were popped last
 
     def get(self, consumer: str) -> ConsumerState | None:
@@ -403,7 +403,7 @@ class Consumers(Progress):
         replay: bool = False,
         fence: int | None = None,
     ) -> Popped:
-        """Ack up to an id, and return the next page of matching events, at once where that goes."""
+        """Ack up to an id, and return the next page, in one round trip if the server can filter."""
         if limit and not replay and not self._db.in_write():
             popped = self._pop_at_once(consumer, acked, limit, fence)
             if popped is not None:

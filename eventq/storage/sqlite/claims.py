@@ -132,7 +132,7 @@ class Claims(Claiming):
 
     def __init__(self, db: Database) -> None:
         """Use the connection and transactions of a database."""
-        self._db = self.database = db
+        self._db: Database = db
 
     def look(self, consumer: str) -> Queue:
         """Return what claims need to know of a consumer, subscribed or not."""

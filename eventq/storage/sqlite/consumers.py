@@ -224,7 +224,7 @@ class Consumers(Progress):
 
     def __init__(self, db: Database) -> None:
         """Use the connection and transactions of a database."""
-        self._db = self.log = db
+        self._db: Database = db
         self._run = db.run
         self._one = db.one
 

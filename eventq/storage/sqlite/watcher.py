@@ -39,7 +39,6 @@ class Watcher:
         """Begin to watch."""
         db.check_process()  # before the lock of a thread that a fork has not inherited
         self._db = db
-        self._directory = db.directory
         self._watch: _Watch | None = None
         try:
             self._watch = _Watch(db.directory)
@@ -66,7 +65,7 @@ class Watcher:
     def nudge(self) -> None:
         """Let `wait` return soon: the bell wakes it, if there is one; see `storage.base`."""
         try:
-            os.utime(os.path.join(self._directory, BELL))
+            os.utime(os.path.join(self._db.directory, BELL))
         except OSError:
             pass
 
