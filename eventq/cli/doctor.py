@@ -50,9 +50,9 @@ def doctor(*, thread: str | None, json: bool) -> int:
     """Say what is installed where, and whether it works.
 
     It looks at eventq itself, at a thread, and at what the settings of coding agents for you and
-    for this directory say of eventq. Each hook of eventq is tried with a thread of its own, which
-    is deleted again; an MCP server is started, to read only. Nothing else is written. The exit
-    status is 1 if something is broken.
+    for this directory say of eventq. Each hook and MCP server of eventq is tried with a thread of
+    its own, which is deleted again. Nothing else is written. The exit status is 1 if something is
+    broken.
     """
     found = [*_guarded("eventq", _eventq)]
     if thread is not None:
@@ -263,46 +263,53 @@ def _ends(program: str, words: list[str], server: dict[str, Any]) -> str | None:
     """Return why `eventq mcp` ends at once with these words; None if it does not, or is not tried.
 
     A folder that was copied must not decide what runs here, nor which server is sent a password:
-    this eventq is started, to read only, and on threads of this machine.
+    this eventq is started, and only for a thread of this machine.
     """
+    from eventq.thread import exists
+
     at = words.index("mcp") if "mcp" in words else -1
     if at < 0 or (words[at - 1] if at else program) != "eventq":
         return None
+    place, others = _without("--thread", words[at + 1 :])
     named = server.get("env")
     default = named.get("EVENTQ_THREAD") if isinstance(named, dict) else None
-    place = _value("--thread", words[at + 1 :]) or default or environment.env("EVENTQ_THREAD")
+    place = place or default or environment.env("EVENTQ_THREAD")
     if not place:
         return "it has no --thread"
     if not isinstance(place, str) or "cwd" in server or "$" in place or is_shared(place):
         return None
-    return _mcp_trial(tuple(words[at + 1 :]), place)
+    return _mcp_trial(tuple(others)) if exists(place) else f"there is no thread at {place}"
 
 
-def _value(option: str, words: list[str]) -> str | None:
-    """Return the value that words give an option, if they do."""
+def _without(option: str, words: list[str]) -> tuple[str, list[str]]:
+    """Return the value that words give an option, "" for none, and the other words."""
     for at, word in enumerate(words):
         if word == option:
-            return "".join(words[at + 1 : at + 2])
+            return "".join(words[at + 1 : at + 2]), words[:at] + words[at + 2 :]
         if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-    return None
+            return word.partition("=")[2], words[:at] + words[at + 1 :]
+    return "", words
 
 
 @cache
-def _mcp_trial(words: tuple[str, ...], place: str) -> str | None:
-    """Start `eventq mcp` with no input, at whose end it ends; return why it ended otherwise."""
+def _mcp_trial(words: tuple[str, ...]) -> str | None:
+    """Start `eventq mcp` with no input, for a thread of its own; return why it fails."""
     from subprocess import DEVNULL, TimeoutExpired, run
+    from tempfile import TemporaryDirectory
 
-    try:
-        done = run(  # noqa: S603 (this program)
-            [*processes.program(), "mcp", "--read-only", *words], stdin=DEVNULL,
-            capture_output=True, env={**environment.environ, "EVENTQ_THREAD": place},
-            timeout=_TRIAL_SECONDS, check=False,
-        )  # fmt: skip
-    except TimeoutExpired:
-        return f"it did not end within {_TRIAL_SECONDS}s"
-    except (OSError, ValueError) as error:  # words that no program can be given
-        return str(error)
+    from eventq.thread import init_anywhere
+
+    with TemporaryDirectory(prefix="eventq-doctor-") as folder:
+        place = init_anywhere(os.path.join(folder, "thread"))
+        try:
+            done = run(  # noqa: S603 (this program; a second --thread is an error)
+                [*processes.program(), "mcp", "--thread", place, *words], stdin=DEVNULL,
+                capture_output=True, timeout=_TRIAL_SECONDS, check=False,
+            )  # fmt: skip
+        except TimeoutExpired:
+            return f"it did not end within {_TRIAL_SECONDS}s"
+        except (OSError, ValueError) as error:  # words that no program can be given
+            return str(error)
     said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     return (said.removeprefix("Error: ") or "it says nothing") if done.returncode else None
 

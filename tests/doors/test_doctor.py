@@ -335,7 +335,7 @@ BY_NAME, AS_MODULE = [EVENTQ], [sys.executable, "-m", "eventq"]
     ("start", "words", "more", "says"),
     [
         (BY_NAME, ["mcp", "--thread", "INBOX", "--write"], {}, "No such option '--write'"),
-        (AS_MODULE, ["mcp", "--thread", "/nowhere"], {}, "'/nowhere' is not a thread"),
+        (AS_MODULE, ["mcp", "--thread", "/nowhere"], {}, "there is no thread at /nowhere"),
         (BY_NAME, ["mcp"], {}, "it has no --thread"),
         (BY_NAME, ["mcp", "--thread"], {}, "it has no --thread"),
         (BY_NAME, ["mcp", "--thread=INBOX", "a\0b"], {}, "embedded null byte"),
@@ -353,7 +353,9 @@ def test_mcp_servers_that_end_at_once_are_found(
     text = json.dumps({"command": start[0], "args": [*start[1:], *words], **more})
     entry = json.loads(text.replace("INBOX", inbox))
     Path(".mcp.json").write_text(json.dumps({"mcpServers": {"inbox": entry}}))
+    before = everything(Path(inbox))
     (found,) = [one for one in doctor() if "MCP server" in one["what"]]
+    assert everything(Path(inbox)) == before
     if says is None:
         assert (found["state"], found["what"]) == ("ok", f"MCP server inbox starts {start[0]}")
     else:
@@ -362,7 +364,7 @@ def test_mcp_servers_that_end_at_once_are_found(
 
 
 def test_a_project_does_not_decide_who_gets_a_password(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    inbox: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is connected to whom its settings name: by a URL, or by a folder that holds one."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -375,6 +377,7 @@ def test_a_project_does_not_decide_who_gets_a_password(
             {"command": EVENTQ, "args": ["mcp", "--thread", url]},
             {"command": EVENTQ, "args": ["mcp"], "env": {"EVENTQ_THREAD": url}},
             {"command": EVENTQ, "args": ["mcp", "--thread=shared"]},
+            {"command": EVENTQ, "args": ["mcp", "--thread", inbox, "--thread", url]},
         ]
         named = {f"eventq{number}": entry for number, entry in enumerate(entries)}
         Path(".mcp.json").write_text(json.dumps({"mcpServers": named}))
