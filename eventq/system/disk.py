@@ -41,6 +41,19 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
+def inode_in(folder: str, name: str) -> int:
+    """Return the inode of a name in a folder as the folder has it; 0 for none, or if it hides it.
+
+    Unlike `stat` of the file, this reads no time: Linux 6.13 and later give a file whose time was
+    read another one with its next change, for which each durable commit has to wait.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            return next((entry.inode() for entry in entries if entry.name == name), 0)
+    except OSError:
+        return 0
+
+
 def write_all(fd: int, data: bytes | memoryview) -> None:
     """Write all of `data`. Raises OSError if the system refuses.
 

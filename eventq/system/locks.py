@@ -20,8 +20,10 @@ Releases are bare calls too: releases of `portalocker` before 3.2 accept no desc
 from __future__ import annotations
 
 import os
+from _struct import Struct
 from _thread import RLock
-from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
+from errno import EBADF
+from fcntl import F_SETLK, F_WRLCK, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, fcntl, flock
 
 from eventq.system import clock, disk, processes
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 # How long a push waits for the mirror's lock: its event is stored, and the next push catches up.
 LOCK_SECONDS = 5.0
+_FLOCK = Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_GET_LOCK = getattr(__import__("fcntl"), "F_OFD_GETLK", None)  # Linux has it
 _GUARDS = ".guards"
 _HOLD = "@"  # follows a consumer in the name of a worker's file; `encode` never gives it
 FRESH_SECONDS = 10.0  # after which a worker that has not refreshed its time counts as stuck
@@ -93,6 +97,47 @@ class FolderLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def descriptor_of(path: str) -> int:
+    """Return a descriptor of this process for a file, -1 where none is known."""
+    try:
+        for number in os.listdir("/proc/self/fd"):
+            try:
+                if os.readlink(f"/proc/self/fd/{number}") == path:
+                    return int(number)
+            except OSError:
+                pass  # closed meanwhile
+    except OSError:
+        pass  # not Linux
+    return -1
+
+
+def has_lock(fd: int, byte: int) -> bool:
+    """Return whether this process has locked a byte of a file to write, with `fcntl`.
+
+    To the system, whoever asks for a lock of an open file is not the process, and so it names the
+    process. True where that cannot be asked.
+    """
+    if fd < 0 or _GET_LOCK is None:
+        return True
+    ask = _FLOCK.pack(F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    try:
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl(fd, _GET_LOCK, ask))
+    except OSError as error:
+        return error.errno != EBADF
+    return bool(kind == F_WRLCK and pid == os.getpid())
+
+
+def take_lock(fd: int, byte: int) -> bool:
+    """Lock a byte of a file to write, for this process; return False if another one has it."""
+    if fd < 0:
+        return False
+    try:
+        fcntl(fd, F_SETLK, _FLOCK.pack(F_WRLCK, os.SEEK_SET, byte, 1, 0))
+    except OSError:
+        return False
+    return True
 
 
 def lock_whole(fd: int, *, wait: bool) -> None:

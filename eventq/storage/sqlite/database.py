@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from _thread import RLock, allocate_lock
-from _weakref import ref
 
 import apsw
 
@@ -32,7 +31,8 @@ from eventq.storage.sqlite.bell import BELL, make_bell
 from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events
 from eventq.storage.sqlite.failures import is_lacking, translate
-from eventq.system import clock, environment, processes
+from eventq.storage.sqlite.handles import BUSY_SECONDS, Handles, WriteLock
+from eventq.system import clock, disk, environment, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from eventq.system.locks import ConsumerLock as Lease
     from eventq.system.locks import Hold, Leases
 
-BUSY_SECONDS = 30.0
 LONG_WAL = 800_000  # bytes: a longer one is cut at close, as whoever opens it next reads all of it
 _VACUUM_PAGES = 1_000
 _NEXT_TRY = 0.01  # seconds between two tries to empty the WAL
@@ -77,21 +76,12 @@ _TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
 _LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
 _TRY_SECONDS = 0.001
 _PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
-
-
-_NEVER = (0, 0, 0, 0, False)  # the stamp of files that are to be opened again
+_WAL = "events.db-wal"
+_LOOK_SECONDS = 0.02  # between two looks of reads, each of which costs a pop 2 %
+_TICK = 20_000_000  # ns: before Linux 6.13 two changes of a folder within one may have one time
 _opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
 os.register_at_fork(
     before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release
-)
-
-
-_handles: list[ref[Database]] = []  # opened by this process to read: they make way for a writer
-_giving_way = RLock()  # one writer at a time makes them; it is taken before `_opening`
-os.register_at_fork(
-    before=_giving_way.acquire,
-    after_in_parent=_giving_way.release,
-    after_in_child=_giving_way.release,
 )
 
 
@@ -138,17 +128,6 @@ class Busy:
             return False
         clock.pause(0.0002 + os.urandom(1)[0] * 0.0008 / 255)
         return True
-
-
-def _readers() -> list[Database]:
-    """Return the handles that this process has opened to read."""
-    return [one for one in (known() for known in list(_handles)) if one and not one.forked]
-
-
-def _note(handle: Database) -> None:
-    """Remember a handle that opens to read, and forget those that are gone."""
-    with _opening:
-        _handles[:] = [ref(one) for one in {handle, *_readers()}]
 
 
 class Write:
@@ -285,30 +264,38 @@ class Database(Commits):
         self.pid = os.getpid()
         self.inodes = self._look()
         self._folder_time = -1
+        self._next_look = 0.0  # when a read looks whether it reads the files at the path
         self.open_connection: apsw.Connection | None = None
-        self.version = migrate.SCHEMA
+        self._is_aside = False  # closed for others, and opened again with the next use
+        self._wal = 0  # the inode of the WAL that SQLite has opened
         self._stamp: Stamp | None = None  # of the files, when they are read without locks
         self.events = Events(self)
         self.consumers = Consumers(self)
         self._filters: Reader | None = None
         self._reader: Reader | None = None  # for reads beside a transaction
         self._is_alone = False  # another connection would not read the same
+        self._handles = Handles.of(self.inodes)
         try:
-            with self.lock:  # a writer makes no handle give way that is half open
-                self.open_connection = self._open()
-                self.cursor = self.open_connection.cursor()
-                self.version = int(self.steady(lambda c: migrate.version(c, self.path)))
-            if write and _handles:
-                self._make_way()
-            if write and self.version < migrate.SCHEMA:
-                migrate.apply(self.connection, clock.stamp(clock.now()), self.version)
-                self._look_again()  # a newer eventq may have migrated it too
+            self._begin()
         except (apsw.Error, OSError, UnicodeEncodeError) as error:
             self.close()
             raise self.explain(error) from error
         except EventqError:
             self.close()
             raise
+
+    def _begin(self) -> None:
+        """Open the database, as a new handle of this process; bring it up to date."""
+        with self.lock:  # a writer makes no handle give way that is half open
+            self._handles.add(self)
+            self.reopen()
+            self._look_again()
+            if self.writable:
+                self._handles.make_way(self)
+        if self.writable and self.version < migrate.SCHEMA:
+            migrate.apply(self.connection, clock.stamp(clock.now()), self.version)
+            self._look_again()  # a newer eventq may have migrated it too
+            self._note_wal()
 
     @property
     def memory(self) -> Database:
@@ -357,51 +344,24 @@ class Database(Commits):
 
             stamp = self._stamp_now()
             self._stamp = None if is_shared(stamp) else stamp
-            _note(self)
         return self._connect(write=self.writable)
 
-    def _make_way(self) -> None:
-        """Open the shared memory of the WAL to write; raise ReadOnlyError if a moment prevents it.
+    def reopen(self) -> apsw.Connection:
+        """Open the files at the path, and use them from now on."""
+        self.open_connection = connection = self._open()
+        self.cursor = connection.cursor()
+        self._note_wal()
+        self._is_aside = self.is_relaxed = False
+        self._level = None
+        self._write_lock = WriteLock(self.path)
+        self.changes += 1  # the numbers of another connection say nothing of this one
+        return connection
 
-        SQLite has one for all connections of a process, and cannot write to that of a handle that
-        was opened to read. Such handles are closed, and open again with their next read.
-        """
-        if self._may_begin() or not os.access(self.path + "-shm", os.W_OK):
-            return
-        until = clock.monotonic() + BUSY_SECONDS
-        self.connection.close()  # another writer that is here needs it gone
-        with _giving_way:
-            while not self._try_alone():
-                if clock.monotonic() > until:
-                    raise ReadOnlyError(
-                        f"this process has '{self.path}' open to read since {BUSY_SECONDS:.0f} s",
-                        "close it, or open the thread for writing first",
-                    )
+    def _note_wal(self) -> None:
+        """Remember which WAL SQLite has opened: it does so when it first reads."""
+        self._wal = disk.inode_in(self.directory, _WAL)
 
-    def _try_alone(self) -> bool:
-        """Open while no reader is; return False if another connection came just then."""
-        readers = [one for one in _readers() if one.inodes == self.inodes]
-        aside = [one for one in readers if one.lock.acquire(timeout=BUSY_SECONDS)]
-        try:
-            if any(one.depth and one.open_connection for one in aside):
-                raise ReadOnlyError(
-                    f"this process reads '{self.path}' at one moment, with a handle that may not"
-                    " write",
-                    "end that moment first, or open the thread for writing before it",
-                )
-            for one in aside:
-                one.step_aside()
-            self.open_connection = self._open()
-            self.cursor = self.open_connection.cursor()
-            if self._may_begin():
-                return True
-            self.open_connection.close()
-            return False
-        finally:
-            for one in aside:
-                one.lock.release()
-
-    def _may_begin(self) -> bool:
+    def may_begin(self) -> bool:
         """Return whether a transaction could begin, as soon as nobody else is in one."""
         connection = self.connection
         connection.set_busy_handler(None)
@@ -415,25 +375,55 @@ class Database(Commits):
             connection.set_busy_handler(Busy())
         return True
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a connection of the handle is open."""
+        return self.open_connection is not None or any(one.is_open for one in self._readers())
+
+    @property
+    def is_moment(self) -> bool:
+        """Whether the handle reads at one moment."""
+        return self._is_alone
+
     def step_aside(self) -> None:
-        """Close what reads; the next read opens it again."""
-        if self.open_connection is not None:
-            self._close_readers()
-            self.open_connection.close()
-            self._stamp = _NEVER
+        """Close what is open; the next use opens it again, unless it goes on with something."""
+        connection, self.open_connection = self.open_connection, None
+        self._is_aside = True
+        for reader in self._readers():
+            if reader.is_open:  # or it may be about to open, and waits for who calls this
+                reader.close()
+        if connection is not None:
+            connection.close()
+
+    def _come_back(self) -> apsw.Connection:
+        """Open again after stepping aside; raise ClosedError after `close` and after a fork."""
+        if self.forked or not self._is_aside:
+            raise self.gone()
+        with self.lock:
+            if self._is_alone:
+                raise MomentLostError
+            if self._marks:
+                raise _undone()
+            if self.open_connection is None:
+                self.reopen()
+                if self.writable:
+                    self._handles.make_way(self)
+            return self.connection
 
     def _connect(self, *, write: bool) -> apsw.Connection:
-        if write:
-            level = environment.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal")
-            connection = apsw.Connection(self.path, apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        else:
-            connection = self._connect_to_read()
-        if os.geteuid() == 0:
-            _look_as_root(connection, write=write)
+        with self._handles.lock:
+            if write:
+                connection = apsw.Connection(self.path, apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            else:
+                connection = self._connect_to_read()
+            if os.geteuid() == 0:
+                _look_as_root(connection, write=write)
+            else:
+                _first_look(connection)
         connection.set_busy_handler(Busy())
         configure(connection)
-        if write and level == "normal":
+        if write and environment.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal") == "normal":
             connection.pragma("synchronous", "normal")
         return connection
 
@@ -456,6 +446,8 @@ class Database(Commits):
         try:
             while True:
                 try:
+                    if not self._marks and clock.monotonic() > self._next_look:
+                        self.alive()
                     if not self.writable and self._is_stale():
                         self._reopen()
                     found = call(self.ready() if self.writable else self.connection)
@@ -497,10 +489,8 @@ class Database(Commits):
     def _reopen(self) -> None:
         if self._marks:
             raise MomentLostError
-        self._close_readers()
-        self.connection.close()
-        self.open_connection = self._choose()
-        self.cursor = self.open_connection.cursor()
+        self.step_aside()
+        self.reopen()
 
     def filtered(self, call: Callable[[Any], Any]) -> Any:
         """Run a filter in its sandbox, on a connection of its own: writers need not wait for it.
@@ -513,8 +503,8 @@ class Database(Commits):
             )
         if not self.writable:
             return self.steady(lambda _: self._in_sandbox(call))
-        if self.pid != os.getpid():
-            raise self.gone()
+        self.check_open()
+        self.alive()  # not with the lock of the reader: nothing is waited for inside that
         try:
             return self._in_sandbox(call)
         except (apsw.Error, UnicodeError) as error:
@@ -525,8 +515,7 @@ class Database(Commits):
     def _in_sandbox(self, call: Callable[[FilterSandbox], Any]) -> Any:
         reader = self._filters or self.filters
         with reader.lock:
-            if self.open_connection is None:
-                raise self.gone()
+            self.check_open()
             return call(reader.sandbox)
 
     def _recheck(self, connection: apsw.Connection, sandbox: FilterSandbox) -> Recheck:
@@ -551,16 +540,14 @@ class Database(Commits):
         """Where filters run."""
         return self.filters.sandbox
 
-    def _close_readers(self) -> None:
-        for reader in (self._filters, self._reader):
-            if reader is not None:
-                reader.close()
+    def _readers(self) -> list[Reader]:
+        return [one for one in (self._filters, self._reader) if one is not None]
 
     @property
     def connection(self) -> apsw.Connection:
         """The open connection; raises ClosedError after `close` and in a forked process."""
         if self.open_connection is None or self.pid != os.getpid():
-            raise self.gone()
+            return self._come_back()
         return self.open_connection
 
     @property
@@ -570,17 +557,20 @@ class Database(Commits):
 
     def interrupt(self) -> None:
         """End the statement that another thread runs, if there is one. Raises ClosedError."""
+        self.check_open()
+        connection = self.open_connection
         try:
-            self.connection.interrupt()
+            if connection is not None:
+                connection.interrupt()
         except apsw.ConnectionClosedError:
-            pass  # it makes way for a writer: nothing runs there
-        for reader in (self._filters, self._reader):
-            if reader is not None:
-                reader.interrupt()
+            pass  # it makes way for others: nothing runs there
+        for reader in self._readers():
+            reader.interrupt()
 
     def check_open(self) -> None:
         """Raise ClosedError after `close`, and in a forked process."""
-        self.connection  # noqa: B018 (it refuses)
+        if self.forked or (self.open_connection is None and not self._is_aside):
+            raise self.gone()
 
     def check_process(self) -> None:
         """Refuse a forked process before it waits for a lock that nobody in it will release."""
@@ -603,16 +593,15 @@ class Database(Commits):
 
     def close(self) -> None:
         """Close the connections and cut a long WAL; do nothing the second time or after a fork."""
-        connection = self.open_connection
-        if connection is None or self.pid != os.getpid():
+        if self.forked or (self.open_connection is None and not self._is_aside):
             return
         with self.lock:
-            self.open_connection = None
+            if self.writable and self.open_connection is not None:
+                self._cut_wal(self.open_connection)
+            self.step_aside()
+            self._is_aside = False
             self._drop_bell()
-            self._close_readers()
-            if self.writable:
-                self._cut_wal(connection)
-            connection.close()
+            self._handles.remove(self)
 
     def _cut_wal(self, connection: apsw.Connection) -> None:
         try:
@@ -653,7 +642,8 @@ class Database(Commits):
     def alive(self) -> int:
         """Return the time of change of the directory, in ns.
 
-        Raise NotAThreadError when the thread was deleted or replaced.
+        Raise NotAThreadError when the thread was deleted or replaced, and DamagedError when its WAL
+        was, and what this process had stored went with it.
         """
         try:
             folder = os.stat(self.directory)
@@ -665,10 +655,26 @@ class Database(Commits):
             if time != self._folder_time:
                 if os.stat(self.path).st_ino != database:
                     raise NotAThreadError(self.directory)
-                self._folder_time = time
+                if not self.has_wal():
+                    self._handles.renew(self)
+                is_young = clock.now() * 1e9 - time < _TICK
+                self._folder_time = -1 if is_young else time
+            self._next_look = clock.monotonic() + _LOOK_SECONDS
         except OSError as error:
             raise NotAThreadError(self.directory) from error
         return time
+
+    def has_wal(self) -> bool:
+        """Return whether the WAL at the path is the one that is open, unless a transaction is.
+
+        Its number is read from the folder: `stat` of a WAL makes each later commit write its time.
+        """
+        return (
+            self.open_connection is None
+            or bool(self._marks)
+            or self._stamp is not None  # it is read without one, or compared with each read
+            or disk.inode_in(self.directory, _WAL) == self._wal
+        )
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -780,7 +786,11 @@ class Database(Commits):
                 )
             else:
                 connection = self.ready()
-            connection.execute(f"SAVEPOINT s{depth}" if depth else "BEGIN IMMEDIATE")
+            if depth:
+                connection.execute(f"SAVEPOINT s{depth}")
+            else:
+                connection.execute("BEGIN IMMEDIATE")
+                self._write_lock.note()
             self.begun += 1
             self._marks.append((len(self._effects), len(self._parts), self.begun))
             self.depth = depth + 1
@@ -804,13 +814,13 @@ class Database(Commits):
 
     def prepare_push(self, *, relaxed: bool = False) -> apsw.Connection:
         """Do the same for one event, which changes no consumer."""
-        connection = self.open_connection
-        if connection is None or not self.writable:
+        if self.open_connection is None or not self.writable:
             self.check_writable()
-            raise self.gone()
+            self.check_open()
+        self.alive()
+        connection = self.open_connection or self.connection
         if not connection.get_autocommit():  # left behind by an interrupt
             connection.execute("ROLLBACK")
-        self.alive()
         if relaxed is not self.is_relaxed:
             self._set_level(relaxed=relaxed)
         return connection
@@ -855,9 +865,7 @@ class Database(Commits):
 
         One that an interrupt has left behind is undone.
         """
-        connection = self.open_connection
-        if connection is None:
-            raise self.gone()
+        connection = self.open_connection or self.connection
         if self._spoiled:
             raise DiskError(
                 "an earlier step of the transaction failed: nothing of it is stored",
@@ -865,11 +873,7 @@ class Database(Commits):
             )
         if connection.get_autocommit():
             if self._marks:
-                raise DiskError(
-                    "the transaction was undone, as the disk refused an earlier step of it:"
-                    " nothing of it is stored",
-                    "free some space, then do all of it again",
-                )
+                raise _undone()
         elif not self._marks:
             connection.execute("ROLLBACK")
         return connection
@@ -914,6 +918,7 @@ class Database(Commits):
             if depth > 1:
                 connection.execute(f"RELEASE s{depth - 1}")
             else:
+                self._write_lock.check()
                 connection.execute("COMMIT")
                 effects, self._effects = self._effects, []
                 parts, self._parts, self._size = self._parts, [], 0
@@ -1069,9 +1074,12 @@ class Database(Commits):
         with self.lock:
             try:
                 connection = self.ready() if self._marks else self.prepare_write(relaxed=relaxed)
-                return connection.execute(sql, bindings).fetchall()
+                found = connection.execute(sql, bindings).fetchall()
             except (apsw.Error, UnicodeError) as error:
                 raise self.explain(error) from error
+            if not self._marks:
+                self.alive()
+            return found
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run one statement for each of some rows, inside `write`."""
@@ -1090,6 +1098,8 @@ class Database(Commits):
             return self.steady(lambda c: c.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
         if self.pid != os.getpid():
             raise self.gone()
+        if not self.depth and clock.monotonic() > self._next_look:
+            self.alive()
         if not self._take():
             return self._beside(lambda c: c.execute(sql, bindings).fetchall())  # type: ignore[no-any-return]
         try:
@@ -1126,10 +1136,11 @@ class Database(Commits):
         """Run a read on a second connection, which sees only committed data."""
         if self._reader is None:
             self._reader = self._new_reader()
+        self.alive()
         try:
             reader = self._reader
             with reader.lock:
-                self.connection  # noqa: B018 (refuses use after close)
+                self.check_open()
                 return call(reader.connection)
         except (apsw.Error, UnicodeError) as error:
             raise self.explain(error) from error
@@ -1265,6 +1276,15 @@ class Database(Commits):
             yield from self.events.key_faults()
             yield from self.consumers.state_faults(self.events.last())
             yield from self.claims.faults()
+
+
+def _undone() -> DiskError:
+    """Return the error for a transaction that goes on after SQLite has undone it."""
+    return DiskError(
+        "the transaction was undone, as the disk refused an earlier step of it or the WAL was taken"
+        " away: nothing of it is stored",
+        "see that there is space, then do all of it again",
+    )
 
 
 _FAULTS: dict[str, Callable[[Database], Iterable[str]]] = {

@@ -48,14 +48,13 @@ class Watcher:
     def wait(self, seconds: float) -> bool:
         """Wait until the log may have grown; return False after a timeout.
 
-        Raises NotAThreadError then for a thread that was deleted or replaced.
+        Raises NotAThreadError for a thread that was deleted or replaced.
         """
         self._db.check_process()  # what a fork has inherited is not its own
         if self._watch is None:
             return self._poll(seconds)
         woken = self._watch.wait(seconds)
-        if not woken:
-            self._db.alive()
+        self._db.alive()
         return woken
 
     def fileno(self) -> int:

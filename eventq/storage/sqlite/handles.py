@@ -1,0 +1,270 @@
+"""The handles of this process on one database, which the system takes for one.
+
+SQLite keeps one set of locks and one shared memory for all connections of a process to a file. So
+whatever concerns them has to be done to every handle at once:
+
+- One that was opened to read makes the shared memory read-only for all: it makes way for a writer.
+- Whoever closes a descriptor of the file, as another SQLite in this process does, or a copy of the
+  folder, releases the locks of all (`fcntl` locks belong to the process). Another process may then
+  take the WAL away, and nobody else sees what is committed after that. All handles close and open
+  again: while one stays open, SQLite takes it that the process has the locks, and takes none.
+- A child of a fork inherits the memory of the handles and none of their locks.
+
+A handle that has made way opens again with its next use. All connections open inside the lock of
+`Handles`, so none opens while the others close.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+from _weakref import ref
+
+import apsw
+
+from eventq.errors import BusyError, DamagedError, NotAThreadError, ReadOnlyError
+from eventq.system import clock
+from eventq.system.locks import descriptor_of, has_lock, take_lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from eventq.storage.sqlite.database import Database
+
+    Inodes = tuple[int, int, int]
+    Row = tuple[Any, ...]
+
+BUSY_SECONDS = 30.0
+_MOMENT_SECONDS = 1.0  # that a handle which reads at one moment has, before others go on
+_TURN_SECONDS = 0.01
+# In the shared memory of a WAL (sqlite.org/walformat.html):
+_WRITE_LOCK = 120  # the byte that a writer locks
+_FRAMES = (24, 16)  # bytes, and from where on: how far the WAL goes, and its check sum and salt
+_COMPARED = 1_000  # events of a WAL that is gone
+_NEWEST = """
+SELECT id, created_at, source, type, subtype, octet_length(content), substr(content, 1, 1000)
+FROM events
+ORDER BY id DESC
+LIMIT ?
+"""
+_SAME = """
+SELECT 1
+FROM events
+WHERE (id, created_at, source, type) = (?, ?, ?, ?)
+    AND subtype IS ?
+    AND octet_length(content) = ?
+    AND substr(content, 1, 1000) = ?
+"""
+
+_known: dict[Inodes, Handles] = {}
+_inherited: dict[Inodes, Handles] = {}  # of the process that this one was forked from
+
+
+def _begin_anew() -> None:
+    """Leave nothing to wait for in the child of a fork."""
+    _inherited.update(_known)
+    _known.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+class Handles:
+    """The handles of this process on one database."""
+
+    @staticmethod
+    def of(inodes: Inodes) -> Handles:
+        """Return those of a database, by the inodes of its folder and its file."""
+        return _known.setdefault(inodes, Handles())
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.lock = RLock()  # of whoever opens a connection; taken after that of a handle
+        self._refs: list[ref[Database]] = []
+
+    def add(self, handle: Database) -> None:
+        """Note a handle that is about to open, once the others are on the files at the path."""
+        for one in self._all():
+            try:
+                one.alive()
+            except NotAThreadError:
+                pass  # as its next use says
+        if handle.inodes in _inherited:
+            _inherited.pop(handle.inodes).leave_to_parent()
+        with self.lock:
+            self._refs = [ref(one) for one in (*self._all(), handle)]
+
+    def remove(self, handle: Database) -> None:
+        """Forget a handle that was closed."""
+        with self.lock:
+            self._refs = [ref(one) for one in self._all() if one is not handle]
+            if not self._refs and _known.get(handle.inodes) is self:
+                del _known[handle.inodes]
+
+    def _all(self) -> list[Database]:
+        return [one for one in (known() for known in self._refs) if one is not None]
+
+    def leave_to_parent(self) -> None:
+        """Close what a fork has inherited, but for what was in use: its mutex stays locked.
+
+        SQLite writes nothing then, as no connection of ours checkpoints when it closes.
+        """
+        for one in self._all():
+            if not one.depth and one.lock.acquire(blocking=False):
+                try:
+                    one.step_aside()
+                finally:
+                    one.lock.release()
+
+    def make_way(self, writer: Database) -> None:
+        """Let a new handle write; raise ReadOnlyError if another one keeps the memory read-only."""
+        if all(one.writable for one in self._all()) or writer.may_begin():
+            return
+        if not os.access(writer.path + "-shm", os.W_OK):
+            return
+        writer.step_aside()  # another writer that comes just now needs all closed
+        with self.lock:
+            writer.reopen()
+            if writer.may_begin():
+                return
+            if not self._close(_MOMENT_SECONDS, moments=False):
+                raise ReadOnlyError(
+                    f"this process reads '{writer.path}' at one moment, with a handle that may not"
+                    " write",
+                    "end that moment first, or open the thread for writing before it",
+                )
+            writer.reopen()
+
+    def renew(self, handle: Database) -> None:
+        """Let all handles go on with the files at the path: the WAL there is another one.
+
+        Raises DamagedError if what this process has stored is not in them, and BusyError if a
+        handle is in a transaction for too long.
+        """
+        with handle.lock:
+            if not self.lock.acquire(blocking=False):
+                handle.step_aside()  # whoever has it closes all handles, or opens one
+                if not self.lock.acquire(timeout=BUSY_SECONDS):
+                    raise _held(handle.path)
+            try:
+                if handle.has_wal():  # or it was closed for another one
+                    return
+                left = _Left(handle)
+                if not self._close(BUSY_SECONDS, moments=True):
+                    raise _held(handle.path)
+                handle.reopen()
+            finally:
+                self.lock.release()
+            left.check(handle)
+
+    def _close(self, seconds: float, *, moments: bool) -> bool:
+        """Close all connections; return False if one is still in use after some time.
+
+        Handles that read at one moment have a little time to end it; then, if `moments`, they lose
+        it.
+        """
+        begun = clock.monotonic()
+        while left := [one for one in self._all() if one.is_open]:
+            waited = clock.monotonic() - begun
+            if waited > seconds:
+                return False
+            for one in left:
+                if one.lock.acquire(timeout=_TURN_SECONDS):
+                    try:
+                        if not one.is_moment or (moments and waited > _MOMENT_SECONDS):
+                            one.step_aside()
+                    finally:
+                        one.lock.release()
+            clock.pause(_TURN_SECONDS / 10)
+        return True
+
+
+class WriteLock:
+    """SQLite's lock of the transaction under way on one connection.
+
+    Who opens events.db in this process and closes it releases the lock, and SQLite does not notice.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Prepare for the transactions of a connection that was just opened."""
+        self._path = path
+        self._memory = -1  # SQLite's descriptor of the shared memory
+        self._frames = b""
+
+    def note(self) -> None:
+        """Note how far the WAL goes, when a transaction has begun."""
+        if self._memory < 0:
+            self._memory = descriptor_of(self._path + "-shm")
+        self._frames = self._read()
+
+    def check(self) -> None:
+        """Raise BusyError if another process may have written in the middle of the transaction.
+
+        A lock that was released is taken again, if nobody has used that.
+        """
+        if has_lock(self._memory, _WRITE_LOCK):
+            return
+        self._memory = descriptor_of(self._path + "-shm")  # the number may be another file's by now
+        if take_lock(self._memory, _WRITE_LOCK) and self._read() == self._frames:
+            return
+        raise BusyError(
+            f"'{self._path}' was opened and closed in this process in the middle of a transaction,"
+            " which released its lock, and the WAL has changed: the transaction was undone",
+            "do all of it again, and read the file from another process",
+        )
+
+    def _read(self) -> bytes:
+        return os.pread(self._memory, *_FRAMES) if self._memory >= 0 else b""
+
+
+class _Left:
+    """What only a WAL holds that was taken away."""
+
+    def __init__(self, handle: Database) -> None:
+        """Look, with a connection that has the WAL open."""
+        self._rows: list[Row] = []
+        try:
+            frames, copied = handle.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            self._is_nothing = frames == copied
+            if not self._is_nothing:
+                self._rows = handle.connection.execute(_NEWEST, (_COMPARED,)).fetchall()
+        except apsw.Error:  # the database has changed under it
+            self._is_nothing = False
+
+    def check(self, handle: Database) -> None:
+        """Raise DamagedError if the database at the path lacks it."""
+        if self._is_nothing:
+            return
+        lost = []
+        for row in self._rows:
+            if handle.run(_SAME, row):
+                break
+            lost.append(row[0])
+        what = (
+            f"events {_in_words(lost)}, which this process had stored, are not in it"
+            if lost
+            else "what this process has stored last besides events may not be in it"
+        )
+        error = DamagedError(
+            f"the WAL of '{handle.path}' was taken away while this process had it open: {what}",
+            "copy their lines from events.jsonl before anybody pushes, then push them again"
+            if lost
+            else "run 'eventq check', and do again what it misses",
+        )
+        if handle.on_refusal is not None:
+            handle.on_refusal(error)
+        raise error
+
+
+def _in_words(numbers: list[int]) -> str:
+    first, last = numbers[-1], numbers[0]
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _held(path: str) -> BusyError:
+    return BusyError(
+        f"the WAL of '{path}' was taken away, and another OS thread of this process goes on with a"
+        " transaction that began before that",
+        "end that, then do this again",
+    )
