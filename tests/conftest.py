@@ -176,14 +176,30 @@ def originals_mirror(original: str) -> str:
     return original
 
 
-def write_as_original(path: str, name: str, first: int, last: int) -> None:
-    """Write the lines of some events as the older tool does: with its order of the keys."""
+def write_as_original(path: str, name: str, first: int, last: int, version: int = 2) -> None:
+    """Write the lines of some events as a version of the older tool does.
+
+    Version 2 writes what it was given, then what it has added. The time in a line is its own.
+    """
     connection = apsw.Connection(os.path.join(path, "events.db"))
-    rows = connection.execute("SELECT * FROM events WHERE id BETWEEN ? AND ?", (first, last))
-    keys = ("id", "source", "type", "subtype", "content", "created_at")
+    rows = connection.execute(
+        "SELECT id, strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '+0.003 seconds'),"
+        " source, type, subtype, content FROM events WHERE id BETWEEN ? AND ?",
+        (first, last),
+    )
     with open(os.path.join(path, name), "a", encoding="utf-8") as file:
-        for number, created_at, *rest in rows:
-            found = dict(zip(keys, (number, *rest, created_at), strict=True))
+        for number, time_of_line, source, kind, subtype, content in rows:
+            added = {"id": number, "created_at": time_of_line}
+            given = {"source": source, "type": kind}
+            if version == 1:
+                found = {**added, **given, "subtype": subtype, "content": content}
+            else:
+                given |= (
+                    {"content": content}
+                    if subtype is None
+                    else {"content": content, "subtype": subtype}
+                )
+                found = {**given, **added, "subtype": subtype}
             file.write(json.dumps(found, separators=(",", ":"), ensure_ascii=False) + "\n")
     connection.close()
 

@@ -16,7 +16,7 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownTurnError,
 )
-from eventq.log.mirror import erased_line, keep_from, line
+from eventq.log.mirror import keep_from, line
 from eventq.memory.blobs import digest_of
 from eventq.records.checks import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing
@@ -91,6 +91,7 @@ class Erasures:
         event = self._database.events.get(number)
         if event is None:
             raise LogicError(f"there is no event {number}", "list them with 'eventq peek'")
+        self._mirror().settle()  # lines of the original are known by the rows that they agree with
         self._erase_in_logs(event.content)  # first: after a crash nobody knows the text
         changed = self._engine.event(number, reason)
         self._erase_in_logs(event.content)  # what was printed meanwhile
@@ -115,7 +116,7 @@ class Erasures:
             event = self._database.events.get(number) if number in wanted else None
             if event is None:
                 return text
-            return erased_line(text, line(event), event.content)
+            return line(event).encode() + b"\n"
 
         self._rewrite(change)
 

@@ -1,8 +1,16 @@
-"""Adopt the mirror of a thread that the original `thread` command created.
+"""Adopt the mirror of a thread that the original `thread` command created, and read its lines.
 
-That command orders the keys of a line differently, so neither program can append to the other's
-files. The first write creates the whole mirror anew, in files of the length at which the mirror
-rotates, and keeps the old files in the folder `original-mirror`, which eventq never reads.
+That command writes what it was given, then what it has added, so the order of the keys depends on
+the call; programs that use its library choose it themselves:
+
+    {"source":…,"type":…,"content":…,"id":…,"created_at":…,"subtype":null}
+    {"source":…,"type":…,"content":…,"subtype":…,"id":…,"created_at":…}
+
+Its versions before 2 spell a line as eventq does. In all of them `created_at` is the time of the
+line, which is often later than that of the row. So lines are known by what they say.
+
+The first write creates the whole mirror anew, in files of the length at which the mirror rotates,
+and keeps the old files in the folder `original-mirror`, which eventq never reads.
 
 The new files are written next to the log while others push. Then, under the lock of the thread's
 directory, the events pushed meanwhile are added, and the folder of new files is renamed. After that
@@ -19,6 +27,7 @@ mirror that looked damaged.
 from __future__ import annotations
 
 import os
+from json import loads
 
 from eventq.storage.layout import ROTATE_LINES, rotated, touch_folder
 from eventq.system import clock, disk
@@ -27,18 +36,44 @@ from eventq.system.locks import lock_whole
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from eventq.storage.layout import Layout
 
 KEPT = "original-mirror"  # the folder of the old files; -2, -3 … when taken
 _OLD = "old"
+_KEYS = {"id", "created_at", "source", "type", "content"}
 
 
-def is_original(head: bytes) -> bool:
-    """Return whether a file with these first bytes was created by the original."""
-    start, end = b'{"id":', b',"source":'
-    text = head.translate(None, b" \t")
-    return text.startswith(start) and text[len(start) : max(text.find(end), 0)].isdigit()
+def number_in(text: bytes) -> int:
+    """Return the id in a line that says what an event is, in any order; 0 for another text."""
+    fields = _fields(text)
+    return fields["id"] if fields else 0
+
+
+def agrees(text: bytes, ours: bytes) -> bool:
+    """Return whether a line says what eventq's line of an event does, at the same time or later."""
+    found, wanted = _fields(text), _fields(ours)
+    if not found or not wanted or str(found.pop("created_at")) < wanted.pop("created_at"):
+        return False
+    return all(_stored(found.get(key)) == value for key, value in wanted.items())
+
+
+def _fields(text: bytes) -> dict[str, Any]:
+    """Return what a line says of an event, nothing if it is not one's."""
+    try:
+        fields = loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    is_event = isinstance(fields, dict) and fields.keys() >= _KEYS and type(fields["id"]) is int
+    return fields if is_event and 0 < fields["id"] < 1 << 63 else {}
+
+
+def _stored(value: Any) -> Any:
+    """Return a value as it is read after the original has stored it: no half surrogate pairs."""
+    if not isinstance(value, str):
+        return value
+    return value.encode(errors="surrogatepass").decode(errors="replace")
 
 
 def kept_files(layout: Layout) -> list[str]:

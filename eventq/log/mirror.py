@@ -38,7 +38,7 @@ _ESCAPED = bytes(range(0x20)) + b'"\\'
 _HEAD = b'{"id":'
 _HEAD_BYTES = 64
 STEP = 1_000  # events between two looks whether a file is long enough
-_KEY = b',"created_at":'  # comes after the id in a line of ours, and last in one of the original
+_KEY = b',"created_at":'  # comes after the id in a line of ours
 
 
 def line(event: tuple[int, str, str, str, str | None, str]) -> str:
@@ -98,10 +98,15 @@ def _heads(rows: Sequence[NewEvent], created_at: str) -> Iterable[str]:
 
 
 def _changed(file: Iterable[bytes], change: Change) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each line of a file, and what becomes of it."""
+    """Yield each line of a file, and what becomes of it.
+
+    One that is torn, or has another glued to it, may say anything of any event: it goes.
+    """
+    from eventq.log.adoption import number_in
+
     for text in file:
-        number = _number(text)
-        yield text, change(number, text) if number else text
+        number = _number(text) if text.find(b'{"', 1) < 0 else number_in(text)
+        yield text, change(number, text) if number else b""
 
 
 class _OriginalError(Exception):
@@ -204,8 +209,8 @@ class Mirror:
             self._folder_time = self._db.alive()
             return
         place, text = self._learn()
-        while _by_original(text[:_HEAD_BYTES]) and self._is_wrong(place, text):
-            place, text = self._learn()
+        if not _is_usual(text) and self._is_wrong(text):
+            self._cut(place)
 
     def _open(self) -> None:
         if self._fd >= 0:
@@ -220,21 +225,36 @@ class Mirror:
             self._fd = os.open(self._layout.mirror, flags)
         except FileNotFoundError:
             self._fd = os.open(self._layout.mirror, flags | os.O_CREAT, self._layout.file_mode())
-        if self._is_originals(os.pread(self._fd, _HEAD_BYTES, 0)):
+        if not _is_usual(os.pread(self._fd, _HEAD_BYTES, 0)):
+            self._leave_originals()
+        place, text = self._learn()
+        if self._is_wrong(text):
+            self._leave_originals()
+            self._cut(place)
+
+    def _leave_originals(self) -> None:
+        if self._is_originals():
             self._forget()
             raise _OriginalError
-        while self._is_wrong(*self._learn()):
-            pass
 
-    def _is_wrong(self, place: int, text: bytes) -> bool:
-        """Cut off a last line that the log lacks: a power cut may undo mirrored commits."""
+    def _is_wrong(self, text: bytes) -> bool:
+        """Return whether a line differs from the log's, or the log lacks it.
+
+        A power cut may undo mirrored commits. What is not there any more has been pruned.
+        """
         number = _number(text)
         event = self._db.events.get(number) if number else None
-        # What is not there any more has been pruned.
-        if number <= self._db.events.last() and (event is None or line(event).encode() == text):
-            return False
-        os.ftruncate(self._fd, place)
-        return True
+        return number > self._db.events.last() or (
+            event is not None and line(event).encode() != text
+        )
+
+    def _cut(self, place: int) -> None:
+        """Cut off the last line, which is wrong, and those before it that are."""
+        is_wrong = True
+        while is_wrong:
+            os.ftruncate(self._fd, place)
+            place, text = self._learn()
+            is_wrong = self._is_wrong(text)
 
     def _learn(self) -> tuple[int, bytes]:
         """Find the end of the file, cut off a torn line; return the last event and its place."""
@@ -243,7 +263,7 @@ class Mirror:
         if whole < self._end:
             os.ftruncate(self._fd, whole)
             self._end = whole
-        self._first = _number(os.pread(self._fd, 64, 0))
+        self._first = _number(_beginning(self._fd))
         if not self._last:
             self._first = 0
             self._last = max((_last_of(path) for path in rotated(self._layout.mirror)), default=0)
@@ -256,16 +276,27 @@ class Mirror:
         self._folder_time = self._db.alive()
         self._last = last
 
-    def _is_originals(self, head: bytes) -> bool:
+    def _is_originals(self) -> bool:
         """Return whether the mirror is still that of the original, by how its files begin.
 
         Once one of the files is ours, lines of the original in others are cut off or left alone: it
         may be in use as well, and rotate a file of ours.
         """
-        if _KEY in head:
+        paths = [self._layout.mirror, *rotated(self._layout.mirror)]
+        authors = map(self._is_by_original, filter(_number, map(_first_line, paths)))
+        return next(authors, False) and all(authors)
+
+    def _is_by_original(self, text: bytes) -> bool:
+        """Return whether the original wrote a line, not eventq."""
+        number = _number(text)
+        if not _is_usual(text):
+            return number > 0
+        event = self._db.events.get(number)
+        if event is None or (ours := line(event).encode()) == text.rstrip(b"\n"):
             return False
-        heads = [head, *map(_head_of, rotated(self._layout.mirror))]
-        return any(map(_by_original, heads)) and not any(_KEY in other for other in heads)
+        from eventq.log.adoption import agrees
+
+        return agrees(text, ours)
 
     def _adopt(self, *, wait: bool) -> None:
         """Create the mirror of the original's thread anew, and move its files aside.
@@ -288,7 +319,7 @@ class Mirror:
             staged.add(db.events.blocks(0, done))
             with db.exclusive, self._lock:  # in this order, as `append` has them
                 db.alive()
-                if not self._is_originals(_head_of(self._layout.mirror)):
+                if not self._is_originals():
                     return
                 staged.add(db.events.blocks(done, db.events.last()))
                 staged.commit()
@@ -320,7 +351,10 @@ class Mirror:
                 self._last = upto
 
     def settle(self) -> None:
-        """Write what a push that was killed has left out, before that is pruned: no gap remains."""
+        """Write what the files lack, and adopt or replace what the original wrote.
+
+        So nothing is pruned before it was written, which would leave a gap.
+        """
         self._try(self._settle)
 
     def _settle(self) -> None:
@@ -425,7 +459,7 @@ class Mirror:
         with self._db.exclusive, self._lock:
             if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
                 self._finish_adoption()
-            return self._is_originals(_head_of(self._layout.mirror))
+            return self._is_originals()
 
     def _fresh(self, path: str) -> int:
         """Open the file that a rebuild writes, empty and locked, reusing what a kill left."""
@@ -466,8 +500,11 @@ class Mirror:
 
     def _faults_now(self) -> Iterator[str]:
         seen = 0
+        is_left = self._is_originals()  # the first write replaces them
         files = sorted(
-            (_first_of(path), path) for path in rotated(self._layout.mirror) if os.path.isfile(path)
+            (_number(_first_line(path)), path)
+            for path in rotated(self._layout.mirror)
+            if os.path.isfile(path)
         )
         if os.path.lexists(self._layout.mirror):
             files.append((0, self._layout.mirror))
@@ -475,19 +512,14 @@ class Mirror:
             if not os.path.isfile(path):
                 yield f"'{path}' is not a file; move it away, then run 'eventq mirror rebuild'"
                 return
+            if is_left:
+                continue
             try:
-                if self._is_left(path):
-                    seen = 0
-                    continue
                 fault, seen = self._compare(path, seen)
             except OSError as error:
                 fault, seen = f"cannot be read ({error.strerror})", 0
             if fault:
                 yield f"{os.path.basename(path)} {fault}; run 'eventq mirror rebuild'"
-
-    def _is_left(self, path: str) -> bool:
-        """Return whether a file is one of the original's, which the first write replaces."""
-        return _by_original(_head_of(path))
 
     def _compare(self, path: str, seen: int) -> tuple[str, int]:
         """Compare one file with the log, line by line.
@@ -538,22 +570,6 @@ class Mirror:
             self._lock.close()
 
 
-def erased_line(text: bytes, ours: str, content: str) -> bytes:
-    """Return the line of an event whose content was erased, in place of one that is in a file.
-
-    It is `ours`, or for a line of the original the same with another content.
-    """
-    if _KEY in text[:_HEAD_BYTES]:
-        return ours.encode() + b"\n"
-    from json import dumps, loads
-
-    try:
-        fields = loads(text)
-    except ValueError:
-        fields = {"id": _number(text)}  # it is damaged
-    return dumps({**fields, "content": content}, ensure_ascii=False).encode() + b"\n"
-
-
 def keep_from(number: int) -> Change:
     """Return a change for `Mirror.rewrite` that drops the events below an id."""
     return lambda here, text: text if here >= number else b""
@@ -565,12 +581,11 @@ def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
         return ""
     if want is None:
         return f"line {number} holds event {here}, which does not exist"
-    there = _number(want)
-    return (
-        f"lacks event {there}, before line {number}"
-        if there < here
-        else f"line {number} differs from event {here}"
-    )
+    if (there := _number(want)) < here:
+        return f"lacks event {there}, before line {number}"
+    from eventq.log.adoption import agrees
+
+    return "" if agrees(text, want) else f"line {number} differs from event {here}"
 
 
 def _plain(text: str) -> bool:
@@ -578,12 +593,22 @@ def _plain(text: str) -> bool:
     return text.isascii() and len(text.encode().translate(None, _ESCAPED)) == len(text)
 
 
+def _is_usual(text: bytes) -> bool:
+    """Return whether a line begins as eventq spells it."""
+    at = text.find(_KEY, 0, _HEAD_BYTES)
+    return at > 0 and text.startswith(_HEAD) and text[len(_HEAD) : at].isdigit()
+
+
 def _number(text: bytes) -> int:
-    """Return the id at the start of a line of the mirror, 0 when it is not one."""
-    if not text.startswith(_HEAD):
+    """Return the id in a line of the mirror, 0 when it is not one."""
+    if _is_usual(text):
+        digits = text[len(_HEAD) : text.find(b",")]
+        return int(digits) if len(digits) < 20 else 0
+    if not text.startswith(b"{"):
         return 0
-    digits = text[len(_HEAD) : text.find(b",")]
-    return int(digits) if digits.isdigit() and len(digits) < 20 else 0
+    from eventq.log.adoption import number_in
+
+    return number_in(text)
 
 
 def _last_line(fd: int, end: int) -> tuple[int, int, int, bytes]:
@@ -625,25 +650,21 @@ def _last_of(path: str) -> int:
         os.close(fd)
 
 
-def _first_of(path: str) -> int:
-    with open(path, "rb") as file:
-        return _number(file.read(_HEAD_BYTES))
+def _beginning(fd: int) -> bytes:
+    """Return what tells the id in the first line of a file: all of a line that is not as ours."""
+    head = os.pread(fd, _HEAD_BYTES, 0)
+    if _is_usual(head) or not head.startswith(b"{"):
+        return head
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        return file.readline()
 
 
-def _by_original(head: bytes) -> bool:
-    """Return whether the original wrote a line that begins like this."""
-    if not head or _KEY in head:
-        return False
-    from eventq.log.adoption import is_original
-
-    return is_original(head)
-
-
-def _head_of(path: str) -> bytes:
-    """Return the first bytes of a file, none if it cannot be read."""
+def _first_line(path: str) -> bytes:
+    """Return the first line of a file, nothing if it is none or cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read(_HEAD_BYTES)
+        with open(path if os.path.isfile(path) else os.devnull, "rb") as file:
+            return file.readline()
     except OSError:
         return b""
 

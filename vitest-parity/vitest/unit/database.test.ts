@@ -1,5 +1,5 @@
 // The database as other tools see it, and threads that other tools have made. Needs python3, for its sqlite3.
-import { mkdir, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { beyond, type Box, describe, expect, ids, test } from "../helpers/index.ts";
 
@@ -50,6 +50,9 @@ describe("the tables of the database", () => {
 });
 
 beyond("a thread that the original tool has made", () => {
+  /** A line of the original's mirror: what it was given, then what it has added, with the time of the line. */
+  const line = (id: number) => `{"source":"self","type":"record","content":"${id}","id":${id},"created_at":"2026-03-18T10:30:0${id}.126Z","subtype":null}\n`;
+
   /** Three events, two consumers, one of them half way, and a mirror with the same events. */
   async function made(box: Box): Promise<void> {
     await mkdir(path.join(box.thread, "run"), { recursive: true });
@@ -68,7 +71,6 @@ beyond("a thread that the original tool has made", () => {
         `db.execute("INSERT INTO consumer_progress VALUES ('old', 2, '2026-03-18T10:30:05.123Z')")`,
       ].join("\n"),
     );
-    const line = (id: number) => `{"id":${id},"created_at":"2026-03-18T10:30:0${id}.123Z","source":"self","type":"record","subtype":null,"content":"${id}"}\n`;
     await writeFile(path.join(box.thread, "events.jsonl"), [1, 2, 3].map(line).join(""));
     await writeFile(path.join(box.thread, "run", "old.lock"), "");
     box.adopt(box.thread);
@@ -88,7 +90,19 @@ beyond("a thread that the original tool has made", () => {
     expect((await box.push()).id).toBe(4);
     expect(ids(await box.pop("old", 2))).toEqual([3, 4]);
     expect(ids(await box.pop("picky", 0))).toEqual([2, 3, 4]);
-    expect((await box.mirror()).length).toBe(4);
+    expect((await box.mirror()).map((text) => (JSON.parse(text) as { id: number }).id)).toEqual([1, 2, 3, 4]);
+    expect(await readFile(path.join(box.thread, "original-mirror", "events.jsonl"), "utf8")).toBe([1, 2, 3].map(line).join(""));
+  });
+
+  test("is written by both in turns", async ({ box }) => {
+    await made(box);
+    for (const id of [4, 6]) {
+      await box.python(`db.execute("INSERT INTO events (created_at, source, type, content) VALUES ('2026-03-18T10:30:0${id}.123Z', 'self', 'record', '${id}')")`);
+      await appendFile(path.join(box.thread, "events.jsonl"), line(id));
+      await box.push();
+    }
+    const all = (await box.ok(["peek", "--thread", box.thread, "--last-event-id", "0"])).split("\n").slice(0, -1);
+    expect([all.length, await box.mirror()]).toEqual([7, all]);
   });
 
   test("is dispatched in spite of the lock file that the original left", async ({ box }) => {
