@@ -375,13 +375,11 @@ class Subscriptions:
         self._db.consumers.note_run(state, attempts=attempts)
 
     def wake(self, consumer: str) -> None:
-        """Start a dispatch if this consumer is due. Never raises: the change is committed."""
+        """Start a dispatch if this consumer is ready. Never raises: the change is committed."""
         try:
             state = self.state(consumer)
-            if state is not None and self.due(state) and not self.leases().is_worked(consumer):
+            if state is not None and self.ready(state) and not self.leases().is_worked(consumer):
                 self._notifier.wake_one()
-        except FilterError:
-            pass  # the next dispatch reports it
         except StoreError as error:
             self._journal.warn(f"wake: consumer={consumer} could not be checked ({error})")
 
@@ -410,11 +408,11 @@ class Subscriptions:
         return hit is not None
 
     def ready(self, state: ConsumerState) -> bool:
-        """Return whether a consumer is due and not stalled; stall it if its filter is broken.
+        """Return whether a handler is due and may run; stall it if its filter is broken.
 
         Raises StoreError if the database cannot be read.
         """
-        if state.stalled is not None or state.paused or state.settings.kind == "pull":
+        if not state.may_run:
             return False
         try:
             return self.due(state)
@@ -426,8 +424,8 @@ class Subscriptions:
         """Return whether a consumer is due, or an event of it waits for another attempt."""
         if self.ready(state):
             return True
-        rests = state.stalled is not None or state.paused or state.settings.kind != "each"
-        return not rests and self.next_due(state.consumer) is not None
+        is_each = state.may_run and state.settings.kind == "each"
+        return is_each and self.next_due(state.consumer) is not None
 
     def lease(self, consumer: str) -> Lease | None:
         """Take the right to supervise a consumer; return None while somebody else has it."""

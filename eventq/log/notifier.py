@@ -69,10 +69,9 @@ class Notifier:
             return
         fresh = chosen == self._chosen and clock.monotonic() < self._argv_expires
         argv = self._argv if fresh else self._find(chosen)
-        if argv and not self._external(argv, commit.source):
-            self.start()
-        elif self._could_be_due(commit.first, commit.last):
-            self._defer() if argv else self.start()
+        queued = bool(argv) and self._external(argv, commit.source)
+        if self._could_be_due(commit.first, commit.last):
+            self._defer() if queued else self.start()
 
     def _find(self, chosen: str) -> list[str]:
         """Return the external notifier's argv, or [] for the built-in one.
@@ -132,10 +131,10 @@ class Notifier:
         return None
 
     def _could_be_due(self, first: int, last: int) -> bool:
-        """Return whether an unsupervised consumer may match a new event or lost its supervisor.
+        """Return whether a handler without a supervisor may be due, or a supervisor was lost.
 
         A consumer whose lock is held has a supervisor, which looks once more after the release. So
-        does a worker.
+        does a worker. For a handler that may not run yet, whatever lets it run wakes it.
         """
         version = self._db.consumers.version()
         if version != self._seen[0]:
@@ -146,7 +145,7 @@ class Notifier:
         deadline = thread_time() + LOOK_SECONDS
         for state in states:
             after = max(first - 1, state.acked)
-            new = state.stalled is None and self._matches(state.filter, after, last, deadline)
+            new = state.may_run and self._matches(state.filter, after, last, deadline)
             consumer = state.consumer
             if (
                 (new or leases.is_noted(consumer))

@@ -88,6 +88,11 @@ class ConsumerState(Record):
     paused: bool = False
     frontier: int = 0
 
+    @property
+    def may_run(self) -> bool:
+        """Whether its handler may be started: it has one, and is neither stalled nor paused."""
+        return self.stalled is None and not self.paused and self.settings.kind != "pull"
+
 
 class Popped(Record):
     """The result of an ack: the next page, and whether the consumer may be due without new events.

@@ -112,7 +112,7 @@ class Pool:
             return None
         if self._lost:
             return clock.monotonic() + _SOON
-        if state is None or not self.is_each or state.stalled is not None or state.paused:
+        if state is None or not self.is_each or not state.may_run:
             return None
         wait = self._subscriptions.next_due(self.consumer)
         return None if wait is None else clock.monotonic() + wait / 1000
