@@ -74,6 +74,7 @@ OF_CONSUMER = Option("consumer ID", "Only those of this consumer.").or_from("EVE
 FILTER = Option(
     "filter SQL",
     "Only events that match this SQL condition, as after WHERE. For the last hour:"
-    " created_at > strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour').",
+    " created_at > strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour'). LIKE, GLOB, length and substr"
+    " see a text only up to its first NUL; instr(content, char(0)) finds events that have one.",
     kinds.verbatim,
 )

@@ -67,6 +67,43 @@ def test_a_filter_means_the_same_everywhere(opened: eventq.Thread, text: str) ->
         assert asked(moment.events, text) == on_table
 
 
+BLIND = {  # what sees no further than the first NUL, and the events that it finds
+    "content LIKE '%after%'": [2, 4],
+    "content LIKE 'before'": [1, 3],
+    "content GLOB '*after*'": [2, 4],
+    "like('%after%', content)": [2, 4],
+    "length(content) = 6": [1, 3],
+    "substr(content, 8, 5) = 'after'": [2],
+    "substring(content, -6) = 'before'": [1, 3],
+    "json_extract(content, '$.a') = 'b'": [4],
+    "content ->> '$.c' LIKE '%after%'": [],
+}
+SEEING = {  # what sees all
+    "instr(content, char(0))": [1, 3, 4],
+    "instr(content, 'after')": [1, 2, 3, 4],
+    "content = 'before' || char(0) || 'after'": [1],
+    "content IN ('before', 'before after')": [2],
+    "content > 'before' AND content < 'before '": [1, 3],
+    "replace(content, char(0), ' ') LIKE '%after%'": [1, 2, 3, 4],
+    "replace(content, char(0), ' ') = 'before after'": [1, 2],
+    "hex(content) = '6265666F7265006166746572'": [1],
+    "octet_length(content) = 12": [1, 2],
+    "instr(content ->> '$.c', char(0))": [4],
+}
+
+
+@pytest.mark.parametrize("text", [*BLIND, *SEEING])
+def test_what_a_filter_sees_of_a_text_with_a_nul(opened: eventq.Thread, text: str) -> None:
+    """LIKE and its like see it up to there, comparisons and instr() see all of it."""
+    large = "before\0after" + "x" * 200_000  # tested on its own
+    for content in ("before\0after", "before after", large, '{"a":"b","c":"\\u0000after"}\0'):
+        opened.push("self", "note", content)
+    found = [event.id for event in opened.peek(0, limit=9, filter=text)]
+    assert found == (BLIND | SEEING)[text]
+    opened.subscribe("w", filter=text)
+    assert [event.id for event in opened.pop("w", limit=9)] == found
+
+
 def test_a_filter_sees_what_its_transaction_did(opened: eventq.Thread, database: Database) -> None:
     """What was stored shows, what was deleted does not; others see neither."""
     opened.push_many([("self", "note", str(n)) for n in range(1, 11)])
