@@ -375,10 +375,12 @@ class Subscriptions:
         self._db.consumers.note_run(state, attempts=attempts)
 
     def wake(self, consumer: str) -> None:
-        """Start a dispatch if this consumer is ready. Never raises: the change is committed."""
+        """Start a dispatch that would find work here. Never raises: the change is committed."""
         try:
             state = self.state(consumer)
-            if state is not None and self.ready(state) and not self.leases().is_worked(consumer):
+            if state is None or not self.is_waiting(state):
+                return
+            if not self.leases().is_worked(consumer):
                 self._notifier.wake_one()
         except StoreError as error:
             self._journal.warn(f"wake: consumer={consumer} could not be checked ({error})")

@@ -181,6 +181,8 @@ class Claiming:
     def next_due(self, consumer: str) -> int | None:
         """Return the ms until an event may be due that was claimed before, or None for never."""
         queue = self.look(consumer)
+        if queue.unfinished and queue.is_behind:
+            return 0  # an ack or a replay may have freed what waited behind an event
         ends = queue.expires_at
         if ends is not None and ends < (queue.due_at or NEVER):  # it is a bound, perhaps an old one
             ends = self.next_end(queue)

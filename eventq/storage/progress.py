@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 class Position(Record):
     """Where a consumer is; `before` is what it has acked, None for nothing.
 
-    `stalled_at` is what it had acked when it stalled, `leased` whether claims of it are out, and
-    `fence` that of its newest supervisor if the engine reads it along.
+    `stalled_at` is what it had acked when it stalled, or has acked while events of `--each` that
+    were claimed are unfinished: an ack may free others that wait behind them. `leased` is whether
+    claims of it are out, and `fence` that of its newest supervisor if the engine reads it along.
     """
 
     filter: str | None

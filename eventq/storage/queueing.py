@@ -198,9 +198,14 @@ class Queue(Record):
     lease: int  # ms
     in_order: int  # no event is claimed while one before it is unfinished
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is an ack or a replay that no claim has applied yet."""
+        return self.replay_from is not None or self.progress != self.acked
+
     def may_have(self, now: int) -> bool:
         """Return whether a claim may find anything to do."""
-        if self.replay_from is not None or self.progress != self.acked:
+        if self.is_behind:
             return True
         if self.paused or self.stalled_at is not None:
             return False
@@ -269,7 +274,7 @@ class Change:
         self._done = self._failed = self._dead = 0
         self._groups: set[str] = set()  # whose first event is finished
         self._outcomes: list[Outcome] = []
-        if queue.replay_from is not None or queue.progress != queue.acked:
+        if queue.is_behind:
             self._follow_progress()
 
     def _follow_progress(self) -> None:

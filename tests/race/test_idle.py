@@ -98,6 +98,18 @@ def halted(box: Box) -> Callable[[], object]:
     return lambda: box.thread.resume("w")
 
 
+def halted_until_an_ack(box: Box) -> Callable[[], object]:
+    """It stopped at an event, which somebody then acks by hand."""
+    halted(box)
+    return lambda: box.thread.ack("w", 1)
+
+
+def halted_until_a_replay(box: Box) -> Callable[[], object]:
+    """It stopped at an event, and somebody goes back to the begin."""
+    halted(box)
+    return lambda: box.thread.ack("w", 0, replay=True)
+
+
 def no_match(box: Box) -> Callable[[], object]:
     """Its filter matches none of the events."""
     box.thread.subscribe("w", box.handler(), filter="type = 'other'")
@@ -133,7 +145,7 @@ def worked(box: Box) -> Callable[[], object]:
 # What makes a consumer idle; each returns what ends that.
 IDLE = [
     no_handler, no_handler_but_failures, paused, paused_each, stalled, stalled_until_an_ack, halted,
-    no_match, supervised, worked,
+    halted_until_an_ack, halted_until_a_replay, no_match, supervised, worked,
 ]  # fmt: skip
 
 

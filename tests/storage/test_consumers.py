@@ -330,3 +330,44 @@ def test_a_thread_resumes_what_has_stalled(opened: eventq.Thread, consumers: Con
         opened.resume("w")
         found = opened.status().consumers[0]
         assert (found.attempts, found.stalled) == (0, None)
+
+
+IN_ORDER: dict[str, Any] = {}
+AT_ONCE: dict[str, Any] = {"concurrency": 2, "on_failure": "stall"}
+IN_GROUPS: dict[str, Any] = {"concurrency": 2, "on_failure": "stall", "ordered_by": "type"}
+# What ends a stall at event 1, and the event that comes next.
+ENDS = {"ack": 2, "ack by a pop": 2, "replay": 1, "resume": 1}
+
+
+@pytest.mark.parametrize("terms", [IN_ORDER, AT_ONCE, IN_GROUPS], ids=["order", "once", "groups"])
+@pytest.mark.parametrize("ends", ENDS)
+def test_what_ends_a_stall_at_an_event_wakes_the_handler(
+    opened: eventq.Thread, terms: dict[str, Any], ends: str
+) -> None:
+    """The next events wait for it at once, though no claim has applied an ack or a replay yet."""
+    consumers, log = opened.consumers, opened.database.consumers
+    opened.subscribe("w", "true", each=True, max_attempts=1, **terms)
+    opened.push_many([("self", "note", "x")] * 3)
+    opened.claim("w")[0].retry()
+    assert opened.claim("w", 3) == []
+    assert not consumers.is_waiting(consumers.known("w"))
+    if ends == "resume":
+        opened.resume("w")
+    else:
+        replays = ends == "replay"
+        assert log.pop("w", 0 if replays else 1, int("pop" in ends), replay=replays).woke
+    assert consumers.known("w").may_run
+    assert consumers.is_waiting(consumers.known("w"))
+    assert opened.claim("w")[0].event.id == ENDS[ends]
+
+
+def test_an_ack_of_all_leaves_nothing_to_a_handler(opened: eventq.Thread) -> None:
+    """It ends a stall at an event, and no event waits."""
+    opened.subscribe("w", "true", each=True, max_attempts=1, **IN_GROUPS)
+    opened.push_many([("self", "note", "x")] * 2)
+    opened.claim("w")[0].retry()
+    assert opened.claim("w") == []
+    opened.ack("w", 2)
+    assert opened.consumers.known("w").may_run
+    assert opened.claim("w") == []
+    assert not opened.consumers.is_waiting(opened.consumers.known("w"))

@@ -308,8 +308,7 @@ def _is_plain(queue: Queue, text: str | None, now: int, limit: int) -> bool:
         queue.number
         and queue.subscribed
         and queue.filter == text
-        and queue.replay_from is None
-        and queue.progress == queue.acked
+        and not queue.is_behind
         and not queue.paused
         and queue.stalled_at is None
         and queue.ordered_by is None

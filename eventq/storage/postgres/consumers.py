@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 
 _OF = f"{MINE} AND consumer = %(consumer)s"
 # Subscriptions with all that `ConsumerState` says, and the event that stopped claims, if one did,
-# which is looked up by its key.
+# which is looked up by its key. An ack or a replay ends that, whether it was applied or not.
 _STATES = f"""
 SELECT consumer, handler, filter, coalesce(acked, 0), updated_at, max_attempts, timeout, attempts,
     attempts_at, stalled, stalled_at, scanned_after, scanned_id, scanned_filter, kind, command,
     directory, batch, concurrency, ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms,
-    emit_dead, label, paused, coalesce(replay_from, frontier), blocked_at,
+    emit_dead, label, paused, coalesce(replay_from, frontier),
+    CASE WHEN replay_from IS NULL AND blocked_at > coalesce(acked, 0) THEN blocked_at END,
     (
         SELECT u.attempts
         FROM eventq.unfinished u
@@ -205,7 +206,10 @@ _LEASED = f"""(
 )"""
 _POSITION = f"""
 SELECT filter, (SELECT last_event FROM eventq.counters WHERE {MINE}), acked,
-    CASE WHEN stalled IS NOT NULL THEN stalled_at END, {_LEASED}, fence
+    CASE
+        WHEN unfinished > 0 AND kind = 'each' THEN coalesce(acked, 0)
+        WHEN stalled IS NOT NULL THEN stalled_at
+    END, {_LEASED}, fence
 FROM eventq.consumers
 WHERE {_OF} AND position IS NOT NULL
 """

@@ -36,7 +36,7 @@ FROM subscriptions
 WHERE consumer_id = ?
 """
 # Subscriptions as others may have stored them too: CAST makes a number of whatever stands in for
-# one.
+# one. Claims have stopped at an event until an ack or a replay, whether it was applied or not.
 _TEXTS = ("s.consumer_id", "handler_cmd", "filter", "p.updated_at", "stalled", "scanned_filter")
 _TEXT_PLACES = (0, 1, 2, 4, 9, 13)  # of these, in a row
 _STATES_AS = """
@@ -46,7 +46,9 @@ SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
     CAST(coalesce(t.stalled_at, 0) AS INTEGER), CAST(coalesce(scanned_after, 0) AS INTEGER),
     CAST(coalesce(scanned_id, 0) AS INTEGER), {5}, kind, command, directory, batch, concurrency,
     ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms, emit_dead, paused,
-    coalesce(replay_from, frontier), q.stalled_at, u.attempts, u.code, u.error{more}
+    coalesce(replay_from, frontier),
+    iif(replay_from IS NULL AND q.stalled_at > coalesce(last_acked_id, 0), q.stalled_at, NULL),
+    u.attempts, u.code, u.error{more}
 FROM subscriptions s
     LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
     LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
@@ -122,7 +124,12 @@ _LEASED = f"""(
 )"""
 _POSITION = f"""
 SELECT filter, seq, CAST(last_acked_id AS INTEGER),
-    CASE WHEN stalled IS NOT NULL THEN CAST(coalesce(t.stalled_at, 0) AS INTEGER) END,
+    CASE
+        WHEN unfinished > 0
+            AND (SELECT kind FROM consumer_settings WHERE consumer_id = ?1) = 'each'
+            THEN coalesce(CAST(last_acked_id AS INTEGER), 0)
+        WHEN stalled IS NOT NULL THEN CAST(coalesce(t.stalled_at, 0) AS INTEGER)
+    END,
     coalesce({_LEASED}, 0)
 FROM subscriptions s
     LEFT JOIN sqlite_sequence q ON q.name = 'events'
