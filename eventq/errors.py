@@ -152,6 +152,31 @@ class NotAThreadError(LogicError):
         super().__init__(f"'{path}' is not a thread", call)
 
 
+def has_mirror(directory: str) -> bool:
+    """Return whether there is anything in the mirror of a thread."""
+    try:
+        with os.scandir(directory) as entries:
+            names = [one for one in entries if one.name.startswith("events")]
+            return any(one.name.endswith(".jsonl") and one.stat().st_size for one in names)
+    except OSError:
+        return False
+
+
+def way_back(database: str) -> str:
+    """Return what to do about an events.db that is of no use."""
+    directory = os.path.dirname(database)
+    if has_mirror(directory):
+        return f"restore a backup, or {_recover(directory)}"
+    return "restore a backup, or move it away and run 'eventq init' on its directory"
+
+
+def _recover(directory: str) -> str:
+    from shlex import quote
+
+    command = f"eventq mirror recover --thread {quote(directory)}"
+    return f"run '{command}', which makes the log anew from events.jsonl"
+
+
 def _ways_to_a_thread(path: str) -> tuple[str, str]:
     """Return what to do about a path that is no thread: in Python, and at the command line."""
     from shlex import quote
@@ -162,6 +187,8 @@ def _ways_to_a_thread(path: str) -> tuple[str, str]:
         return f"open its directory, {folder!r}", f"give its directory: --thread {folder}"
     if os.path.isfile(path):
         return ("it is a file: give the directory of a thread",) * 2
+    if has_mirror(path) and not os.path.exists(f"{path}/events.db"):
+        return (f"its events.db is gone: {_recover(path)}",) * 2
     call = f"create it with eventq.open({path!r}, create=True)"
     if path.startswith("postgresql://"):
         command = f"run 'eventq init \"{path}\"' first, or give 'eventq thread ls' its database"

@@ -9,10 +9,13 @@ from eventq.errors import (
     EventqError,
     LogicError,
     MomentLostError,
+    NotAThreadError,
     StoreError,
     ThreadExistsError,
     UnknownContextError,
     UsageError,
+    has_mirror,
+    way_back,
 )
 from eventq.log.events import EventLog, refuse_conflict
 from eventq.log.journal import Journal
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from eventq.storage.shared import SharedLayout
 
 Path = str | os.PathLike[str]
+_ELSEWHERE = "move it away, or choose another directory"
 _TRIES = 10  # to read a moment that writers let nobody hold
 _LISTED = 100  # contexts and artifacts in a status
 
@@ -118,7 +122,7 @@ def init_anywhere(
         raise ThreadExistsError(layout.directory)
     if os.path.isdir(layout.database) or os.path.lexists(f"{layout.directory}/{LINK}"):
         raise ThreadExistsError(layout.directory)
-    _refuse_others_mirror(layout)
+    _refuse_others_files(layout)
     engines.check_path(layout.directory)
     if check is not None:
         check(layout.directory)
@@ -129,15 +133,57 @@ def init_anywhere(
     return layout.directory
 
 
-def _refuse_others_mirror(layout: Layout) -> None:
-    """Raise LogicError for a file that a thread would write to, and that is somebody's own."""
-    mirror = layout.mirror
-    if os.path.lexists(layout.database) or not os.path.lexists(mirror):
-        return
-    # An init that crashed has left an empty one.
-    if os.path.islink(mirror) or not os.path.isfile(mirror) or os.path.getsize(mirror):
-        what = f"'{mirror}' is there already, and no thread has written it"
-        raise LogicError(what, "move it away, or choose another directory")
+def _refuse_others_files(layout: Layout) -> None:
+    """Raise LogicError for files that a new thread would write to, and that are not its own.
+
+    An init that crashed has left empty ones.
+    """
+    mirror, wal = layout.mirror, f"{layout.database}-wal"
+    is_file = os.path.isfile(mirror) and not os.path.islink(mirror)
+    if os.path.lexists(mirror) and not is_file:
+        raise LogicError(f"'{mirror}' is no file", _ELSEWHERE)
+    if has_mirror(layout.directory):
+        from eventq.log.mirror import last_of
+
+        if not last_of(layout):
+            raise LogicError(f"'{mirror}' is there already, and has no events in it", _ELSEWHERE)
+        what = f"'{layout.directory}' has the events of a thread, whose events.db is gone or empty"
+        raise LogicError(what, f"{way_back(layout.database)}; or {_ELSEWHERE}")
+    if os.path.lexists(wal) and os.path.getsize(wal):
+        what = f"'{wal}' is left of a database that is gone: a new one would take it for its own"
+        raise LogicError(what, f"put that database back, or {_ELSEWHERE}")
+
+
+def recover(path: Path) -> int:
+    """Make the log of a thread anew from its mirror, and return the number of events.
+
+    For a thread whose events.db is missing, empty or damaged; what is left of that is moved to the
+    folder `lost`. What only the database knew is gone: consumers and how far they had come, claims,
+    dead letters, keys, turns, runs, artifacts, outputs and settings. Raises LogicError if events.db
+    is sound, or the mirror has no event.
+    """
+    from eventq.log.witness import set_aside
+
+    layout = Layout(resolve(_text(path)))
+    if not os.path.isdir(layout.directory):
+        raise NotAThreadError(layout.directory)
+    if engines.is_sound(layout.database):
+        raise LogicError(
+            f"'{layout.database}' is sound: there is no log to make anew",
+            "give a file with lines of events, to push those again",
+        )
+    lock = FolderLock(layout.directory)
+    try:
+        with lock:
+            is_shared = set_aside(layout)
+        _make(layout, shared=is_shared)
+        with open_thread(layout.directory) as thread:
+            thread._take_back()  # noqa: SLF001 (it is this module's own)
+            return thread.database.events.bounds()[2]
+    except OSError as error:
+        raise _refused(layout.directory, error) from error
+    finally:
+        lock.close()
 
 
 def _make(layout: Layout, *, shared: bool) -> None:
@@ -284,6 +330,7 @@ class Thread:
         self.log = EventLog(self.database, self.journal, strict=strict_source)
         if not read_only and not self.is_shared:
             self._subscribe()
+            self.database.memory.on_first_write = self._take_back
 
     def _subscribe(self) -> None:
         """Let the mirror, the journal and the notifier see each commit."""
@@ -293,6 +340,20 @@ class Thread:
             ("notifier", self.notifier.committed),
         ):
             self.database.subscribe(name, subscriber)
+
+    def _take_back(self) -> None:
+        """Store again what only the mirror has, before the first write takes an id."""
+        from eventq.log.mirror import last_of
+
+        try:
+            if last_of(self.layout) <= self.database.events.last():
+                return
+            from eventq.log.witness import give_back
+
+            if give_back(self.database, self.layout, self.journal):
+                self.notifier.wake_one()
+        except OSError as error:
+            self.journal.warn(f"mirror: events.jsonl could not be compared with the log ({error})")
 
     # The next three are made when they are needed: what only reads starts without them.
 
@@ -1092,9 +1153,10 @@ class Thread:
 
     def warnings(self) -> list[str]:
         """Return one sentence for each consumer that is stalled or paused, or nobody serves."""
-        from eventq.log import status
+        from eventq.log import status, witness
 
-        return [*status.warnings(self.database, self.layout, self.consumers)]
+        found = [*status.warnings(self.database, self.layout, self.consumers)]
+        return found if self.is_shared else [*found, *witness.warnings(self.database, self.layout)]
 
     def check(self) -> list[str]:
         """Check all invariants; return one sentence per broken one, [] for a sound thread."""
@@ -1136,6 +1198,16 @@ class Thread:
             return self.log.prune(keep_last, before_id, force=force)[0]
         return self.erasures.prune(lambda: self.log.prune(keep_last, before_id, force=force))
 
+    def recover(self, file: Path) -> Batch:
+        """Push the events again that the lines of a file say, each once; return what was stored.
+
+        For lines of `events.jsonl` that were moved to the folder `lost`, as they did not agree with
+        the log. They get new ids and times. Raises InputError for a line that is no event.
+        """
+        from eventq.log.witness import events_of
+
+        return self.push_many(events_of(_text(file)))
+
     def rebuild_mirror(self) -> int:
         """Rewrite `events.jsonl` from the database, delete the rotated files, return the lines."""
         self.database.check_writable()
@@ -1146,6 +1218,7 @@ class Thread:
                 "read it with 'eventq peek' or 'eventq tail'",
             )
         try:
+            self._take_back()
             return self._mirror.rebuild()
         except OSError as error:
             raise _refused(self.path, error) from error

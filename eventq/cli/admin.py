@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from eventq.cli import kinds, show
-from eventq.cli.options import JSON, JSON_ERRORS, READ, THREAD, thread_option
+from eventq.cli.options import FOLDER, JSON, JSON_ERRORS, READ, THREAD, thread_option
 from eventq.cli.rules import alone, exclude, one_of
 from eventq.cli.table import Argument, Command, Option
 from eventq.records.claim import WorkerStatus
@@ -274,6 +274,36 @@ def mirror_rebuild(thread: Thread, *, json: bool) -> None:
     show.result({"count": number}, what, json=json)
 
 
+def mirror_recover(*, thread: str, file: str | None, json: bool) -> None:
+    """Make the log anew from events.jsonl, or push the events of FILE again.
+
+    Without FILE, events.db is missing, empty or damaged; what is left of it is moved to lost/. Only
+    events are in events.jsonl: subscribe the consumers again, from where they were.
+
+    FILE has lines that did not agree with the log and were moved to lost/. Each is pushed as a new
+    event, and only once.
+    """
+    from eventq.cli.render import count
+    from eventq.thread import open_thread, recover
+
+    if file is None:
+        number = recover(thread)
+        show.result(
+            {"count": number}, f"Made the log anew with {count(number, 'event')}", json=json
+        )
+        show.note(
+            "Gone with events.db: consumers and what they had acked, claims, dead letters, keys of"
+            " pushes, turns, runs, artifacts, outputs and settings"
+        )
+        return
+    with open_thread(thread) as opened:
+        found = opened.recover(file)
+    what = f"Pushed {count(found.count, 'event')} again"
+    show.result(
+        {"count": found.count, "first": found.first_id, "last": found.last_id}, what, json=json
+    )
+
+
 def mirror_follow(thread: Thread, *, folder: str) -> int:
     """Copy a log in PostgreSQL to events.jsonl in FOLDER.
 
@@ -360,6 +390,12 @@ COMMANDS = {
     ),
     "mirror rebuild": Command(
         mirror_rebuild, [THREAD, JSON], "eventq mirror rebuild --thread ./inbox"
+    ),
+    "mirror recover": Command(
+        mirror_recover,
+        [Argument("[FILE]", kinds.path), FOLDER, JSON],
+        "eventq mirror recover --thread ./inbox",
+        "eventq mirror recover --thread ./inbox ./inbox/lost/events-20260318-103000.jsonl",
     ),
     "mirror follow": Command(
         mirror_follow,

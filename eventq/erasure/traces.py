@@ -40,8 +40,8 @@ def erase_in_logs(layout: Layout, text: str) -> None:
 
 
 def _logs(layout: Layout) -> Iterator[str]:
-    """Yield the logs that have anything in them."""
-    for folder, _, names in os.walk(layout.logs):
+    """Yield the logs that have anything in them, and the lines of the mirror that were lost."""
+    for folder, _, names in (found for top in (layout.logs, layout.lost) for found in os.walk(top)):
         for name in sorted(names):
             path = f"{folder}/{name}"
             if not os.path.islink(path) and os.path.isfile(path) and os.path.getsize(path):

@@ -47,19 +47,19 @@ _KEYS = {"id", "created_at", "source", "type", "content"}
 
 def number_in(text: bytes) -> int:
     """Return the id in a line that says what an event is, in any order; 0 for another text."""
-    fields = _fields(text)
+    fields = fields_of(text)
     return fields["id"] if fields else 0
 
 
 def agrees(text: bytes, ours: bytes) -> bool:
     """Return whether a line says what eventq's line of an event does, at the same time or later."""
-    found, wanted = _fields(text), _fields(ours)
+    found, wanted = fields_of(text), fields_of(ours)
     if not found or not wanted or str(found.pop("created_at")) < wanted.pop("created_at"):
         return False
     return all(_stored(found.get(key)) == value for key, value in wanted.items())
 
 
-def _fields(text: bytes) -> dict[str, Any]:
+def fields_of(text: bytes) -> dict[str, Any]:
     """Return what a line says of an event, nothing if it is not one's."""
     try:
         fields = loads(text)

@@ -1,4 +1,4 @@
-"""`events.jsonl`: an exact copy of the log for people. eventq never reads events from it.
+"""`events.jsonl`: an exact copy of the log for people, and a witness of what the log has lost.
 
 After a commit, the process that holds the lock of the thread's directory appends all events after
 the last one in the file. So the files are always a prefix of the log, in order, without gaps or
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _HEAD = b'{"id":'
 _HEAD_BYTES = 64
+_REBUILD = "run 'eventq mirror rebuild'"
 STEP = 1_000  # events between two looks whether a file is long enough
 _KEY = b',"created_at":'  # comes after the id in a line of ours
 
@@ -208,9 +209,9 @@ class Mirror:
             self._open()
             self._folder_time = self._db.alive()
             return
-        place, text = self._learn()
+        text = self._learn()
         if not _is_usual(text) and self._is_wrong(text):
-            self._cut(place)
+            self._cut()
 
     def _open(self) -> None:
         if self._fd >= 0:
@@ -227,10 +228,10 @@ class Mirror:
             self._fd = os.open(self._layout.mirror, flags | os.O_CREAT, self._layout.file_mode())
         if not _is_usual(os.pread(self._fd, _HEAD_BYTES, 0)):
             self._leave_originals()
-        place, text = self._learn()
+        text = self._learn()
         if self._is_wrong(text):
             self._leave_originals()
-            self._cut(place)
+            self._cut()
 
     def _leave_originals(self) -> None:
         if self._is_originals():
@@ -248,18 +249,24 @@ class Mirror:
             event is not None and line(event).encode() != text
         )
 
-    def _cut(self, place: int) -> None:
-        """Cut off the last line, which is wrong, and those before it that are."""
-        is_wrong = True
-        while is_wrong:
-            os.ftruncate(self._fd, place)
-            place, text = self._learn()
-            is_wrong = self._is_wrong(text)
+    def _cut(self) -> None:
+        """Cut off the last lines, which are wrong; what the log does not say is kept aside.
 
-    def _learn(self) -> tuple[int, bytes]:
-        """Find the end of the file, cut off a torn line; return the last event and its place."""
+        If all of the file are, the one before it is looked at, too.
+        """
+        from eventq.log.witness import cut
+
+        for path in [self._layout.mirror, *reversed(rotated(self._layout.mirror))]:
+            if cut(path, self._is_wrong, self._db, self._layout, self._journal):
+                break
+            if path != self._layout.mirror:
+                os.unlink(path)
+        self._learn()
+
+    def _learn(self) -> bytes:
+        """Find the end of the file, cut off a torn line; return the line of the last event."""
         self._end = os.lseek(self._fd, 0, os.SEEK_END)
-        self._last, whole, place, text = _last_line(self._fd, self._end)
+        self._last, whole, _, text = _last_line(self._fd, self._end)
         if whole < self._end:
             os.ftruncate(self._fd, whole)
             self._end = whole
@@ -267,7 +274,7 @@ class Mirror:
         if not self._last:
             self._first = 0
             self._last = max((_last_of(path) for path in rotated(self._layout.mirror)), default=0)
-        return place, text
+        return text
 
     def _rotate(self) -> None:
         rotate(self._layout.mirror)
@@ -367,13 +374,18 @@ class Mirror:
         """Rewrite the mirror as one file, remove the rotated ones; return the number of lines.
 
         Pushes go on meanwhile: only the last events are written under the lock. Another rebuild is
-        waited for.
+        waited for. Lines that the log does not know are kept aside.
         """
+        from eventq.log.witness import keep_aside, strangers
+
         self._db.alive()
         self._adopt_first()
         fresh = self._layout.mirror + ".new"
         fd = self._fresh(fresh)
         try:
+            found = [*rotated(self._layout.mirror), self._layout.mirror]
+            files = [path for path in found if os.path.isfile(path)]
+            keep_aside(self._layout, strangers(files, self._db), self._journal)
             done = self._db.events.last()
             lines = _copy(fd, self._db.events.blocks(0, done))
             with self._db.exclusive, self._lock:  # in this order, as `append` has them
@@ -500,6 +512,8 @@ class Mirror:
 
     def _faults_now(self) -> Iterator[str]:
         seen = 0
+        is_ahead = last_of(self._layout) > self._db.events.last()
+        fix = "the next push takes back what the log lost" if is_ahead else _REBUILD
         is_left = self._is_originals()  # the first write replaces them
         files = sorted(
             (_number(_first_line(path)), path)
@@ -510,7 +524,7 @@ class Mirror:
             files.append((0, self._layout.mirror))
         for _, path in files:
             if not os.path.isfile(path):
-                yield f"'{path}' is not a file; move it away, then run 'eventq mirror rebuild'"
+                yield f"'{path}' is not a file; move it away, then {_REBUILD}"
                 return
             if is_left:
                 continue
@@ -519,7 +533,7 @@ class Mirror:
             except OSError as error:
                 fault, seen = f"cannot be read ({error.strerror})", 0
             if fault:
-                yield f"{os.path.basename(path)} {fault}; run 'eventq mirror rebuild'"
+                yield f"{os.path.basename(path)} {fault}; {fix}"
 
     def _compare(self, path: str, seen: int) -> tuple[str, int]:
         """Compare one file with the log, line by line.
@@ -640,6 +654,23 @@ def _last_line(fd: int, end: int) -> tuple[int, int, int, bytes]:
             place -= 1
         tail = tail[: tail.find(b"\n") + 1] if at else b""
     return 0, max(whole, 0), 0, b""
+
+
+def last_place(fd: int, end: int) -> tuple[int, bytes]:
+    """Return where the last line that is an event begins before a place in a file, and its text."""
+    _, _, place, text = _last_line(fd, end)
+    return place, text
+
+
+def last_of(layout: Layout) -> int:
+    """Return the id in the last whole line of the mirror, 0 for none."""
+    last = _last_of(layout.mirror) if os.path.exists(layout.mirror) else 0
+    return last or max(map(_last_of, rotated(layout.mirror)), default=0)
+
+
+def first_id(path: str) -> int:
+    """Return the id in the first line of a file, 0 for none."""
+    return _number(_first_line(path))
 
 
 def _last_of(path: str) -> int:

@@ -54,6 +54,12 @@ def changes(rows: Sequence[NewEvent], first: int) -> tuple[list[int], list[int]]
     return asked, answered
 
 
+def key_in(kind: str, content: str) -> str | None:
+    """Return the key that an answer has, as its content says; None for an event of another kind."""
+    question = _answered(kind, content)
+    return None if question is None else key_of(question)
+
+
 def _answered(kind: str, content: str) -> int | None:
     """Return the question that an event of a type and a content answers, if it has the key."""
     question = _object(content).get("question") if kind == ANSWER else None

@@ -1376,6 +1376,14 @@ class Snapshot(Log, Protocol):
 class Memory(Snapshot, Database, Protocol):
     """A database with all areas: blobs, turns, contexts, runs, outputs, sessions, settings."""
 
+    on_first_write: Callable[[], object] | None  # called before it, once the files were opened
+
+    def restore(self, rows: Sequence[tuple[int, str, NewEvent]]) -> None:
+        """Store events again, inside `write`, with the ids and times that they had.
+
+        What their contents say of blobs and questions is noted as when they were pushed.
+        """
+
     def read(self) -> AbstractContextManager[Snapshot]:
         """Return a context manager for what is committed when its block begins."""
 

@@ -29,6 +29,13 @@ def open_shared(address: Address, *, write: bool = True) -> base.Database:
     return database.Database(address, write=write)
 
 
+def is_sound(database: str) -> bool:
+    """Return whether a file is a whole database with a log, of any version."""
+    from eventq.storage.sqlite import creation
+
+    return creation.is_sound(database)
+
+
 def init_shared(url: str) -> str:
     """Create a thread in a database that has the tables; return its URL without a password."""
     address = _address(url)

@@ -32,6 +32,7 @@ class Layout:
         self.adopted = f"{directory}/events.jsonl.adopted"
         self.run = f"{directory}/run"
         self.guards = f"{directory}/.guards"
+        self.lost = f"{directory}/lost"  # what did not agree with the log, or was no log any more
         self.logs = f"{directory}/logs"
         self.journal = f"{directory}/logs/thread.log"
         self.handlers = f"{directory}/logs/handlers"
@@ -57,7 +58,7 @@ class Layout:
 
     def entries(self) -> tuple[list[str], list[str]]:
         """Return the paths in the directory that are a thread's, and all others, sorted."""
-        known = {self.mirror, self.run, self.logs, self.guards, *rotated(self.mirror)}
+        known = {self.mirror, self.run, self.logs, self.lost, self.guards, *rotated(self.mirror)}
         paths = [f"{self.directory}/{name}" for name in sorted(os.listdir(self.directory))]
         # SQLite's own files begin with the name of the database.
         own = [path for path in paths if path in known or path.startswith(self.database)]

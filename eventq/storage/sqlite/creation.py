@@ -34,6 +34,21 @@ def check_path(directory: str) -> None:
             raise InputError(what, "choose a shorter name")
 
 
+def is_sound(path: str) -> bool:
+    """Return whether a file is a whole database with a table of events, of any version."""
+    try:
+        connection = apsw.Connection(path, apsw.SQLITE_OPEN_READWRITE)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        try:
+            found = connection.execute("PRAGMA table_info(events)").fetchall()
+            checked = connection.execute("PRAGMA quick_check(1)").fetchall()
+            return bool(found) and checked == [("ok",)]
+        finally:
+            connection.close()
+    except apsw.Error:
+        return False
+
+
 def create(directory: str, path: str, mode: int) -> bool:
     """Make the database of a new thread at `path`; return False when there is one already.
 

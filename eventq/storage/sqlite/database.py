@@ -23,6 +23,7 @@ from eventq.errors import (
     NotAThreadError,
     ReadOnlyError,
     StoreError,
+    way_back,
 )
 from eventq.records.info import Stats
 from eventq.storage.commits import Commits, commit_of
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.contexts import Contexts
     from eventq.storage.sqlite.copies import Copies
     from eventq.storage.sqlite.erasures import Erasures
+    from eventq.storage.sqlite.events import Restored
     from eventq.storage.sqlite.outputs import Outputs
     from eventq.storage.sqlite.readers import Reader
     from eventq.storage.sqlite.readonly import Stamp
@@ -243,6 +245,9 @@ class Database(Commits):
         self.directory = directory
         self.path = os.path.join(directory, "events.db")
         self.writable = write
+        # Called before the first write after the files were opened.
+        self.on_first_write: Callable[[], object] | None = None
+        self._is_first = True
         # Called with the error for what SQLite refuses.
         self.on_refusal: Callable[[EventqError], object] | None = None
         # Where a file lock is held while reading, it is taken inside this one.
@@ -313,6 +318,11 @@ class Database(Commits):
         setattr(self, name, area)
         return area
 
+    def restore(self, rows: Sequence[Restored]) -> None:
+        """Store events again, inside `write`; see `storage.base`."""
+        self.events.restore(rows)
+        self.ring_on_commit()
+
     # --- the connection ---------------------------------------------------------------------------
 
     def _look(self) -> tuple[int, int, int]:
@@ -329,13 +339,9 @@ class Database(Commits):
 
     def _open(self) -> apsw.Connection:
         if os.path.isdir(self.path):
-            raise DamagedError(
-                f"'{self.path}' is a directory", "move it away and run 'eventq init' again"
-            )
+            raise DamagedError(f"'{self.path}' is a directory", way_back(self.path))
         if os.stat(self.path).st_size == 0:
-            raise DamagedError(
-                f"'{self.path}' is empty", "run 'eventq init' on its directory to make it anew"
-            )
+            raise DamagedError(f"'{self.path}' is empty", way_back(self.path))
         return self._choose()
 
     def _choose(self) -> apsw.Connection:
@@ -351,7 +357,7 @@ class Database(Commits):
         self.open_connection = connection = self._open()
         self.cursor = connection.cursor()
         self._note_wal()
-        self._is_aside = self.is_relaxed = False
+        self._is_first, self._is_aside, self.is_relaxed = True, False, False
         self._level = None
         self._write_lock = WriteLock(self.path)
         self.changes += 1  # the numbers of another connection say nothing of this one
@@ -818,12 +824,23 @@ class Database(Commits):
             self.check_writable()
             self.check_open()
         self.alive()
+        if self._is_first:
+            self._begin_to_write()
         connection = self.open_connection or self.connection
         if not connection.get_autocommit():  # left behind by an interrupt
             connection.execute("ROLLBACK")
         if relaxed is not self.is_relaxed:
             self._set_level(relaxed=relaxed)
         return connection
+
+    def _begin_to_write(self) -> None:
+        self._is_first = False  # it writes as well
+        try:
+            if self.on_first_write is not None:
+                self.on_first_write()
+        except BaseException:
+            self._is_first = True
+            raise
 
     def _set_level(self, *, relaxed: bool) -> None:
         """Set what a commit waits for; it stays until the next change needs another."""

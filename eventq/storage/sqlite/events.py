@@ -8,7 +8,7 @@ from _functools import partial  # type: ignore[import-not-found]  # the package 
 import apsw
 
 from eventq.errors import DamagedError, InputError
-from eventq.records.checks import refs_in
+from eventq.records.checks import REF, refs_in
 from eventq.records.event import (
     NOTED,
     Appended,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from eventq.storage.sqlite.database import Database
 
+    Restored = tuple[int, str, NewEvent]  # id, time, and what was pushed
     Refs = Mapping[int, Collection[bytes]]
 
 # ruff: noqa: S608 (the parts are constants)
@@ -139,6 +140,12 @@ _LATEST = {
     ORDER BY 1
     """,
 }
+
+
+def _columns(new: NewEvent) -> tuple[str, str, str | None, str]:
+    return new.source, new.type, new.subtype, new.content
+
+
 _record: Any = tuple.__new__  # makes a record without a call of Python
 _event: Callable[[Any], Event] = partial(_record, Event)
 
@@ -208,6 +215,23 @@ class Events:
                 (place, first - number - 1 if number < 0 else number) for place, number in found
             ]
         return Appended(first, last, at, found)
+
+    def restore(self, rows: Sequence[Restored]) -> None:
+        """Store events again, inside `write`, with their ids and times, and what contents name."""
+        db = self._db
+        sql = """
+            INSERT INTO events (id, created_at, source, type, subtype, content)
+            VALUES (?, ?, ?, ?, ?, ?)
+        """
+        db.many(sql, [(number, at, *_columns(new)) for number, at, new in rows])
+        for number, _, new in rows:
+            if new.key is not None:
+                keys = "INSERT OR IGNORE INTO event_keys (key, event_id) VALUES (?, ?)"
+                self._run(keys, (new.key, number))
+            if new.type in NOTED:
+                self._note_questions((new,), number)
+            if REF in new.content:
+                self._set_refs(number, (0,), {0: refs_in(new.content)})
 
     def announce(self, source: str, content: str, subtype: str) -> None:
         """Store the event of another change in the same transaction, with the refs it names."""

@@ -13,6 +13,7 @@ from eventq.errors import (
     InputError,
     ReadOnlyError,
     StoreError,
+    way_back,
 )
 
 TYPE_CHECKING = False
@@ -88,13 +89,13 @@ _TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqErro
         apsw.NotADBError,
         lambda _, p: DamagedError(
             f"'{p}' is not a database",
-            "move it away and run 'eventq init' on its directory, or restore a backup",
+            way_back(p),
         ),
     ),
     (
         apsw.CorruptError,
         lambda _, p: DamagedError(
-            f"'{p}' is damaged", "restore a backup, or recover it with 'sqlite3 … .recover'"
+            f"'{p}' is damaged", f"recover it with 'sqlite3 … .recover', {way_back(p)}"
         ),
     ),
     (

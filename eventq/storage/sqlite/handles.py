@@ -248,7 +248,7 @@ class _Left:
         )
         error = DamagedError(
             f"the WAL of '{handle.path}' was taken away while this process had it open: {what}",
-            "copy their lines from events.jsonl before anybody pushes, then push them again"
+            "the next write takes back those that events.jsonl has; then run 'eventq check'"
             if lost
             else "run 'eventq check', and do again what it misses",
         )

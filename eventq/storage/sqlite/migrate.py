@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from eventq.errors import DamagedError
+from eventq.errors import DamagedError, way_back
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def foreign(path: str) -> DamagedError:
     """Return the error for a database that another program made."""
     return DamagedError(
         f"'{path}' is a database, but not one of eventq",
-        "move it away and run 'eventq init' on its directory",
+        way_back(path),
     )
 
 

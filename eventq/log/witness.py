@@ -1,0 +1,337 @@
+"""The mirror as a witness: what only its lines still say is given back to the log, or kept aside.
+
+A log may end before its mirror: an older events.db was put back, its WAL was taken away, or the
+power was cut when commits did not wait for the disk. If the two agree up to there, the events are
+stored again as the lines say them, with their ids and times, before another event takes an id.
+
+If they do not agree, the ids of these lines belong to other events by now. The lines are moved to
+the folder `lost`, from which a person has them pushed again.
+"""
+
+from __future__ import annotations
+
+import os
+from json import dumps, loads
+
+from eventq.errors import InputError, LogicError
+from eventq.log.adoption import agrees, fields_of
+from eventq.log.mirror import first_id, last_place, line
+from eventq.records.checks import ERASED
+from eventq.records.event import NewEvent
+from eventq.storage.asking import key_in
+from eventq.storage.layout import rotated
+from eventq.system import clock, disk
+from eventq.system.locks import FolderLock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from eventq.log.journal import Journal
+    from eventq.records.event import Event
+    from eventq.storage.base import Database, Mirrored
+    from eventq.storage.layout import Layout
+
+    Row = tuple[int, str, NewEvent]  # id, time, and what was pushed
+
+_NOTES = "mirror.restored"  # the setting that says what was given back, and when
+_NOTED_SECONDS = 7 * 86_400  # for which `check` says it
+_BATCH = 500
+_BLOCK = 1 << 20
+_LACK = "keys that pushes may repeat, and what was stored beside events, are not in its lines"
+
+
+def give_back(db: Database, layout: Layout, journal: Journal) -> bool:
+    """Store the events that the mirror has after the end of the log; return whether there are any.
+
+    Nothing is stored if the two do not agree up to there. Raises OSError for a file that cannot be
+    read.
+    """
+    lock = FolderLock(layout.directory)
+    try:
+        with db.write(), lock:
+            return _give_back(db, layout, journal)
+    finally:
+        lock.close()
+
+
+def _give_back(db: Database, layout: Layout, journal: Journal) -> bool:
+    last = db.events.last()
+    files = _files_after(layout, last)
+    if not files or not _agree(db.events.get(last), files, last):
+        return False
+    found = _Found(last)
+    for rows in _batches(found.rows(files)):
+        db.memory.restore(rows)
+    if not found.count:
+        return False
+    _note(db, found.said())
+    db.on_commit(lambda: journal.warn(f"log: {found.said()}; {_LACK}"))
+    return True
+
+
+class _Found:
+    """The lines after the end of the log, as they are read."""
+
+    def __init__(self, last: int) -> None:
+        self._before = last
+        self.count = 0
+        self._first = self._last = self._bad = 0
+
+    def rows(self, files: Iterable[str]) -> Iterator[Row]:
+        """Yield the whole lines, in order of their ids."""
+        for path in files:
+            with open(path, "rb") as file:
+                for text in file:
+                    if not text.endswith(b"\n"):
+                        return  # torn: its event was never stored, or is one that nobody knows
+                    row = _row(text)
+                    if row is None:
+                        self._bad += 1
+                    elif row[0] > (self._last or self._before):
+                        self._first, self._last = self._first or row[0], row[0]
+                        self.count += 1
+                        yield row
+
+    def said(self) -> str:
+        """Return what was given back, in words."""
+        one = self.count == 1
+        which = (
+            f"event {self._first}"
+            if one
+            else f"{self.count} events, {self._first} to {self._last},"
+        )
+        bad = f"; {_lines(self._bad)} of it cannot be read" if self._bad else ""
+        return (
+            f"{which} which the log had lost {_were(self.count)} taken back from events.jsonl{bad}"
+        )
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _row(text: bytes) -> Row | None:
+    """Return what a line says of an event, None if it says nothing that can be stored."""
+    found = fields_of(text)
+    names = ("created_at", "source", "type", "content")
+    texts: list[Any] = [*(found.get(name) for name in names), found.get("subtype") or ""]
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return None
+    at, source, kind, content, _ = texts
+    new = NewEvent(source, kind, content, found.get("subtype"), key_in(kind, content))
+    return found["id"], at, new
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Yield rows in batches of bounded size."""
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += len(row[2].content)
+        if len(batch) == _BATCH or size > _BLOCK:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _files_after(layout: Layout, last: int) -> list[str]:
+    """Return the files of the mirror from the one on that has the line of an id, in order."""
+    files: list[str] = []
+    for path in (layout.mirror, *reversed(rotated(layout.mirror))):
+        if os.path.isfile(path) and (first := first_id(path)):
+            files.insert(0, path)
+            if first <= last:
+                break
+    return files
+
+
+def _agree(event: Event | None, files: Sequence[str], last: int) -> bool:
+    """Return whether the files say of the last event of the log what the log does."""
+    if event is None:  # none was stored, or it was pruned
+        return True
+    for path in files:
+        with open(path, "rb") as file:
+            for text in file:
+                found = fields_of(text)
+                if found and found["id"] >= last:
+                    return found["id"] > last or says(text, event)
+    return False
+
+
+def says(text: bytes, event: Event) -> bool:
+    """Return whether a line says of an event what the log does, or did before it was erased."""
+    ours = line(event).encode()
+    if text.rstrip(b"\n") == ours or agrees(text, ours):
+        return True
+    found = fields_of(text)
+    if not found or ERASED not in (found["content"], event.content):
+        return False
+    return agrees(dumps({**found, "content": event.content}).encode(), ours)
+
+
+# --- what is told of it ---------------------------------------------------------------------------
+
+
+def _note(db: Database, what: str) -> None:
+    """Note what was given back, for `check`."""
+    notes = [*_notes(db), [clock.stamp(clock.now()), what]]
+    db.memory.settings.put(_NOTES, dumps(notes[-20:]))
+
+
+def _notes(db: Database) -> list[list[str]]:
+    kept = db.memory.settings.get(_NOTES)
+    since = clock.stamp(clock.now() - _NOTED_SECONDS)
+    return [note for note in loads(kept or "[]") if note[0] > since]
+
+
+def warnings(db: Database, layout: Layout) -> Iterator[str]:
+    """Yield what was given back to the log and what was kept aside, within a week."""
+    if db.has_memory():
+        for at, what in _notes(db):
+            yield f"{what}, at {at}; {_LACK}"
+    for path in lost_files(layout):
+        if clock.now() - os.stat(path).st_mtime < _NOTED_SECONDS:
+            with open(path, "rb") as file:
+                count = sum(1 for _ in file)
+            yield (
+                f"{_lines(count)} of events.jsonl did not agree with the log and"
+                f" {_were(count)} moved to lost/{os.path.basename(path)};"
+                f" 'eventq mirror recover lost/{os.path.basename(path)}' pushes"
+                f" {'it' if count == 1 else 'them'} again"
+            )
+
+
+def _lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{count} lines"
+
+
+# --- lines that do not agree ----------------------------------------------------------------------
+
+
+def lost_files(layout: Layout) -> list[str]:
+    """Return the files with lines that did not agree with the log."""
+    folder = layout.lost
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    paths = [f"{folder}/{name}" for name in names if name.endswith(".jsonl")]
+    return [path for path in paths if os.path.isfile(path) and not os.path.islink(path)]
+
+
+def keep_aside(layout: Layout, blocks: Iterable[bytes], journal: Journal) -> None:
+    """Add lines of the mirror to a file in the folder `lost`, so that they survive a power cut."""
+    blocks = iter(blocks)
+    if (block := next(blocks, None)) is None:
+        return
+    folder = layout.lost
+    if not os.path.isdir(folder):
+        layout.make_folder(folder)
+        disk.sync_folder(layout.directory)
+    name = f"events-{clock.file_stamp(clock.now())}.jsonl"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(f"{folder}/{name}", flags, layout.file_mode())
+    count = 0
+    try:
+        while block is not None:
+            disk.write_all(fd, block)
+            count += block.count(b"\n")
+            block = next(blocks, None)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    disk.sync_folder(folder)
+    journal.warn(
+        f"mirror: {_lines(count)} that did not agree with the log moved to lost/{name};"
+        f" 'eventq mirror recover lost/{name}' pushes them again"
+    )
+
+
+def cut(
+    path: str, is_wrong: Callable[[bytes], bool], db: Mirrored, layout: Layout, journal: Journal
+) -> int:
+    """Cut off the last lines of a file that are wrong; return how many bytes are left.
+
+    What the log does not say is kept aside first.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        end = os.lseek(fd, 0, os.SEEK_END)
+        place, text = last_place(fd, end)
+        while text and is_wrong(text):
+            end = place
+            place, text = last_place(fd, end)
+        with open(fd, "rb", closefd=False) as file:
+            file.seek(end)
+            keep_aside(layout, _strangers_in(file, db), journal)
+        os.ftruncate(fd, end)
+        return end
+    finally:
+        os.close(fd)
+
+
+def strangers(files: Iterable[str], db: Mirrored) -> Iterator[bytes]:
+    """Yield the lines of some files that a rewrite of the mirror from the log would lose."""
+    for path in files:
+        with open(path, "rb") as file:
+            yield from _strangers_in(file, db)
+
+
+def _strangers_in(file: Iterable[bytes], db: Mirrored) -> Iterator[bytes]:
+    oldest = db.events.bounds().first
+    for text in file:
+        number = fields_of(text).get("id", 0)
+        event = db.events.get(number) if number else None
+        is_known = 0 < number < oldest if event is None else says(text, event)  # or it was pruned
+        if not is_known and text.endswith(b"\n"):
+            yield text
+
+
+# --- lines that a person has pushed again ---------------------------------------------------------
+
+
+def events_of(path: str) -> Iterator[dict[str, Any]]:
+    """Yield the events that the lines of a file say, each with a key, so that it is pushed once.
+
+    Raises InputError for a line that is none.
+    """
+    from blake3 import blake3
+
+    with disk.open_regular(path) as file:
+        for number, text in enumerate(file, 1):
+            row = _row(text)
+            if row is None:
+                raise InputError(
+                    f"line {number} of '{path}' is not an event, as events.jsonl has them",
+                    "remove the line, then do this again",
+                )
+            new = row[2]._asdict()
+            yield {**new, "key": f"recovered:{blake3(text.rstrip()).hexdigest()[:32]}"}
+
+
+def set_aside(layout: Layout) -> bool:
+    """Move what is left of a database to the folder `lost`; return whether others may read that.
+
+    Raises LogicError if there is nothing that a new one could be made of.
+    """
+    if not any(first_id(p) for p in (layout.mirror, *rotated(layout.mirror)) if os.path.isfile(p)):
+        raise LogicError(
+            f"'{layout.mirror}' has no event: the log cannot be made of it",
+            "restore a backup, or begin anew with 'eventq init' in another directory",
+        )
+    folder = layout.lost
+    stamp = clock.file_stamp(clock.now())
+    if not os.path.isdir(folder):
+        os.mkdir(folder, 0o700)
+    # The database first: a WAL beside none is left alone, and one of another database is not.
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        if os.path.lexists(layout.database + suffix):
+            os.rename(layout.database + suffix, f"{folder}/events-{stamp}.db{suffix}")
+    disk.sync_folder(folder)
+    disk.sync_folder(layout.directory)
+    return bool(os.stat(layout.directory).st_mode & 0o077)
