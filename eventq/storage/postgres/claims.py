@@ -9,7 +9,7 @@ from eventq.errors import NotAThreadError
 from eventq.records.claim import WorkerStatus
 from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
 from eventq.storage.claiming import DAY_MS, Claiming
-from eventq.storage.postgres.link import DURABLE, MINE, NOW
+from eventq.storage.postgres.link import BEGIN, DURABLE, MINE, NOW
 from eventq.storage.postgres.names import short
 from eventq.storage.postgres.queues import LIVE, LOCK, NEXT_END, NOBODY, READ
 from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
@@ -403,7 +403,7 @@ class Claims(Claiming):
         if ahead is None:
             return None
         look = [(LOCK, given), (READ, given), (_TIME, given)]
-        steps = [("BEGIN", given), *look, ahead]
+        steps = [(BEGIN, given), *look, ahead]
 
         def claim(link: Link) -> Taken | None:
             _, _, queues, ((now, _),), rows = link.together(steps)

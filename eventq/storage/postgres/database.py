@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from _thread import RLock
 from collections import deque
-from random import random
 
 import psycopg
 
@@ -31,7 +30,7 @@ from eventq.storage.postgres.claims import Claims
 from eventq.storage.postgres.consumers import Consumers
 from eventq.storage.postgres.events import Events
 from eventq.storage.postgres.filters import Filters
-from eventq.storage.postgres.link import MINE, NOW, Link
+from eventq.storage.postgres.link import BEGIN, MINE, NOW, Link
 from eventq.system import clock
 
 TYPE_CHECKING = False
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 
 _PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
 _MOST_EARS = 4  # connections that listen, and wait for the next waiter
-_PAUSE = 0.01  # seconds before a statement is tried again; doubled for each further one
-_PAUSE_MOST = 1.0
 _NO_MEMORY = "memory in PostgreSQL is not there yet: it keeps events and consumers only"
 _FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of it is stored"
 
@@ -197,7 +194,7 @@ class Database(Commits):
 
     def _found(self) -> schema.Found:
         try:
-            return schema.find(self.link, self.address)
+            return self.link.tried(lambda link: schema.find(link, self.address))
         except psycopg.Error as error:
             raise failures.translate(error, self.address) from error
 
@@ -303,7 +300,7 @@ class Database(Commits):
         try:
             if self._marks:
                 return self._inside(call)
-            self._leave_nothing()
+            self.link.clean()  # of what an interrupt has left
             return self._tried(self.link, call)
         finally:
             self.lock.release()
@@ -319,49 +316,16 @@ class Database(Commits):
             self.check_writable()
             if self._marks:
                 return self._inside(call)
-            self._leave_nothing()
-            self.link.check()
+            self.link.clean()
             return self._tried(self.link, call, again=again, changes=True)
 
     def _tried(
         self, link: Link, call: Callable[[Link], T], *, again: bool = True, changes: bool = False
     ) -> T:
-        deadline, pause = clock.monotonic() + failures.WAIT_SECONDS, _PAUSE
-        in_doubt = False  # the answer to a change was lost: it may be stored
-        while True:
-            try:
-                return call(link)
-            except psycopg.Error as error:
-                lost = failures.is_lost(error)
-                # After a failover another server may take what this one refuses.
-                self._clean(link, lost=lost or failures.is_read_only(error))
-                in_doubt |= lost and changes
-                goes_on = again if lost else isinstance(error, failures.AGAIN)
-                if not goes_on or clock.monotonic() > deadline:
-                    found = failures.unknown(self.address) if in_doubt else self.explain(error)
-                    raise found from error
-            except BaseException as error:  # ours, or an interrupt, between two round trips
-                self._clean(link, lost=False)
-                if in_doubt and isinstance(error, StoreError):  # there is no server any more
-                    raise failures.unknown(self.address) from error
-                raise
-            clock.pause(pause * random())  # noqa: S311 (two that collide wait for different times)
-            pause = min(pause * 2, _PAUSE_MOST)
-
-    def _clean(self, link: Link, *, lost: bool) -> None:
-        """Leave no transaction behind."""
-        if lost:
-            link.close()
-        elif link.in_transaction:
-            try:
-                link.script("ROLLBACK")
-            except psycopg.Error:
-                link.close()
-
-    def _leave_nothing(self) -> None:
-        """Undo what an interrupt has left."""
-        if self.link.in_transaction:
-            self._clean(self.link, lost=False)
+        try:
+            return link.tried(call, again=again, changes=changes)
+        except psycopg.Error as error:
+            raise self.explain(error) from error
 
     def _inside(self, call: Callable[[Link], T]) -> T:
         """Call a function inside the transaction under way."""
@@ -374,16 +338,15 @@ class Database(Commits):
             return call(self.link)
         except psycopg.Error as error:
             self._spoiled = self.depth
-            if not failures.is_lost(error):
+            if not self.link.is_lost:
                 raise self.explain(error) from error
-            self.link.close()
             if self._is_snapshot:
                 raise LogicError(
                     "the moment was lost with the connection", "do it again"
                 ) from error
             raise BusyError(_FORGOTTEN, "do all of it again") from error
         except BaseException:
-            if not self.link.is_open:  # an interrupt, and the transaction went with it
+            if not self.link.goes_on:  # an interrupt, and the statement or all of it is undone
                 self._spoiled = self.depth
             raise
 
@@ -418,8 +381,7 @@ class Database(Commits):
             depth = len(self._marks)
             if not depth:
                 self.check_writable()
-                self._leave_nothing()
-                self.link.check()
+                self.link.clean()
                 self._tried(self.link, lambda link: self._begin(link, relaxed=relaxed))
                 self._is_relaxed = relaxed
             elif self._is_relaxed and not relaxed:
@@ -437,7 +399,7 @@ class Database(Commits):
                 del self._marks[depth:]
                 self.depth = depth
                 if not depth:
-                    self._leave_nothing()
+                    self.link.clean()
             self._let_go()
             raise
 
@@ -445,7 +407,7 @@ class Database(Commits):
         level = "SET LOCAL synchronous_commit = off; " if relaxed else ""
         if self.address.pooled:
             level += f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'; "
-        rows = link.script(f"BEGIN; {level}{self._lock_text}")
+        rows = link.script(f"{BEGIN}; {level}{self._lock_text}")
         if not rows:
             raise NotAThreadError(self.address.shown)
         self.is_awake = bool(rows[0][0])
@@ -510,13 +472,14 @@ class Database(Commits):
 
     def _commit(self) -> None:
         self.check_process()
+        if not self.link.goes_on:  # the server would roll back, and call that a success
+            self._spoiled = self.depth
         if self._spoiled:
             self._inside(lambda _: None)  # it refuses
         try:
             self.link.script("COMMIT")
         except psycopg.Error as error:
-            if failures.is_lost(error):
-                self.link.close()
+            if self.link.is_lost:
                 raise failures.unknown(self.address) from error
             raise self.explain(error) from error
 

@@ -34,7 +34,7 @@ _REFUSED = (
 )  # fmt: skip
 _STARTING = (errors.CannotConnectNow, errors.TooManyConnections)
 _LACKING = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)
-_STOPPED = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)
+_CONNECTION = "08"  # the class of errors about connections, maybe one behind a pooler
 
 
 def translate(error: Error, address: Address) -> EventqError:
@@ -72,11 +72,12 @@ def unreachable(error: Error, address: Address) -> EventqError:
     return StoreError(f"the server of {place} cannot be reached: {said}", fix)
 
 
-def is_lost(error: Error) -> bool:
-    """Return whether the connection was lost, so that nobody knows what the server has done."""
-    return isinstance(error, _STOPPED) or (
-        isinstance(error, errors.OperationalError) and error.sqlstate is None
-    )
+def is_farewell(error: Error) -> bool:
+    """Return whether a server or pooler said that it ends the connection, or libpq that it did."""
+    if error.sqlstate is None:
+        return isinstance(error, errors.OperationalError)
+    severity = error.diag.severity_nonlocalized or error.diag.severity  # the latter of a pooler
+    return severity in ("FATAL", "PANIC") or error.sqlstate.startswith(_CONNECTION)
 
 
 def is_of_one(error: BaseException) -> bool:

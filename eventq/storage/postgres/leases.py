@@ -120,9 +120,8 @@ class Lease:
         if self._link is None:
             self._link = Link(self._db.address)
         try:
-            return self._link.run(sql, given)
+            return self._link.tried(lambda link: link.run(sql, given))
         except psycopg.Error as error:
-            self._link.close()
             raise translate(error, self._db.address) from error
 
     def _process(self, handler: int | None) -> str:

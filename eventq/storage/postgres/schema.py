@@ -110,11 +110,13 @@ def _check(number: int, address: Address) -> None:
         )
 
 
-def _linked(address: Address, call: Callable[[Link], T]) -> T:
-    """Call a function with a connection of its own."""
+def _linked(
+    address: Address, call: Callable[[Link], T], *, again: bool = False, changes: bool = True
+) -> T:
+    """Call a function with a connection of its own; see `Link.tried`."""
     link = Link(address)
     try:
-        return call(link)
+        return link.tried(call, again=again, changes=changes)
     except psycopg.Error as error:
         raise failures.translate(error, address) from error
     finally:
@@ -126,7 +128,7 @@ def init(address: Address) -> int:
 
     Several at once get in each other's way: all but one wait, or begin again.
     """
-    return _linked(address, lambda link: _migrate(link, address))
+    return _linked(address, lambda link: _migrate(link, address), again=True)
 
 
 def _migrate(link: Link, address: Address) -> int:
@@ -205,7 +207,7 @@ def names(address: Address) -> list[str]:
         except errors.UndefinedTable as error:
             raise _no_tables(address) from error
 
-    return _linked(address, read)
+    return _linked(address, read, again=True, changes=False)
 
 
 def destroy(address: Address) -> None:

@@ -171,7 +171,7 @@ def test_an_answer_that_is_lost(
         real(*words)
         monkeypatch.setattr(database.link, "run", real)
         callers.start("d")
-        raise psycopg.OperationalError("the connection is gone")
+        return real("SELECT pg_terminate_backend(pg_backend_pid())", {})
 
     with database.lock:
         callers.start(*"abc")

@@ -16,6 +16,7 @@ from eventq.records.event import NewEvent
 from eventq.storage.postgres import database
 from eventq.thread import init_schema
 from tests.servers import fresh
+from tests.storage.postgres.pooler import Pair, Pooler
 from tests.storage.sqlite.test_interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -183,60 +184,32 @@ def test_a_commit_whose_answer_is_lost(shared: eventq.Thread, cut: Callable[...,
     assert shared.push("self", "note", "2", key="k").id == 2
 
 
-def lose_answers(thread: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Let the connection break once, after the server has done what it was asked for."""
-    link = thread.database.link
-    real = getattr(link, name)
-
-    def lossy(*words: Any) -> Any:
-        real(*words)
-        monkeypatch.setattr(link, name, real)
-        raise psycopg.OperationalError("the connection is gone")
-
-    monkeypatch.setattr(link, name, lossy)
-
-
-def test_an_answer_that_is_lost(shared: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a key the event may be there or not; with one it is there once."""
-    lose_answers(shared, monkeypatch, "run")
-    with pytest.raises(UnknownOutcomeError):
-        shared.push("self", "note", "2")
-    assert shared.last_id() == 2  # this time it was
-    lose_answers(shared, monkeypatch, "together")
-    assert shared.push("self", "note", "3", key="k").id == 3
-    assert shared.last_id() == 3
-
-
-def refuse_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the server take no more connections."""
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise psycopg.OperationalError("Connection refused")
-
-    monkeypatch.setattr(psycopg, "connect", refuse)
-
-
-def test_an_answer_that_is_lost_with_the_server(
-    shared: eventq.Thread, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_is_lost_with_the_server(postgres: str) -> None:
     """Nobody knows what became of a push with a key, and a read was in vain."""
-    with monkeypatch.context() as patch:
-        lose_answers(shared, patch, "together")
-        refuse_all(patch)
-        with pytest.raises(UnknownOutcomeError, match="a push with a key"):
-            shared.push("self", "note", "2", key="k")
-    assert shared.last_id() == 2  # this time it was
-    with monkeypatch.context() as patch:
-        lose_answers(shared, patch, "run")
-        refuse_all(patch)
-        with pytest.raises(eventq.StoreError, match="cannot be reached"):
-            shared.last_id()
+    url = fresh(postgres)
+    name = url.rpartition("thread=")[2]
+    for is_push in (True, False):
+        pooler = Pooler(postgres)
+        with eventq.open(f"{pooler.url}&thread={name}") as thread:
+            thread.last_id()
+            pooler.stop_listening()
+            pooler.lose(Pair.end)
+            if is_push:
+                with pytest.raises(UnknownOutcomeError, match="a push with a key"):
+                    thread.push("self", "note", "1", key="k")
+            else:
+                with pytest.raises(eventq.StoreError, match="cannot be reached"):
+                    thread.last_id()
+        pooler.close()
+    with eventq.open(url) as thread:
+        assert thread.last_id() == 1  # this time it was stored
 
 
 LOSE = """
 import sys
 import eventq, psycopg
 with eventq.open(sys.argv[1]) as thread, eventq.open(sys.argv[1]) as other:
+    thread.database.link.script("BEGIN")
     pid = thread.database.link.connection().info.backend_pid
     other.database.link.run("SELECT pg_terminate_backend(%(pid)s, 10000)", {"pid": pid})
     try:
