@@ -920,7 +920,7 @@ class Thread:
         from eventq.memory.collection import collect
 
         self.produced  # noqa: B018 (it refuses a thread without tables of artifacts)
-        found = collect(self.database.memory, self._damage, apply=apply, grace=grace)
+        found = collect(self.database.memory, self.blobs, self._damage, apply=apply, grace=grace)
         if apply:
             self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
         return found
@@ -1040,12 +1040,22 @@ class Thread:
     def externalize(self, entry: Any, *, full: bool = False) -> Any:
         """Return a copy of a session entry with its images stored as blobs and long texts cut.
 
-        With `full`, texts are stored as blobs too, so that `rehydrate` returns an equal entry.
+        With `full`, texts are stored as blobs too, so that `rehydrate` returns an equal entry. What
+        is stored with the entry as text, such as its JSON as a turn, keeps its blobs.
         """
         from eventq.output import entries
 
         with self.database.write():
             return entries.externalize(entry, lambda data: self.produced.put(data).ref, full=full)
+
+    def refs(self, entry: Any) -> list[str]:
+        """Return the refs of the blobs that an entry names, sorted, whether they are stored or not.
+
+        Give them to a `NewTurn` whose payload does not have them as text: a compressed one.
+        """
+        from eventq.output import entries
+
+        return entries.refs(entry)
 
     def rehydrate(self, entry: Any, *, warn: Callable[[str], object] | None = None) -> Any:
         """Return an externalized session entry with its blobs put back.

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from eventq.errors import BusyError, DamagedBlobError, InputError, TooLargeError, UnknownBlobError
 from eventq.records.checks import REF as PREFIX
-from eventq.records.checks import check_name
+from eventq.records.checks import SHA256, check_name, refs_in
 from eventq.records.turn import Blob
 from eventq.storage.rules import erased_blob as erased
 from eventq.storage.turn_rows import GONE, NONE, PARTS, ZSTD, GoneError, Piece, PreparedBlob
@@ -25,7 +25,7 @@ from eventq.system import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from types import ModuleType
     from typing import BinaryIO, Protocol
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     Bytes = bytes | bytearray | memoryview
     Name = str | bytes
+    Links = tuple[tuple[bytes, ...], tuple[bytes, ...]]  # refs, and mentions
 
     class Stored(Protocol):
         """A row that names a blob's bytes: a `BlobRow`, or a `TurnRow` that is no tombstone."""
@@ -61,6 +62,8 @@ _PAGE = 500
 _LEVEL = 1  # of zstd: 3 saves 3 % more and takes a quarter longer
 _CODECS = ("none", "zstd", "parts", "erased")
 _HEX = frozenset("0123456789abcdef")
+_REF_BYTES = len(PREFIX) + 64
+_MARK = PREFIX.encode()  # half as long to search for as `blob:`
 
 
 def _grouped(digests: list[bytes], rows: dict[bytes, BlobRow]) -> Iterator[list[bytes]]:
@@ -235,16 +238,18 @@ class Blobs:
         refs: Iterable[Name] = (),
         expect_hash: Name | None = None,
         expect_size: int | None = None,
+        mentions: bool = False,
     ) -> Blob:
         """Store bytes, or all that a binary file gives, durably; equal bytes are stored once.
 
-        `refs` are the blobs that these bytes name: they are kept as long as this one is. Bytes that
-        are not those of `expect_hash` and `expect_size` are refused. Putting the bytes of a damaged
-        blob again heals it. Until something refers to it, a blob is safe from a collection for the
-        grace period. Raises InputError, UnknownBlobError, TooLargeError.
+        `refs` are the blobs that these bytes name: they are kept as long as this one is. With
+        `mentions` so are the stored ones whose refs the bytes contain as text. Bytes that are not
+        those of `expect_hash` and `expect_size` are refused. Putting the bytes of a damaged blob
+        again heals it. Until something refers to it, a blob is safe from a collection for the grace
+        period. Raises InputError, UnknownBlobError, TooLargeError.
         """
         self._db.check_writable()
-        ready = self.prepare(data, refs, expect_hash, expect_size)
+        ready = self.prepare(data, refs, expect_hash, expect_size, mentions=mentions)
         row, new = self.store(ready)
         return _record(row, new=new)
 
@@ -256,10 +261,12 @@ class Blobs:
         expect_size: int | None = None,
         *,
         what: str = "blob",
+        mentions: bool = True,
     ) -> Prepared:
         """Hash, cut and compress bytes or a file, ahead of a transaction.
 
-        A long blob is stored in parts already, unless it is stored whole.
+        A long blob is stored in parts already, unless it is stored whole. With `mentions` it keeps
+        the blobs that its text names, too, where they are stored.
         """
         named = () if refs == () else tuple(digests_of(refs))
         wanted = None if expect_hash is None else digest_of(expect_hash)
@@ -267,42 +274,46 @@ class Blobs:
             file: BinaryIO = data  # type: ignore[assignment]  # whatever else it has
             data = head = read_block(file, PART_BYTES + 1)
             if len(head) > PART_BYTES:
-                return self._prepare_stream(_Stream(head, file, wanted, expect_size), named)
+                stream = _Stream(head, file, wanted, expect_size, _Mentions() if mentions else None)
+                return self._prepare_stream(stream, named)
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise InputError(
                 f"a {what} is bytes, not {type(data).__name__}", "encode it, or give a binary file"
             )
         view = data if isinstance(data, bytes) else flat(data)
+        if len(view) < CUT_BYTES:
+            view = bytes(view)  # a copy of a buffer, as only bytes can be searched
+        said = mentions and (len(view) >= CUT_BYTES or _MARK in view)  # mostly it names none
+        links = named, mentions_in(view) if said else ()
         if wanted is None and expect_size is None and len(view) < CUT_BYTES:
             digest = blake3(view).digest()
         else:
             digest = _digest(view, wanted, expect_size)
         if len(view) < CUT_BYTES:
             piece = Piece(digest, len(view), *self._zip.pack(view))
-            return Prepared(PreparedBlob(digest, len(view), (piece,), (), named), view)
+            return Prepared(PreparedBlob(digest, len(view), (piece,), (), *links), view)
         if self._is_whole(digest, view):
-            return Prepared(PreparedBlob(digest, len(view), (), (), named), view)
-        return Prepared(self._prepare_long(digest, view, named), view)
+            return Prepared(PreparedBlob(digest, len(view), (), (), *links), view)
+        return Prepared(self._prepare_long(digest, view, links), view)
 
-    def _prepare_long(
-        self, digest: bytes, view: bytes | memoryview, named: tuple[bytes, ...]
-    ) -> PreparedBlob:
+    def _prepare_long(self, digest: bytes, view: bytes | memoryview, links: Links) -> PreparedBlob:
         cuts = _cuts(view)
         if cuts is None:
             piece = Piece(digest, len(view), *self._zip.pack(view))
-            return PreparedBlob(digest, len(view), (piece,), (), named)
+            return PreparedBlob(digest, len(view), (piece,), (), *links)
         if len(view) <= PART_BYTES:
             pieces = tuple(self._pack(cuts))
             if len(pieces) == 1:
-                return PreparedBlob(digest, len(view), pieces, (), named)
+                return PreparedBlob(digest, len(view), pieces, (), *links)
             parts = tuple([piece.digest for piece in pieces])
-            return PreparedBlob(digest, len(view), pieces, parts, named)
-        return PreparedBlob(digest, len(view), (), self._stage(cuts), named)
+            return PreparedBlob(digest, len(view), pieces, parts, *links)
+        return PreparedBlob(digest, len(view), (), self._stage(cuts), *links)
 
     def _prepare_stream(self, stream: _Stream, named: tuple[bytes, ...]) -> Prepared:
         """Store a stream in parts while it is read, in bounded memory."""
         parts = self._stage(_cuts_of_stream(stream.head, stream.blocks()))
-        return Prepared(PreparedBlob(stream.digest(), stream.size, (), parts, named))
+        said = stream.said.found() if stream.said else ()
+        return Prepared(PreparedBlob(stream.digest(), stream.size, (), parts, named, said))
 
     def _pack(self, cuts: Iterable[Bytes]) -> Iterator[Piece]:
         for cut in cuts:
@@ -332,7 +343,8 @@ class Blobs:
         if ready.data is None:
             what = "a collection deleted parts of the stream that was being stored"
             raise BusyError(what, "give it again") from gone
-        ready.blob = self._prepare_long(ready.blob.digest, ready.data, ready.blob.refs)
+        links = ready.blob.refs, ready.blob.mentions
+        ready.blob = self._prepare_long(ready.blob.digest, ready.data, links)
         return ready.blob
 
     def _is_whole(self, digest: bytes, view: bytes | memoryview) -> bool:
@@ -537,6 +549,33 @@ class Blobs:
         """
         return [f"{one.kind} {one.name}" for one in self._engine.holders(digest_of(name), limit)]
 
+    def unnoted(self, types: Sequence[str]) -> Iterator[bytes]:
+        """Yield the stored blobs that a text names without a ref that says so; read all texts.
+
+        Those are what `texts` of the engine finds. Raises DamagedBlobError.
+        """
+        cursor: object = None
+        while True:
+            rows, cursor = self._engine.texts(cursor, _PAGE, types)
+            by_digest = {row.digest: row for row in rows}
+            for group in _grouped([*by_digest], by_digest):
+                pieces = self._engine.read(group)
+                for digest in group:
+                    if said := self._mentions(by_digest[digest], pieces.get(digest)):
+                        yield from self._engine.unnoted(digest, said)
+            if cursor is None:
+                return
+
+    def _mentions(self, row: BlobRow, piece: Piece | None) -> tuple[bytes, ...]:
+        try:
+            whole = None if row.codec == PARTS else self._zip.unpack(row.digest, piece)
+            return _mentions_of(self._pieces(row) if whole is None else (whole,), (PREFIX, SHA256))
+        except DamagedBlobError:
+            found = self._engine.row(row.digest)
+            if found is None or found.codec == GONE:  # somebody has collected or erased it
+                return ()
+            raise
+
     def pin(self, name: Name, owner: str) -> None:
         """Keep a blob until it is unpinned by the same owner. Raises UnknownBlobError."""
         check_name(owner, "owner")
@@ -602,12 +641,18 @@ class Blobs:
 
 
 class _Stream:
-    """A binary file that is read once, and hashed and measured meanwhile."""
+    """A binary file that is read once, and hashed, measured and searched meanwhile."""
 
     def __init__(
-        self, head: bytes, file: BinaryIO, wanted: bytes | None, expected: int | None
+        self,
+        head: bytes,
+        file: BinaryIO,
+        wanted: bytes | None,
+        expected: int | None,
+        said: _Mentions | None,
     ) -> None:
         self.head = head
+        self.said = said
         self.size = 0
         self._file = file
         self._wanted = wanted
@@ -622,6 +667,8 @@ class _Stream:
             self.size += len(block)
             wrong = self._expected is not None and self.size > self._expected
             check_size(self.size, self._expected if wrong else None)
+            if self.said:
+                self.said.feed(block)
             yield block
             block = read_block(self._file, PART_BYTES)
 
@@ -629,6 +676,42 @@ class _Stream:
         """Return the hash of all of it; raise InputError unless it is the expected one."""
         check_size(self.size, self._expected)
         return check_hash(self._hasher.digest(), self._wanted)
+
+
+class _Mentions:
+    """The blobs that bytes name as text with some prefixes, wherever the bytes are cut."""
+
+    def __init__(self, prefixes: tuple[str, ...] = (PREFIX,)) -> None:
+        """Begin with none."""
+        self._prefixes = prefixes
+        self._found: set[bytes] = set()
+        self._left = b""
+
+    def feed(self, block: Bytes) -> None:
+        """Search the next bytes."""
+        data = self._left + block
+        for prefix in self._prefixes:
+            if prefix.encode() in data:
+                self._found |= refs_in(data.decode("latin-1"), prefix)  # ASCII stays what it is
+        self._left = data[1 - _REF_BYTES :]
+
+    def found(self) -> tuple[bytes, ...]:
+        """Return their hashes, sorted."""
+        return tuple(sorted(self._found))
+
+
+def mentions_in(data: bytes | memoryview) -> tuple[bytes, ...]:
+    """Return the digests of the blobs that bytes name as text, sorted; copy no long text."""
+    return _mentions_of(data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES))
+
+
+def _mentions_of(
+    blocks: Iterable[Bytes], prefixes: tuple[str, ...] = (PREFIX,)
+) -> tuple[bytes, ...]:
+    said = _Mentions(prefixes)
+    for block in blocks:
+        said.feed(block)
+    return said.found()
 
 
 def digests_of(refs: Iterable[Name]) -> list[bytes]:

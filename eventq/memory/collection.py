@@ -13,6 +13,7 @@ from eventq.errors import (
     UnknownTurnError,
     UsageError,
 )
+from eventq.memory.nodes import START_TYPE, STATE_TYPE
 from eventq.memory.turns import blob_or_turn
 from eventq.records.checks import REF
 from eventq.records.turn import Collected
@@ -22,18 +23,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eventq.memory.blobs import Name
+    from eventq.memory.blobs import Blobs, Name
     from eventq.storage.base import Memory
     from eventq.storage.turn_rows import BlobRow
 
 GRACE = 3600.0  # seconds that everything stays that was stored, put or left by a head
 
 
-def collect(db: Memory, check: Callable[[], list[str]], *, apply: bool, grace: float) -> Collected:
+def collect(
+    db: Memory, blobs: Blobs, check: Callable[[], list[str]], *, apply: bool, grace: float
+) -> Collected:
     """Return the unreachable turns and blobs and, with `apply`, delete them.
 
     Nothing is deleted when `check` finds a fault. The check runs ahead of the transaction, so
     writers wait only for the search and the deletion. Afterwards the space is released.
+
+    A text keeps what it names from when it is stored. Versions before did not note that, and a blob
+    may be stored later than the text: so the texts are read here as well, and what they name is
+    spared. To note it now would be a write, which a dry run is not.
     """
     if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1 << 40:
         raise UsageError(
@@ -47,7 +54,8 @@ def collect(db: Memory, check: Callable[[], list[str]], *, apply: bool, grace: f
             f"nothing was deleted, as the thread does not check out: {faults[0]}{more}",
             "run 'eventq check', fix what it reports, then collect again",
         )
-    found = _result(*db.blobs.sweep(int(grace * 1000), apply=apply), applied=apply)
+    spared = [*blobs.unnoted((START_TYPE, STATE_TYPE))]
+    found = _result(*db.blobs.sweep(int(grace * 1000), spared, apply=apply), applied=apply)
     if not apply:
         return found
     if found.turns or found.blobs or db.stats().free:

@@ -19,7 +19,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.memory import canonical, messages
-from eventq.memory.blobs import digest_of, digests_of
+from eventq.memory.blobs import digest_of, digests_of, mentions_in
 from eventq.memory.contexts import Context, Contexts, check_context_name
 from eventq.memory.nodes import (
     COMPACT,
@@ -148,11 +148,18 @@ class Runs:
         texts.append(ready)
         return REF + ready.blob.digest.hex()
 
-    def new(self, node: StartNode | StateNode, type_id: str, *, flags: int = 0) -> PreparedTurn:
-        """Prepare a node as a turn that can be appended."""
-        made = self.turns.blobs.prepare(node.encode()).blob
+    def new(
+        self,
+        node: StartNode | StateNode,
+        type_id: str,
+        *,
+        flags: int = 0,
+        mentions: tuple[bytes, ...] = (),
+    ) -> PreparedTurn:
+        """Prepare a node as a turn that can be appended; `mentions` are what its texts name."""
+        made = self.turns.blobs.prepare(node.encode(), mentions=False).blob
         refs = tuple([bytes.fromhex(ref[len(REF) :]) for ref in node.refs()])  # known to be good
-        blob = PreparedBlob(made.digest, made.size, made.pieces, made.parts, refs)
+        blob = PreparedBlob(made.digest, made.size, made.pieces, made.parts, refs, mentions)
         return PreparedTurn(blob, type_id, VERSION, 0, flags, canonical.EVENTQ_JSON_1)
 
     def node(self, digest: bytes) -> Node:
@@ -395,7 +402,8 @@ class Run:
             nodes, refs = self._tried_nodes(terms.tried, before, ref, refs)
             blobs = (*[blob for one in terms.tried for blob in one.blobs], *blobs)
         node = body.node_after(before, ref, refs, self._turns.database.milliseconds())
-        turn = self._runs.new(node, STATE_TYPE, flags=0 if body.compact is None else COMPACTED)
+        flags = 0 if body.compact is None else COMPACTED
+        turn = self._runs.new(node, STATE_TYPE, flags=flags, mentions=body.mentions)
         to = terms.to if terms.to.key is None else terms.to._replace(key_digest=digest_of_key(turn))
         new = PreparedStep(turn, to, state, blobs, nodes, terms.op, terms.becomes, terms.replaces)
         return new, node
@@ -406,11 +414,10 @@ class Run:
         """Prepare attempts, each of which names those before it; return them and all their refs."""
         nodes = []
         for one in tried:
-            node = self._runs.new(
-                one.node_after(before, ref, refs, self._turns.database.milliseconds()), STATE_TYPE
-            ).blob
-            nodes.append(node)
-            refs = (*refs, REF + node.digest.hex())
+            node = one.node_after(before, ref, refs, self._turns.database.milliseconds())
+            blob = self._runs.new(node, STATE_TYPE, mentions=one.mentions).blob
+            nodes.append(blob)
+            refs = (*refs, REF + blob.digest.hex())
         return tuple(nodes), refs
 
     def _attempts_after(self, state: RunState) -> tuple[str, ...]:
@@ -451,13 +458,15 @@ class Run:
         artifacts = tuple(dict.fromkeys([REF + digest.hex() for digest in digests]))
         node = ContentNode(made.content, artifacts)
         ready = self._turns.blobs.prepare(node.encode(), digests or ())
-        meta = canonical.parse(canonical.dump(made.meta))  # a copy, as it is read back
+        meta = canonical.dump(made.meta)
+        mentions = mentions_in(meta + made.edge_prompt.encode())
         child = None if made.child is None else REF + digest_of(made.child).hex()
         summary = None
         if made.compact is not None:
             _check_text(made.compact, "summary")
             summary = self._turns.blobs.prepare(made.compact.encode())
-        return _Body(made, meta, node, ready, summary, child)
+        # The metadata are a copy, as they are read back.
+        return _Body(made, canonical.parse(meta), node, ready, summary, child, mentions)
 
     def _before(self, digest: bytes, turn_id: int) -> tuple[Node, str]:
         """Return the node before a step and its ref; turns of other types are skipped."""
@@ -833,6 +842,7 @@ class _Body:
         ready: Prepared,
         summary: Prepared | None,
         child: str | None,
+        mentions: tuple[bytes, ...],
     ) -> None:
         self._made = made
         self._meta = meta
@@ -841,6 +851,7 @@ class _Body:
         self.summary = summary
         self.compact = None if summary is None else REF + summary.blob.digest.hex()
         self._child = child
+        self.mentions = mentions
         self.blobs = (  # what is stored ahead of the node
             (ready.blob,) if summary is None else (ready.blob, summary.blob)
         )

@@ -23,7 +23,7 @@ n-th of its object.
 from __future__ import annotations
 
 from eventq.errors import InputError
-from eventq.records.checks import REF, refs_in
+from eventq.records.checks import REF, SHA256, refs_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ SIGNATURES = frozenset({"thinkingSignature", "thoughtSignature", "textSignature"
 TRANSIENTS = frozenset({"partialJson", "jsonlEvents"})
 FULL = "eventq:full"
 DEEPEST = 500  # nested arrays and objects; Python's own parser fails below a thousand
-_FOREIGN = "blob:sha256:"
-_PREFIXES = (REF, _FOREIGN)
+_PREFIXES = (REF, SHA256)
 _GALLERIES = frozenset({"content", "images", "frames"})
 _BOXES = (dict, list)
 _MIMES = ("mimeType", "mime_type", "media_type")
@@ -87,7 +86,10 @@ def rehydrate(
 
 
 def refs(entry: Any) -> list[str]:
-    """Return the sorted `blob:blake3:` refs in an externalized entry, also inside other text."""
+    """Return the sorted `blob:blake3:` refs in an entry or any value, also inside other text.
+
+    Raises InputError for more than DEEPEST levels.
+    """
     found: set[bytes] = set()
     for text in _all_texts(entry):
         found |= refs_in(text)
@@ -101,7 +103,7 @@ def foreign_refs(entry: Any) -> list[str]:
     found = {
         text
         for place, key, text in _values(entry)
-        if _form(place, key) is not None and text.startswith(_FOREIGN) and _is_ref(text)
+        if _form(place, key) is not None and text.startswith(SHA256) and _is_ref(text)
     }
     return sorted(found)
 
@@ -302,7 +304,12 @@ class _Rehydrator:
 # --- positions ------------------------------------------------------------------------------------
 
 
-def _boxes(entry: Box, level: int = 1, skip: Collection[Key] = TRANSIENTS) -> Iterator[Place]:
+def _boxes(
+    entry: Box,
+    level: int = 1,
+    skip: Collection[Key] = TRANSIENTS,
+    kinds: tuple[type, ...] = _BOXES,
+) -> Iterator[Place]:
     """Yield every array and object, parents before children, but not those under `skip`.
 
     Not recursive: the depth of a hostile entry must not depend on the caller's stack.
@@ -317,7 +324,7 @@ def _boxes(entry: Box, level: int = 1, skip: Collection[Key] = TRANSIENTS) -> It
         inner = [
             (value, place, key, level + 1)
             for key, value in _pairs(place[0])
-            if isinstance(value, _BOXES) and key not in skip
+            if isinstance(value, kinds) and key not in skip
         ]
         inner.reverse()
         todo += inner
@@ -335,8 +342,9 @@ def _all_texts(entry: Any) -> Iterator[str]:
     """Yield every text and every key of an entry."""
     if isinstance(entry, str):
         yield entry
-    if isinstance(entry, _BOXES):
-        for place in _boxes(entry, skip=()):
+    kinds = (*_BOXES, tuple)  # JSON has the same for both
+    if isinstance(entry, kinds):
+        for place in _boxes(entry, skip=(), kinds=kinds):
             for pair in _pairs(place[0]):
                 yield from (text for text in pair if isinstance(text, str))
 

@@ -11,7 +11,7 @@ from eventq.errors import DamagedError, ErasedError, LogicError, UnknownContextE
 from eventq.memory.blobs import digest_of, parse_ref
 from eventq.output.artifacts import Artifacts
 from eventq.output.outputs import Outputs
-from eventq.records.checks import REF, refs_in
+from eventq.records.checks import SHA256
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from eventq.records.turn import Blob
     from eventq.storage.base import Memory, Snapshot
 
-SHA256 = "blob:sha256:"  # the refs of other tools
 _PAGE = 1_000
 
 
@@ -132,9 +131,7 @@ class OutputStore:
 
     def put(self, data: bytes) -> Blob:
         """Store bytes as a blob that refers to the blobs whose refs it contains as text."""
-        named = refs_in(data.decode(errors="replace")) if REF.encode() in data else ()
-        refs = [digest for digest in sorted(named) if self.blobs.has(digest)]
-        return self.blobs.put(data, refs=refs)
+        return self.blobs.put(data, mentions=True)
 
     def get(self, ref: str) -> bytes | None:
         """Return the bytes that a ref names, or None, also for what was erased.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventq.errors import InputError, UsageError
 
 REF = "blob:blake3:"  # 64 lower-case hex digits follow
+SHA256 = "blob:sha256:"  # and here: the refs of other tools
 ERASED = "[erased]"  # what is read in place of a text that was erased
 _DURATION = "give seconds, or a number and s, m, h or d, such as 10m"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -59,15 +60,15 @@ def check_positive(value: int, name: str) -> int:
     return value
 
 
-def refs_in(text: str) -> set[bytes]:
-    """Return the hashes of all blobs that a text names."""
+def refs_in(text: str, prefix: str = REF) -> set[bytes]:
+    """Return the hashes of all blobs that a text names, or that it names in another way."""
     found = set()
-    at = text.find(REF)
+    at = text.find(prefix)
     while at >= 0:
-        digits = text[at + len(REF) : at + len(REF) + 64]
+        digits = text[at + len(prefix) : at + len(prefix) + 64]
         if len(digits) == 64 and not digits.strip("0123456789abcdef"):
             found.add(bytes.fromhex(digits))
-        at = text.find(REF, at + 1)
+        at = text.find(prefix, at + 1)
     return found
 
 

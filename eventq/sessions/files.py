@@ -28,7 +28,7 @@ from eventq.errors import (
 )
 from eventq.memory.contexts import check_context_name
 from eventq.output import artifacts, entries, folders
-from eventq.output.store import SHA256
+from eventq.records.checks import SHA256
 from eventq.records.session import SessionForked, SessionImported
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks, anew, of_context

@@ -13,8 +13,7 @@ from blake3 import blake3
 from eventq.errors import ConflictError, InputError, LogicError
 from eventq.output import entries
 from eventq.output.spelling import ASCII, parse, spell
-from eventq.output.store import SHA256
-from eventq.records.checks import REF
+from eventq.records.checks import REF, SHA256
 from eventq.sessions import lines
 from eventq.sessions.imports import OF_LINES
 from eventq.sessions.links import MESSAGE, NewSession

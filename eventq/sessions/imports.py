@@ -224,17 +224,13 @@ class Import:
         ]
 
     def _image(self, into: list[PreparedBlob], data: bytes) -> str:
-        blob = self._produced.blobs.prepare(data).blob
+        blob = self._produced.blobs.prepare(data, mentions=False).blob
         into.append(blob)
         return REF + blob.digest.hex()
 
     def _new_line(
         self, line: lines.Line, packed: lines.Packed, images: list[PreparedBlob], refs: list[bytes]
     ) -> NewLine:
-        if packed.refs:
-            new = {image.digest for image in images}
-            has = self._produced.blobs.has
-            refs += [one for one in sorted(packed.refs) if one in new or has(one)]
         blob = self._produced.blobs.prepare(packed.payload, refs or ()).blob
         link = self._reader.link(line.entry) if line.entry is not None else None
         own, parent, kind, response, agent = link or _NO_LINK

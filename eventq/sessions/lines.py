@@ -31,7 +31,7 @@ from json import JSONDecodeError, JSONDecoder
 from typing import NamedTuple
 
 from eventq.output.entries import DEEPEST, THRESHOLD, foreign_refs
-from eventq.records.checks import REF, refs_in
+from eventq.records.checks import REF, SHA256
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ class Packed(NamedTuple):
 
     form: int
     payload: bytes
-    refs: set[bytes]  # the hashes of the blobs that were put, and of those that the text mentions
     foreign: list[str]  # the `blob:sha256:` refs of images
 
 
@@ -99,10 +98,11 @@ def entry_of(line: bytes) -> dict[str, Any] | None:
 def pack(line: Line, put: Callable[[bytes], str]) -> Packed:
     """Return what is to be stored of a line; `put` stores an image and returns its ref."""
     if line.entry is None:
-        return Packed(RAW, line.text, *_named(line.text, None))
+        return Packed(RAW, line.text, [])
     refs = [put(image).encode() for image in line.images]
     payload = _replaced(line.text, ((start, end, refs[at]) for start, end, at in line.cuts))
-    return Packed(CUT if refs else PLAIN, payload, *_named(payload, line.entry))
+    foreign = foreign_refs(line.entry) if SHA256.encode() in payload else []
+    return Packed(CUT if refs else PLAIN, payload, foreign)
 
 
 def unpack(
@@ -261,14 +261,6 @@ def _replaced(text: bytes, parts: Iterable[tuple[int, int, bytes]]) -> bytes:
         pieces += (text[at:start], new)
         at = end
     return b"".join((*pieces, text[at:]))
-
-
-def _named(payload: bytes, entry: dict[str, Any] | None) -> tuple[set[bytes], list[str]]:
-    """Return the hashes of the blobs that a payload mentions, and the foreign refs of images."""
-    if b"blob:" not in payload:
-        return set(), []
-    mentioned = refs_in(payload.decode(errors="replace"))
-    return mentioned, [] if entry is None else foreign_refs(entry)
 
 
 def _integer(text: str) -> float:

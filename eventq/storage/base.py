@@ -451,10 +451,28 @@ class Blobs(Protocol):
     def pins(self) -> list[tuple[str, bytes]]:
         """Return owner and digest of every pin, sorted."""
 
-    def sweep(self, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]:
+    def texts(
+        self, cursor: object, limit: int, types: Sequence[str]
+    ) -> tuple[list[BlobRow], object]:
+        """Return the next blobs whose text may name others, and where to go on, as `scan` does.
+
+        They are payloads, patches, attempts and outputs, and what turns of some types and attempts
+        refer to.
+        """
+
+    def unnoted(self, digest: bytes, mentions: Sequence[bytes]) -> list[bytes]:
+        """Return the digests of the stored blobs that a text mentions and that are no refs of it.
+
+        It mentions each by its digest, or by its SHA-256.
+        """
+
+    def sweep(
+        self, grace: int, spared: Sequence[bytes], *, apply: bool
+    ) -> tuple[int, list[BlobRow]]:
         """Return how many turns are unreachable, and the unreachable blobs by digest.
 
-        What is younger than `grace` milliseconds is spared. With `apply` they are deleted.
+        Blobs that are `spared`, and what is younger than `grace` milliseconds, count as reachable.
+        With `apply` the others are deleted.
         """
 
     def reachable(self, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:

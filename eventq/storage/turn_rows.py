@@ -35,7 +35,8 @@ class Piece(Record):
 class PreparedBlob(Record):
     """A blob that is one piece, or the list `parts`; `pieces` are those that are not stored yet.
 
-    With neither it is a blob that was found stored, and verified.
+    With neither it is a blob that was found stored, and verified. `refs` have to be stored; of the
+    `mentions`, digests that its text names, those are refs that are stored.
     """
 
     digest: bytes
@@ -43,6 +44,7 @@ class PreparedBlob(Record):
     pieces: tuple[Piece, ...]
     parts: tuple[bytes, ...]
     refs: tuple[bytes, ...]
+    mentions: tuple[bytes, ...] = ()
 
 
 class Holder(Record):

@@ -300,7 +300,7 @@ def test_content_is_a_node(thread: Thread, run: Run) -> None:
 
 @pytest.mark.parametrize("kind", ["state", "content", "start"])
 def test_text_that_looks_like_a_node(thread: Thread, run: Run, kind: str) -> None:
-    """Text that looks like a node, or that names blobs, stays text: no refs come of it."""
+    """Text that looks like a node stays text: no node lists what it names, which is only kept."""
     thing = thread.blobs.put(b"a thing").ref
     payload = {"start": thing, "content": thing}
     text = spelled({"type": kind, "payload": payload, "refs": [thing]}).decode()
@@ -310,7 +310,12 @@ def test_text_that_looks_like_a_node(thread: Thread, run: Run, kind: str) -> Non
     found = next(run.replay())
     assert (found.content, found.artifacts, found.edge_prompt, found.meta) == (text, (), text, meta)
     assert (run.chain(), step) == ((text, [found]), found)
-    assert thread.blobs.holders(thing) == []
+    content, summary = step.content_ref or "", step.compact or ""
+    assert sorted(thread.blobs.holders(thing)) == sorted(
+        f"blob {ref[12:]}" for ref in (step.ref, content, summary)
+    )
+    assert thing not in read(thread, step.ref)["refs"]
+    assert read(thread, content)["refs"] == []
     named = thread.runs.start("w", text)
     assert (named.prompt(), thread.blobs.refs(named.info().start)) == (
         text,

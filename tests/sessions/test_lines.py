@@ -13,6 +13,7 @@ from blake3 import blake3
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from eventq.memory.blobs import mentions_in
 from eventq.output import entries
 from eventq.sessions import lines
 from eventq.sessions.lines import BOM, CUT, PLAIN, RAW
@@ -184,7 +185,7 @@ def test_every_object_is_an_entry_and_comes_back(data: bytes) -> None:
     ours = {ref: base64.b64encode(blobs[ref]).decode() for ref in map(ref_of, blobs.puts)}
     ours |= {ref: blobs[ref].decode() for ref in ours if blobs[ref].startswith(b"data:image/")}
     assert mapped(read(packed.payload), lambda text: ours.get(text, text)) == whole
-    assert {bytes.fromhex(ref[12:]) for ref in ours} <= packed.refs
+    assert {bytes.fromhex(ref[12:]) for ref in ours} <= set(mentions_in(packed.payload))
     gone = mapped(lines.parse(packed.payload), lambda text: "" if text in ours else text)
     assert str(gone) == str(line.entry)
 
@@ -224,7 +225,7 @@ def test_what_is_no_entry_says_why(data: bytes, why: str) -> None:
     """A line that is no JSON object is kept as its bytes, and nothing of it is put."""
     line, packed = stored(data, blobs := Blobs())
     assert line.why == why
-    assert packed == (RAW, line.text, set(), [])
+    assert packed == (RAW, line.text, [])
     assert blobs.puts == []
 
 
@@ -251,7 +252,7 @@ def test_what_stands_around_the_text() -> None:
         for after in (b"", b"\n", b"\r\n", b" \n"):
             line, packed = stored(before + b'{"a" : 1}' + after)
             assert (line.before, line.text, line.after) == (before, b'{"a" : 1}', after)
-            assert packed == (PLAIN, b'{"a" : 1}', set(), [])
+            assert packed == (PLAIN, b'{"a" : 1}', [])
 
 
 # --- images ---------------------------------------------------------------------------------------
@@ -310,7 +311,7 @@ def test_which_texts_are_put(name: str, *, tight: bool) -> None:
     entry, puts = (PLACES | ELSEWHERE)[name]
     line, packed = stored(spell(entry, tight=tight), blobs := Blobs())
     assert blobs.puts == puts
-    assert packed.refs == {blake3(one).digest() for one in puts}
+    assert set(mentions_in(packed.payload)) == {blake3(one).digest() for one in puts}
     texts = [one if one.startswith(b"data:") else base64.b64encode(one) for one in puts]
     assert not any(b'"%s"' % text in packed.payload for text in texts)
     if name in PLACES:
@@ -344,12 +345,12 @@ def test_refs_in_a_line_stay_what_they_are() -> None:
         ):
             _, packed = stored(spell(entry), blobs := Blobs())
             assert (packed.form, packed.payload) == (PLAIN, spell(entry))
-            assert packed.refs == {bytes.fromhex(ref[12:])}
+            assert set(mentions_in(packed.payload)) == {bytes.fromhex(ref[12:])}
             assert blobs.puts == []
     mention = spell({"text": f'see {ref_of(THERE)} or "{ref_of(THERE)}"', "data": IMAGES[0]})
     _, packed = stored(mention)
     assert packed.form == CUT
-    assert packed.refs == {blake3(THERE).digest(), blake3(PIXELS[0]).digest()}
+    assert set(mentions_in(packed.payload)) == {blake3(THERE).digest(), blake3(PIXELS[0]).digest()}
 
 
 def test_refs_of_other_tools() -> None:
@@ -365,7 +366,7 @@ def test_refs_of_other_tools() -> None:
     assert stored(spell({"image_url": FOREIGN}))[1].foreign == [FOREIGN]
     assert stored(b"no JSON: " + FOREIGN.encode())[1].foreign == []
     raw = stored(f"no JSON: {ref_of(THERE)}".encode() + b"\xff")[1]
-    assert raw.refs == {blake3(THERE).digest()}
+    assert set(mentions_in(raw.payload)) == {blake3(THERE).digest()}
 
 
 def test_a_missing_blob() -> None:

@@ -5,6 +5,7 @@ The domain computes and verifies all hashes. A row id never leaves the engine.
 
 from __future__ import annotations
 
+import json
 from _functools import partial  # type: ignore[import-not-found]  # the package costs 1 ms
 
 from eventq.errors import UnknownBlobError
@@ -35,6 +36,54 @@ SELECT ?, blob_id
 FROM json_each(?)
     CROSS JOIN blobs ON hash = unhex(value)
 WHERE part = 0
+"""
+# ?2 are hashes that the text of the digest ?1 names: BLAKE3, or SHA-256 as other tools do.
+_UNNOTED = """
+WITH named (id) AS (
+    SELECT blob_id
+    FROM json_each(?2)
+        CROSS JOIN blobs ON hash = unhex(value)
+    WHERE part = 0
+    UNION
+    SELECT blob_id
+    FROM json_each(?2)
+        CROSS JOIN blob_names ON sha256 = unhex(value)
+)
+SELECT hash
+FROM named
+    CROSS JOIN blobs ON blob_id = id
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM blobs b
+        CROSS JOIN blob_refs r ON r.blob_id = b.blob_id AND ref_id = id
+    WHERE b.hash = ?1
+)
+"""
+# ?3 are types of turns that consist of several texts.
+_TEXTS = """
+SELECT hash, raw_len, stored_len, codec, part, blob_id
+FROM blobs b
+WHERE blob_id > ?1 AND part = 0 AND codec <> 3
+    AND (
+        EXISTS (SELECT 1 FROM turns t WHERE t.blob_id = b.blob_id)
+        OR EXISTS (SELECT 1 FROM turn_patches p WHERE p.blob_id = b.blob_id)
+        OR EXISTS (SELECT 1 FROM run_attempts a WHERE a.blob_id = b.blob_id)
+        OR EXISTS (SELECT 1 FROM agent_outputs o WHERE o.blob_id = b.blob_id)
+        OR EXISTS (
+            SELECT 1
+            FROM blob_refs r
+                CROSS JOIN turns t ON t.blob_id = r.blob_id
+            WHERE ref_id = b.blob_id AND type_id IN (SELECT value FROM json_each(?3))
+        )
+        OR EXISTS (
+            SELECT 1
+            FROM blob_refs r
+                CROSS JOIN run_attempts a ON a.blob_id = r.blob_id
+            WHERE ref_id = b.blob_id
+        )
+    )
+ORDER BY blob_id
+LIMIT ?2
 """
 ADD_BYTES = "INSERT INTO blob_bytes (blob_id, bytes) VALUES (?, ?)"
 
@@ -83,6 +132,8 @@ class Blobs:
             found = self._keep_known(blob.digest), False
         if blob.refs:
             self._add_refs(found[0], blob.refs)
+        if blob.mentions:
+            self.add_mentions(found[0], blob.mentions)
         return found
 
     def _keep_piece(self, piece: Piece, now: int) -> tuple[int, bool]:
@@ -221,6 +272,10 @@ class Blobs:
         self._run(ADD_REFS, (blob_id, _list(refs)))
         if self._db.connection.changes() != len(set(refs)):
             self.check_refs(refs)
+
+    def add_mentions(self, blob_id: int, mentions: Sequence[bytes]) -> None:
+        """Note inside `write` which of the blobs that a text names are stored."""
+        self._run(ADD_REFS, (blob_id, _list(mentions)))
 
     def check_refs(self, refs: Sequence[bytes]) -> None:
         """Raise UnknownBlobError for a ref to what is not stored."""
@@ -376,11 +431,25 @@ class Blobs:
         """
         return [(name, digest) for name, digest in self._run(sql)]
 
-    def sweep(self, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]:
+    def texts(
+        self, cursor: object, limit: int, types: Sequence[str]
+    ) -> tuple[list[BlobRow], object]:
+        """Return the next blobs whose text may name others; see `storage.base`."""
+        after = _FIRST if cursor is None else cursor
+        rows = self._run(_TEXTS, (after, limit, json.dumps(types)))
+        return [BlobRow(*row[:5]) for row in rows], rows[-1][5] if len(rows) == limit else None
+
+    def unnoted(self, digest: bytes, mentions: Sequence[bytes]) -> list[bytes]:
+        """Return the stored blobs that a text mentions and that are no refs; see `base`."""
+        return [row[0] for row in self._run(_UNNOTED, (digest, _list(mentions)))]
+
+    def sweep(
+        self, grace: int, spared: Sequence[bytes], *, apply: bool
+    ) -> tuple[int, list[BlobRow]]:
         """Find turns and blobs that are reachable no more, delete them; see `storage.base`."""
         from eventq.storage.sqlite import collect
 
-        return collect.sweep(self._db, grace, apply=apply)
+        return collect.sweep(self._db, grace, _list(spared), apply=apply)
 
     def reachable(self, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:
         """Return the digests of what turns and blobs keep; see `storage.base`."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # ruff: noqa: S608 (the parts are constants)
 
-# ?1 is the end of the time of grace, ?2 that of the time that idempotency keys are honoured for.
+# ?1 is the end of the time of grace, ?2 that of the time that idempotency keys are honoured for, ?3
+# a list of the digits of blobs that are spared.
 # A session is kept while a context is the tip of a branch of it, or of a subagent of it, with all
 # of these and the generations before.
 _LIVE_SESSIONS = """
@@ -102,8 +103,8 @@ live_turns (id) AS (
     {_ABOVE}
 )
 """
-# Pins, outputs, files, session lines, what events name, and what is new; then what live turns and
-# these blobs keep.
+# Pins, outputs, files, session lines, what events name, what is spared, and what is new; then what
+# live turns and these blobs keep.
 _LIVE_BLOBS = f"""
 live_blobs (id) AS (
     SELECT blob_id
@@ -123,6 +124,10 @@ live_blobs (id) AS (
     SELECT blob_id
     FROM event_blob_refs
         JOIN blobs USING (hash)
+    UNION
+    SELECT blob_id
+    FROM json_each(?3)
+        CROSS JOIN blobs ON hash = unhex(value)
     UNION
     SELECT blob_id
     FROM blobs
@@ -192,16 +197,19 @@ ORDER BY hash
 _DELETE_SESSIONS = f"DELETE FROM sessions WHERE session_id NOT IN ({_LIVE_SESSIONS})"
 
 
-def sweep(db: Database, grace: int, *, apply: bool) -> tuple[int, list[BlobRow]]:
-    """Return how many turns are dead, and the dead blobs by digest; delete them with `apply`."""
+def sweep(db: Database, grace: int, spared: str, *, apply: bool) -> tuple[int, list[BlobRow]]:
+    """Return how many turns are dead, and the dead blobs by digest; delete them with `apply`.
+
+    `spared` is a list of digests, as JSON.
+    """
     now = db.milliseconds()
     # Without a grace period, what was stored just now goes too.
     times = now - grace + (grace == 0), now - KEY_MS
     if apply:
         with db.write():
-            turns, rows = _delete(db, *times)
+            turns, rows = _delete(db, *times, spared)
     else:
-        turns, rows = _find(db, *times)
+        turns, rows = _find(db, *times, spared)
     return turns, [BlobRow(*row) for row in rows]
 
 
@@ -211,18 +219,18 @@ def reachable(db: Database, turns: Sequence[int], digests: Sequence[bytes]) -> l
     return [row[0] for row in db.run(_REACHABLE, named)]
 
 
-def _find(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
+def _find(db: Database, grace: int, keys: int, spared: str) -> tuple[int, list[Any]]:
     turns = db.one(_COUNT_DEAD_TURNS, (grace, keys))
-    return turns, db.run(_LIST_DEAD_BLOBS, (grace, keys))
+    return turns, db.run(_LIST_DEAD_BLOBS, (grace, keys, spared))
 
 
-def _delete(db: Database, grace: int, keys: int) -> tuple[int, list[Any]]:
+def _delete(db: Database, grace: int, keys: int, spared: str) -> tuple[int, list[Any]]:
     _drop(db)
     try:
         db.run(_MAKE_DEAD_TURNS)
         db.run(_MAKE_DEAD_BLOBS)
         db.run(_MARK_DEAD_TURNS, (grace, keys))
-        db.run(_MARK_DEAD_BLOBS, (grace, keys))
+        db.run(_MARK_DEAD_BLOBS, (grace, keys, spared))
         rows = db.run(_LIST_MARKED_BLOBS)
         turns = db.one("SELECT count(*) FROM dead_turns")
         db.run(_DELETE_SESSIONS, (grace,))

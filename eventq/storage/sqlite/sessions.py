@@ -197,7 +197,7 @@ class Sessions:
         simple = {
             blob.digest: blob.pieces[0]
             for blob in blobs
-            if len(blob.pieces) == 1 and not blob.parts and not blob.refs
+            if len(blob.pieces) == 1 and not blob.parts and not blob.refs and not blob.mentions
         }
         sql = """
             SELECT hash

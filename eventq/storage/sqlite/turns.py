@@ -226,6 +226,8 @@ class Turns:
             raise key_conflict(to.key or "", turn_id)
         if new.blob.refs:
             self._blobs.add_refs(new.blob.digest, new.blob.refs)
+        if new.blob.mentions:
+            self._blobs.add_mentions(self._blobs.row_id(new.blob.digest), new.blob.mentions)
         if to.seals is not None:
             self._seal(to.seals, new.blob.size)
         if to.root is not None:
@@ -302,6 +304,8 @@ class Turns:
             execute(ADD_REFS, (blob_id, refs))
             if connection.changes() != len(set(blob.refs)):
                 self._blobs.check_refs(blob.refs)
+        if blob.mentions:
+            self._blobs.add_mentions(blob_id, blob.mentions)
         return blob_id
 
     def _above(self, parent: int) -> Sequence[Any]:

@@ -304,7 +304,9 @@ def test_a_start_stays(opened: Thread, clock: Clock) -> None:
     head = "UPDATE contexts SET head_id = NULL WHERE context_id = 2"
     alter(opened.path, head, "DELETE FROM context_log")
     clock.move(1000 * DAY)
-    collect(opened.database.memory, list, apply=True, grace=0)  # what was altered is no fault here
+    collect(
+        opened.database.memory, opened.blobs, list, apply=True, grace=0
+    )  # what was altered is no fault here
     assert (run.prompt(), set(run.start_node().system)) == ("full prompt", {"a", "b"})
     assert opened.blobs.has(ref_of(b"full system b"))
     assert not opened.blobs.has(ref_of(b"full summary"))
