@@ -120,7 +120,9 @@ class Handlers:
         pid, mark = 0, b""
         output = Output(log)
         try:
-            pid = processes.fork(lambda: become_handler(job, (gate, opener, source, log), environ))
+            pid = processes.fork_leader(
+                lambda: become_handler(job, (gate, opener, source, log), environ)
+            )
             note(pid)
             name = identity(pid)
             self._guard(name, job.deadline)
@@ -199,10 +201,9 @@ class Handlers:
 
 
 def become_handler(job: Job, fds: tuple[int, int, int, int], environ: dict[str, str]) -> None:
-    """Turn this new process into the handler, once the gate opens."""
+    """Turn this new process, the leader of its group, into the handler once the gate opens."""
     gate, opener, source, log = fds
     os.close(opener)
-    os.setsid()
     os.dup2(source, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -261,6 +261,31 @@ def fork(child: Callable[[], object]) -> int:
     os._exit(0)
 
 
+def fork_leader(child: Callable[[], object]) -> int:
+    """Fork as `fork` does, into a session and a group of its own; return once it has them.
+
+    A handler is killed by its group. A signal that came before there is one would reach nobody, and
+    be taken for sent: the handler would go on.
+    """
+    ready, begun = os.pipe()
+
+    def lead() -> None:
+        os.setsid()
+        os.close(ready)
+        os.close(begun)
+        child()
+
+    try:
+        try:
+            pid = fork(lead)
+        finally:
+            os.close(begun)
+        os.read(ready, 1)  # until nobody can write: the child has closed its end, or is dead
+    finally:
+        os.close(ready)
+    return pid
+
+
 def birth(pid: int) -> str | None:
     """Return a process's start time, which tells it from a later one with its pid; None if gone."""
     if fields := _stat(pid):

@@ -293,7 +293,8 @@ class Play:
         patch.setattr(notifier, "queue", self._stepping(locks.queue, "queue"))
         patch.setattr(locks.Leases, "is_held", self._stepping(locks.Leases.is_held, "held"))
         for name, fake in (
-            ("spawn", self._spawn), ("fork", self._fork), ("reap", self._reap), ("birth", self._birth),
+            ("spawn", self._spawn), ("fork", self._fork), ("fork_leader", self._fork),
+            ("reap", self._reap), ("birth", self._birth),
             ("pause", lambda _: self.stage.step("pause")), ("monotonic", lambda: self.stage.now),
             ("kill_group", lambda *_: None), ("group", lambda _: []), ("has_group", lambda _: False),
             ("group_has", lambda *_: False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eventq.log.notifier import quote
+from eventq.running.handlers import Handlers, Job
 from eventq.system import processes
-from tests.race.support import ALONE, until
+from tests.race.support import ALONE, DEADLINE, until
 from tests.race.test_work import Worker, workers
 
 if TYPE_CHECKING:
@@ -203,6 +205,29 @@ def test_a_group_that_has_taken_the_number_of_another_is_left_alone() -> None:
         processes.kill_group(shell.pid, signal.SIGKILL)
         until(lambda: not processes.group(shell.pid), "it is gone")  # noqa: B023
         assert processes.group_of(name) is None
+
+
+def test_a_handler_can_be_killed_from_the_start(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a group as soon as its start returns, though its process comes to run late."""
+    setsid = os.setsid
+    late, on = os.pipe()
+
+    def late_setsid() -> None:
+        select.select([late], [], [], 1)  # until the kill, if that does not wait for the group
+        setsid()
+
+    monkeypatch.setattr(os, "setsid", late_setsid)
+    pids: list[int] = []
+    handlers = Handlers(box.thread.layout, box.thread.journal, lambda *_: None)
+    output = handlers.start(Job("w", "exec sleep 600", None, 0), pids.append)
+    name = processes.identity(pids[0])
+    assert processes.group_of(name) == pids[0]
+    processes.kill_group(pids[0], signal.SIGKILL)
+    os.write(on, b"x")
+    assert processes.wait(pids[0], DEADLINE) == -signal.SIGKILL
+    output.close()
+    os.close(late)
+    os.close(on)
 
 
 @pytest.mark.parametrize(
