@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from eventq.log import mirror
 from eventq.records.checks import ERASED
 from tests.crash.support import REFUSALS, FaultyVFS, copy
 from tests.crash.test_every_step import fell
+from tests.engines import sqlite
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
@@ -144,3 +146,119 @@ def test_refused_at_a_step(
         finished(path, work)
         number += 1 if number < 12 else stride
     assert number > 20
+
+
+# --- what a power cut leaves ----------------------------------------------------------------------
+
+
+def inode_of(fd: int) -> int:
+    """Return the number of an open file or folder."""
+    return os.fstat(fd).st_ino
+
+
+@pytest.mark.parametrize(
+    ("work", "change", "what"),
+    [
+        ("event", event, "named"),
+        ("prune", prune, "named"),
+        ("prune", lambda thread: thread.prune(before_id=4, force=True), "gone"),
+    ],
+    ids=["lines that change", "lines that go", "a file that goes"],
+)
+def test_a_rewritten_mirror_is_on_the_disk(
+    template: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    work: str,
+    change: Callable[[Thread], None],
+    what: str,
+) -> None:
+    """The new lines are there before a file of them gets its name, and the name before the return.
+
+    So does a power cut leave the lines of before or of after, and of after once it has returned.
+    """
+    path = prepared(template, str(tmp_path / "thread"), work)
+    folder = os.stat(path).st_ino
+    files = {f"{path}/{name}" for name in os.listdir(path) if "jsonl" in name}
+    done: list[tuple[str, int]] = []
+    sync, replace, unlink = os.fsync, os.replace, os.unlink
+
+    def note_sync(fd: int) -> None:
+        sync(fd)
+        done.append(("synced", inode_of(fd)))
+
+    def note_replace(old: str, new: str) -> None:
+        done.append(("named", os.stat(old).st_ino))
+        replace(old, new)
+
+    def note_unlink(name: str) -> None:
+        if name in files:
+            done.append(("gone", os.stat(name).st_ino))
+        unlink(name)
+
+    with eventq.open(path) as thread:
+        monkeypatch.setattr(os, "fsync", note_sync)
+        monkeypatch.setattr(os, "replace", note_replace)
+        monkeypatch.setattr(os, "unlink", note_unlink)
+        change(thread)
+        monkeypatch.undo()
+    (at,) = (at for at, (how, _) in enumerate(done) if how in ("named", "gone"))
+    assert done[at][0] == what
+    assert what == "gone" or ("synced", done[at][1]) in done[:at]
+    assert ("synced", folder) in done[at:]
+
+
+@pytest.mark.parametrize("work", IN_LOGS)
+def test_an_erased_log_is_on_the_disk(
+    template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """A log is synced before the database forgets the text, by which it would be sought again."""
+    path = prepared(template, str(tmp_path / "thread"), work)
+    log = os.stat(f"{path}/logs/handlers/w.log").st_ino
+    done: list[str] = []
+    sync, write = os.fsync, os.pwrite
+
+    def note_sync(fd: int) -> None:
+        sync(fd)
+        if inode_of(fd) == log:
+            done.append("synced")
+
+    def note_write(fd: int, data: bytes, at: int) -> int:
+        if inode_of(fd) == log:
+            done.append("written")
+        return write(fd, data, at)
+
+    def note_commit() -> bool:
+        done.append("committed")
+        return False
+
+    with eventq.open(path) as thread:
+        monkeypatch.setattr(os, "fsync", note_sync)
+        monkeypatch.setattr(os, "pwrite", note_write)
+        sqlite(thread.database).connection.set_commit_hook(note_commit)
+        WORK[work](thread)
+        sqlite(thread.database).connection.set_commit_hook(None)
+        monkeypatch.undo()
+    assert done[:3] == ["written", "synced", "committed"]
+    assert "written" not in done[3:]
+
+
+@pytest.mark.parametrize("work", IN_LOGS)
+def test_what_a_handler_prints_meanwhile_is_erased(
+    template: str, tmp_path: Path, work: str
+) -> None:
+    """Logs are looked at again once nobody can read the text any more: a handler had read it."""
+    path = prepared(template, str(tmp_path / "thread"), work)
+    with eventq.open(path) as thread:
+        connection = sqlite(thread.database).connection
+
+        def print_it() -> bool:
+            connection.set_commit_hook(None)
+            with open(thread.layout.handler_log("late"), "a", encoding="utf-8") as file:
+                file.write(f"got {TEXTS[1]}\n")
+            return False
+
+        connection.set_commit_hook(print_it)
+        WORK[work](thread)
+    assert os.path.getsize(f"{path}/logs/handlers/late.log") > 700
+    assert remains(path, TEXTS[1]) == []

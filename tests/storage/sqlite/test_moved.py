@@ -112,6 +112,26 @@ def test_what_is_refused_is_not_stored(
     assert [tables(folder) for folder in folders if os.path.exists(folder)] == before
 
 
+@pytest.mark.parametrize("has_mirror", [False, True])
+def test_what_is_taken_away_meanwhile_is_not_acknowledged(
+    elsewhere: tuple[eventq.Thread, Callable[[], None], list[str]], *, has_mirror: bool
+) -> None:
+    """A thread whose directory is taken away before the commit says so, and wakes nobody.
+
+    Otherwise the program would go on with what nobody finds at the path.
+    """
+    thread, leave, _ = elsewhere
+    held = prepare(thread)
+    effects: list[str] = []
+    with pytest.raises(NotAThreadError), thread.write():
+        held["context"].append("two")
+        if has_mirror:
+            thread.push("self", "note", "x")
+        thread.database.on_commit(lambda: effects.append("run"))
+        leave()
+    assert effects == []
+
+
 def test_an_event_is_stored_once_by_who_tries_again(tmp_path: Path) -> None:
     """A push that is refused may be tried again at the new place: the event is there once."""
     path, moved = str(tmp_path / "thread"), str(tmp_path / "moved")
