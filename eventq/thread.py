@@ -10,6 +10,7 @@ from eventq.errors import (
     LogicError,
     MomentLostError,
     NotAThreadError,
+    PlatformError,
     StoreError,
     ThreadExistsError,
     UnknownContextError,
@@ -23,6 +24,7 @@ from eventq.records.checks import check_natural, check_positive
 from eventq.records.event import Batch, Event
 from eventq.storage import engines
 from eventq.storage.layout import LINK, Layout, is_shared, is_url, resolve
+from eventq.storage.rules import ANY_MOUNT
 from eventq.system import clock, disk, environment
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.locks import FolderLock
@@ -69,20 +71,26 @@ _LISTED = 100  # contexts and artifacts in a status
 
 
 def open_thread(
-    path: Path, *, create: bool = False, read_only: bool = False, strict_source: bool | None = None
+    path: Path,
+    *,
+    create: bool = False,
+    read_only: bool = False,
+    strict_source: bool | None = None,
+    any_mount: bool = False,
 ) -> Thread:
     """Open the thread at `path`; with `create`, create it first if there is none.
 
     `read_only` never creates or changes a file. `strict_source` refuses sources that are not
-    addresses (default: EVENTQ_STRICT_SOURCE). Raises NotAThreadError, DamagedError, ReadOnlyError,
-    and UsageError for an environment variable that is invalid.
+    addresses (default: EVENTQ_STRICT_SOURCE). `any_mount` allows it a file system that `init`
+    refuses, for good. Raises NotAThreadError, DamagedError, ReadOnlyError, and UsageError for an
+    environment variable that is invalid.
     """
     if create and not exists(path):
         try:
-            init(path)
+            init(path, any_mount=any_mount)
         except ThreadExistsError:
             pass  # another process was quicker
-    return Thread(path, read_only=read_only, strict_source=strict_source)
+    return Thread(path, read_only=read_only, strict_source=strict_source, any_mount=any_mount)
 
 
 def exists(path: Path) -> bool:
@@ -94,12 +102,14 @@ def exists(path: Path) -> bool:
     return os.path.exists(Layout(directory).database) or os.path.exists(f"{directory}/{LINK}")
 
 
-def init(path: Path, *, shared: bool = False) -> str:
+def init(path: Path, *, shared: bool = False, any_mount: bool = False) -> str:
     """Create a thread at `path` and return its absolute path.
 
     Only its owner can open it, unless `shared`. An `init` that crashed is completed. Raises
     ThreadExistsError if there is a thread already, InputError if the path is too long, UsageError
-    for a URL of something else, and PlatformError on NFS, SMB and 9p.
+    for a URL of something else, and PlatformError on a file system that other machines, or the host
+    of this one, may write: NFS, SMB, 9p, FUSE and others. With `any_mount` it is created there, for
+    a file system that only this machine writes.
     """
     if is_url(_text(path)):
         return engines.init_shared(_text(path))
@@ -108,13 +118,6 @@ def init(path: Path, *, shared: bool = False) -> str:
         raise UsageError(what, "give the path of a directory, or postgresql://…")
     from eventq.system.mounts import check_local
 
-    return init_anywhere(path, check_local, shared=shared)
-
-
-def init_anywhere(
-    path: Path, check: Callable[[str], object] | None = None, *, shared: bool = False
-) -> str:
-    """Create a thread as `init` does, on any file system that `check` does not refuse."""
     if not _text(path):
         raise UsageError("the path is empty", "give the directory of the new thread")
     layout = Layout(resolve(_text(path)))
@@ -124,12 +127,15 @@ def init_anywhere(
         raise ThreadExistsError(layout.directory)
     _refuse_others_files(layout)
     engines.check_path(layout.directory)
-    if check is not None:
-        check(layout.directory)
+    if not any_mount:
+        check_local(layout.directory)
     try:
         _make(layout, shared=shared)
     except OSError as error:
         raise _refused(layout.directory, error) from error
+    if any_mount:
+        with Thread(layout.directory, any_mount=True) as thread:
+            thread.check_place()
     return layout.directory
 
 
@@ -307,9 +313,15 @@ class Thread:
     """
 
     def __init__(
-        self, path: Path, *, read_only: bool = False, strict_source: bool | None = None
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        strict_source: bool | None = None,
+        any_mount: bool = False,
     ) -> None:
         """Open the thread at `path`; see `eventq.open`."""
+        self._any_mount = any_mount
         self.layout, shared = _place_of(_text(path))
         self.journal = Journal(self.layout)
         self.is_shared = shared is not None
@@ -330,7 +342,8 @@ class Thread:
         self.log = EventLog(self.database, self.journal, strict=strict_source)
         if not read_only and not self.is_shared:
             self._subscribe()
-            self.database.memory.on_first_write = self._take_back
+            self.database.memory.on_first_write = self._begin_to_write
+            self.database.memory.refuses_links = not any_mount
 
     def _subscribe(self) -> None:
         """Let the mirror, the journal and the notifier see each commit."""
@@ -340,6 +353,22 @@ class Thread:
             ("notifier", self.notifier.committed),
         ):
             self.database.subscribe(name, subscriber)
+
+    def _begin_to_write(self) -> None:
+        self.check_place()
+        self._take_back()
+
+    def check_place(self) -> None:
+        """Raise PlatformError on a file system that others may write, unless that is allowed."""
+        from eventq.system.mounts import check_local
+
+        try:
+            check_local(self.path)
+        except PlatformError:
+            if self._any_mount:
+                self.settings.set(ANY_MOUNT, "true")
+            elif self.settings.get(ANY_MOUNT) != "true":
+                raise
 
     def _take_back(self) -> None:
         """Store again what only the mirror has, before the first write takes an id."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
 
-def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
+def init(*, path: str, shared: bool, any_mount: bool, schema: bool, json: bool) -> None:
     """Create a thread: a directory for events, consumers and logs.
 
     What a directory holds already is left alone.
@@ -32,7 +32,7 @@ def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
     and artifacts are not yet.
     """
     from eventq.thread import init as make
-    from eventq.thread import init_anywhere, init_schema
+    from eventq.thread import init_schema
 
     if schema:
         number = init_schema(path)
@@ -40,8 +40,7 @@ def init(*, path: str, shared: bool, schema: bool, json: bool) -> None:
         return
 
     # The tool that `thread` replaces refuses no file system.
-    create = init_anywhere if show.program() == "thread" else make
-    made = create(path, shared=shared)
+    made = make(path, shared=shared, any_mount=any_mount or show.program() == "thread")
     show.result({"thread": made}, f"Initialized thread at {made}", json=json)
     if show.program() != "thread":  # it has never said so
         _note_others(made)
@@ -361,13 +360,16 @@ COMMANDS = {
         [
             Argument("PATH", kinds.place),
             Option("shared", "Create files with the process umask (default: owner only)."),
+            Option(
+                "any-mount", "Allow a file system like NFS or FUSE that only this machine writes."
+            ),
             Option("schema", "Make the tables in a database of PostgreSQL, and no thread."),
             JSON,
         ],
         "eventq init ./inbox",
         "eventq init --schema postgresql://owner@host/database",
         "eventq init 'postgresql://user@host/database?thread=inbox'",
-        rules=[exclude("schema", "shared")],
+        rules=[exclude("schema", "shared"), exclude("schema", "any-mount")],
     ),
     "info": Command(info, [READ, JSON], "eventq info --thread ./inbox"),
     "check": Command(

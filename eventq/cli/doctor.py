@@ -206,10 +206,10 @@ def _trial(program: tuple[str, ...]) -> str | None:
     from subprocess import DEVNULL, TimeoutExpired, run
     from tempfile import TemporaryDirectory
 
-    from eventq.thread import Thread, init_anywhere
+    from eventq.thread import Thread, init
 
     with TemporaryDirectory(prefix="eventq-doctor-") as folder:
-        place = init_anywhere(os.path.join(folder, "thread"))
+        place = init(os.path.join(folder, "thread"), any_mount=True)
         line = coding_agents.command(program, place)
         with open(os.path.join(folder, "stderr"), "w+b") as errors:
             try:
@@ -297,10 +297,10 @@ def _mcp_trial(words: tuple[str, ...]) -> str | None:
     from subprocess import DEVNULL, TimeoutExpired, run
     from tempfile import TemporaryDirectory
 
-    from eventq.thread import init_anywhere
+    from eventq.thread import init
 
     with TemporaryDirectory(prefix="eventq-doctor-") as folder:
-        place = init_anywhere(os.path.join(folder, "thread"))
+        place = init(os.path.join(folder, "thread"), any_mount=True)
         try:
             done = run(  # noqa: S603 (this program; a second --thread is an error)
                 [*processes.program(), "mcp", "--thread", place, *words], stdin=DEVNULL,

@@ -181,7 +181,14 @@ class Opened:
 
         where = place(word, name)
         reads = self._reads if isinstance(self._reads, bool) else not raw[self._reads]
-        return Thread(where, read_only=reads, strict_source=raw.get("strict-source") or None)
+        # The tool that `thread` replaces refuses no file system; and one can be allowed.
+        takes_any = show.program() == "thread" or raw.get("NAME") == "any_mount"
+        return Thread(
+            where,
+            read_only=reads,
+            strict_source=raw.get("strict-source") or None,
+            any_mount=takes_any,
+        )
 
 
 class Switch:

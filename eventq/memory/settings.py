@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.errors import InputError, UsageError
 from eventq.records.info import Setting
-from eventq.storage.rules import RUNS_EMIT
+from eventq.storage.rules import ANY_MOUNT, RUNS_EMIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Memory
 
 _NO_SOURCES = {"false", "true", "no", "yes", "0", "1", "none"}  # what is meant by them is on or off
-_DEFAULTS = {RUNS_EMIT: "off"}
+_DEFAULTS = {ANY_MOUNT: "false", RUNS_EMIT: "off"}
 
 
 class Settings:
@@ -21,6 +21,9 @@ class Settings:
 
     `runs.emit` is `off`, or the source of the events that report the changes of runs. A run that
     was started with a source of its own has that, whatever the setting says.
+
+    `any_mount` is `true` for a thread that may be on a file system which `init` refuses, as only
+    this machine writes there; `eventq.open` takes it where the first write would be refused.
     """
 
     def __init__(self, database: Memory, check_source: Callable[[str], None]) -> None:
@@ -43,6 +46,11 @@ class Settings:
         """
         _check(name)
         self._database.check_writable()
+        if name == ANY_MOUNT:
+            if value not in ("true", "false"):
+                raise InputError(f"'{value}' is no value of {name}", "use true or false")
+            self._engine.put(name, None if value == "false" else value)
+            return
         if isinstance(value, str) and value.casefold() in _NO_SOURCES:
             raise InputError(f"'{value}' is no value of {name}", "use on, off or a source")
         if value == _DEFAULTS[name]:

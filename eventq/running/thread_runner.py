@@ -12,7 +12,6 @@ from eventq.running.supervisor import Supervisor
 from eventq.storage.engines import trace
 from eventq.storage.layout import shown
 from eventq.system import clock
-from eventq.system.mounts import check_local
 from eventq.thread import Thread
 
 TYPE_CHECKING = False
@@ -98,9 +97,10 @@ class ThreadRunner:
         return self._thread, self._supervisor
 
     def _connect(self) -> Thread:
+        thread = Thread(self.path)
         if self.is_new:
-            check_local(self.path)
-        return Thread(self.path)
+            thread.check_place()
+        return thread
 
     def _supervise(self, thread: Thread) -> Supervisor:
         return Supervisor(thread.layout, thread.consumers, thread.journal, {})

@@ -1396,6 +1396,8 @@ class Memory(Snapshot, Database, Protocol):
 
     on_first_write: Callable[[], object] | None  # called before it, once the files were opened
 
+    refuses_links: bool  # whether it takes no write to a file with several names
+
     def restore(self, rows: Sequence[tuple[int, str, NewEvent]]) -> None:
         """Store events again, inside `write`, with the ids and times that they had.
 

@@ -8,6 +8,7 @@ from eventq.errors import InputError, LogicError
 from eventq.system import clock, disk
 from eventq.system.locks import ConsumerFiles, encode, files_of
 
+FRESH = "events.db.new"  # a database that is being made
 LINK = "thread.url"  # the file in a directory that names a thread in PostgreSQL
 ROTATE_LINES = 10_000  # a file that holds more begins anew
 # What is kept of the files that a log was rotated to, the newest first. It bounds what handlers

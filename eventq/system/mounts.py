@@ -1,26 +1,34 @@
-"""The file system that a folder is on: SQLite's WAL needs one that belongs to this machine."""
+"""The file system that a folder is on: SQLite's WAL needs one that one kernel alone writes."""
 
 from __future__ import annotations
 
 import os
-import re
 
 from eventq.errors import PlatformError
 
-NETWORK = {
-    "nfs": "NFS", "nfs4": "NFS", "cifs": "SMB", "smb3": "SMB", "smbfs": "SMB", "9p": "9p",
+# Types of file systems on which locks and shared memory do not hold for all who write: other
+# machines, or the host of a container or of a virtual machine. FUSE has many types, `fuse.sshfs`.
+_SHARED = {
+    "9p": "9p", "afs": "AFS", "beegfs": "BeeGFS", "ceph": "Ceph", "cifs": "SMB", "fakeowner": "a"
+    " folder of Docker's host", "gfs2": "GFS2", "gpfs": "GPFS", "lustre": "Lustre", "ncpfs": "NCP",
+    "nfs": "NFS", "nfs4": "NFS", "ocfs2": "OCFS2", "orangefs": "OrangeFS", "prl_fs": "a folder of"
+    " the host", "smb3": "SMB", "smbfs": "SMB", "vboxsf": "a folder of the host", "virtiofs":
+    "virtiofs", "vmhgfs": "a folder of the host",
 }  # fmt: skip
+_FUSE = ("fuse", "fuseblk")
 TABLE = "/proc/self/mountinfo"  # of Linux; elsewhere nothing is known, and nothing refused
-_ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 def check_local(path: str) -> None:
-    """Raise PlatformError for a path on NFS, SMB or 9p, where locks and shared memory fail."""
-    name = NETWORK.get(kind_of(path))
+    """Raise PlatformError for a path on a file system that others than this kernel may write."""
+    kind = kind_of(path)
+    name = f"FUSE ({kind})" if kind.split(".")[0] in _FUSE else _SHARED.get(kind)
     if name is not None:
         raise PlatformError(
-            f"'{path}' is on {name}, and a thread needs a disk of this machine",
-            "choose a local folder, and share the thread with 'eventq serve'",
+            f"'{path}' is on {name}, where SQLite's locks do not hold for everybody who writes",
+            "choose a folder on a disk of this machine, and share it with 'eventq serve'; if"
+            " only this machine writes there, run 'eventq init --any-mount', or for a thread that"
+            " is there 'eventq config any_mount true'",
         )
 
 
@@ -47,6 +55,11 @@ def _mounts() -> list[tuple[bytes, str]]:
         before, _, after = line.partition(b" - ")
         fields, kinds = before.split(b" "), after.split(b" ")
         if len(fields) > 4 and kinds[0]:
-            point = _ESCAPED.sub(lambda code: bytes([int(code[1], 8)]), fields[4])
-            found.append((point, kinds[0].decode(errors="replace")))
+            found.append((_plain(fields[4]), kinds[0].decode(errors="replace")))
     return found
+
+
+def _plain(point: bytes) -> bytes:
+    """Return a mount point whose blanks and others were escaped, each as three octal digits."""
+    first, *others = point.split(b"\\")
+    return first + b"".join(bytes([int(one[:3], 8)]) + one[3:] for one in others)

@@ -44,6 +44,12 @@ db.close()
 PUSH = "import eventq, sys; eventq.open(sys.argv[1]).push('self', 'note', 'theirs')"
 
 
+@pytest.fixture(autouse=True)
+def _looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each read look whether it reads the files at the path, not only 50 a second."""
+    monkeypatch.setattr("eventq.storage.sqlite.database.LOOK_SECONDS", -1.0)
+
+
 def look(path: str, how: str = "rw") -> int:
     """Read the database with another SQLite in this process, as a notebook does."""
     db = sqlite3.connect(f"file:{path}/events.db?mode={how}", uri=True)

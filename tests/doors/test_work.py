@@ -16,8 +16,9 @@ import pytest
 import eventq
 from eventq.errors import LogicError, PlatformError
 from eventq.log.notifier import quote
-from eventq.system import mounts, processes
+from eventq.system import processes
 from tests.doors.support import run
+from tests.doors.test_mounts import mount
 from tests.servers import fresh
 
 if TYPE_CHECKING:
@@ -302,53 +303,6 @@ def test_a_unit_for_the_thread_of_the_environment(
 
 
 # --- file systems ---------------------------------------------------------------------------------
-
-LINE = "36 35 98:0 / {} rw,noatime master:1 - {} /dev/x rw,errors=continue\n"
-
-
-def mount(monkeypatch: pytest.MonkeyPatch, table: Path, *points: tuple[str, str]) -> None:
-    """Pretend that file systems are mounted."""
-    lines = [LINE.format("/", "ext4"), *(LINE.format(*point) for point in points)]
-    table.write_text("".join(lines))
-    monkeypatch.setattr(mounts, "TABLE", str(table))
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [("nfs", "NFS"), ("nfs4", "NFS"), ("cifs", "SMB"), ("smb3", "SMB"), ("9p", "9p")],
-)
-def test_network_file_systems_are_refused(
-    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`init` creates nothing there, and names `serve`."""
-    mount(monkeypatch, tmp_path / "table", (str(tmp_path / r"the\040share"), kind))
-    path = tmp_path / "the share" / "inbox"
-    with pytest.raises(PlatformError, match=f"is on {name}, and a thread needs") as caught:
-        eventq.init(path)
-    assert "eventq serve" in caught.value.fix
-    assert not path.exists()
-    assert eventq.init(tmp_path / "the shareholder")
-
-
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs", "overlay", "virtiofs", "fuse.x"])
-def test_other_file_systems_are_not(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two mounts at one place the later one counts, and of nested ones the inner one."""
-    place = str(tmp_path)
-    mount(monkeypatch, tmp_path / "table", ("/", "nfs"), (place, "9p"), (place, kind))
-    assert mounts.kind_of(str(tmp_path / "inbox")) == kind
-    assert eventq.init(tmp_path / "inbox")
-
-
-def test_a_table_that_cannot_be_read_refuses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither does one that makes no sense."""
-    (tmp_path / "table").write_text("nonsense\n\n1 2 3 4 -\n - nfs\n")
-    for table in ("table", "none"):
-        monkeypatch.setattr(mounts, "TABLE", str(tmp_path / table))
-        assert eventq.init(tmp_path / f"{table}-inbox")
 
 
 def test_a_worker_refuses_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,16 @@ import os
 import apsw
 
 from eventq.errors import InputError
+from eventq.storage.layout import FRESH
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.failures import LONGEST, translate
 from eventq.system import clock
-
-_FRESH = "events.db.new"  # a database that is being made
 
 
 def check_path(directory: str) -> None:
     """Raise InputError for a directory in which SQLite could make no database; make nothing."""
     real = os.path.realpath(directory)
-    size, most = len(os.fsencode(real)), LONGEST - len(f"/{_FRESH}")
+    size, most = len(os.fsencode(real)), LONGEST - len(f"/{FRESH}")
     if size > most:
         what = f"the path of a thread is too long ({size} bytes; a thread may have {most})"
         raise InputError(what, "choose a shorter path")
@@ -54,7 +53,7 @@ def create(directory: str, path: str, mode: int) -> bool:
 
     The caller holds the directory's lock, so what an init that crashed left behind may be removed.
     """
-    fresh = os.path.join(directory, _FRESH)
+    fresh = os.path.join(directory, FRESH)
     for suffix in ("", "-journal", "-wal", "-shm"):
         if os.path.lexists(fresh + suffix):
             os.unlink(fresh + suffix)

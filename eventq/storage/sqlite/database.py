@@ -27,6 +27,7 @@ from eventq.errors import (
 )
 from eventq.records.info import Stats
 from eventq.storage.commits import Commits, commit_of
+from eventq.storage.layout import FRESH
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.bell import BELL, make_bell
 from eventq.storage.sqlite.consumers import Consumers
@@ -79,7 +80,8 @@ _LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for 
 _TRY_SECONDS = 0.001
 _PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
 _WAL = "events.db-wal"
-_LOOK_SECONDS = 0.02  # between two looks of reads, each of which costs a pop 2 %
+_COUNT_SECONDS = 1.0  # between two looks at how many names the file has: no folder tells that
+LOOK_SECONDS = 0.02  # between two looks of reads, each of which costs a pop 5 %
 _TICK = 20_000_000  # ns: before Linux 6.13 two changes of a folder within one may have one time
 _opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
 os.register_at_fork(
@@ -247,6 +249,7 @@ class Database(Commits):
         self.writable = write
         # Called before the first write after the files were opened.
         self.on_first_write: Callable[[], object] | None = None
+        self.refuses_links = True
         self._is_first = True
         # Called with the error for what SQLite refuses.
         self.on_refusal: Callable[[EventqError], object] | None = None
@@ -269,6 +272,7 @@ class Database(Commits):
         self.pid = os.getpid()
         self.inodes = self._look()
         self._folder_time = -1
+        self._links, self._next_count = 1, 0.0  # names of the file, and when they are counted next
         self._next_look = 0.0  # when a read looks whether it reads the files at the path
         self.open_connection: apsw.Connection | None = None
         self._is_aside = False  # closed for others, and opened again with the next use
@@ -655,17 +659,20 @@ class Database(Commits):
             folder = os.stat(self.directory)
             time = folder.st_mtime_ns
             device, inode, database = self.inodes
+            now = clock.monotonic()
             # Times are not enough: a copy may have those of its original.
             if folder.st_ino != inode or folder.st_dev != device:
                 raise NotAThreadError(self.directory)
-            if time != self._folder_time:
-                if os.stat(self.path).st_ino != database:
+            if time != self._folder_time or now > self._next_count:
+                found = os.stat(self.path)
+                self._links, self._next_count = found.st_nlink, now + _COUNT_SECONDS
+                if found.st_ino != database:
                     raise NotAThreadError(self.directory)
                 if not self.has_wal():
                     self._handles.renew(self)
                 is_young = clock.now() * 1e9 - time < _TICK
                 self._folder_time = -1 if is_young else time
-            self._next_look = clock.monotonic() + _LOOK_SECONDS
+            self._next_look = now + LOOK_SECONDS
         except OSError as error:
             raise NotAThreadError(self.directory) from error
         return time
@@ -824,6 +831,8 @@ class Database(Commits):
             self.check_writable()
             self.check_open()
         self.alive()
+        if self._links > 1 and self.refuses_links:
+            self._check_links()
         if self._is_first:
             self._begin_to_write()
         connection = self.open_connection or self.connection
@@ -832,6 +841,17 @@ class Database(Commits):
         if relaxed is not self.is_relaxed:
             self._set_level(relaxed=relaxed)
         return connection
+
+    def _check_links(self) -> None:
+        """Raise LogicError for a file with several names: SQLite keeps a WAL for each of them."""
+        count = os.stat(self.path).st_nlink
+        if count > 1 and not os.path.exists(os.path.join(self.directory, FRESH)):  # not by an init
+            raise LogicError(
+                f"'{self.path}' has {count} hard links: what is written under one name is lost"
+                " under another",
+                "make a copy of it and delete all but one, then put the copy in their places",
+            )
+        self._links = count
 
     def _begin_to_write(self) -> None:
         self._is_first = False  # it writes as well

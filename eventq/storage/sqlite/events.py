@@ -320,8 +320,6 @@ class Events:
 
     def last(self) -> int:
         """Return the id of the newest event there ever was, 0 when there was none."""
-        if not self._db.depth:
-            self._db.alive()
         found = self._one("SELECT seq FROM sqlite_sequence WHERE name = 'events'")
         if found is None:  # none yet, or the row is lost, or the table is: then this says so
             found = self._one("SELECT max(id) FROM events")

@@ -95,7 +95,7 @@ _TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqErro
     (
         apsw.CorruptError,
         lambda _, p: DamagedError(
-            f"'{p}' is damaged", f"recover it with 'sqlite3 … .recover', {way_back(p)}"
+            f"'{p}' is damaged", f"{way_back(p)}; 'sqlite3 … .recover' may save more of it"
         ),
     ),
     (
