@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from eventq.records.source import Source
     from eventq.records.turn import Blob, NewTurn, Turn
     from eventq.running.worker import Dead, Retry, Worker
-    from eventq.thread import Thread, destroy, exists, init, init_schema, threads
+    from eventq.thread import Thread, destroy, exists, init, init_schema, recover, threads
     from eventq.thread import open_thread as open  # noqa: A004 (eventq.open reads best)
 
 __version__ = "0.1.0"
@@ -140,6 +140,7 @@ __all__ = [
     "init",
     "init_schema",
     "open",
+    "recover",
     "threads",
 ]
 
@@ -199,7 +200,16 @@ _HOMES = {
     "eventq.records.run": ("NewRun", "NewStep"),
     "eventq.records.source": ("Source",),
     "eventq.records.turn": ("Blob", "NewTurn", "Turn"),
-    "eventq.thread": ("Thread", "destroy", "exists", "init", "init_schema", "open", "threads"),
+    "eventq.thread": (
+        "Thread",
+        "destroy",
+        "exists",
+        "init",
+        "init_schema",
+        "open",
+        "recover",
+        "threads",
+    ),
     "eventq.running.worker": ("Dead", "Retry", "Worker"),
 }
 

@@ -149,7 +149,7 @@ def _refuse_others_files(layout: Layout) -> None:
     if os.path.lexists(mirror) and not is_file:
         raise LogicError(f"'{mirror}' is no file", _ELSEWHERE)
     if has_mirror(layout.directory):
-        from eventq.log.mirror import last_of
+        from eventq.log.lines import last_of
 
         if not last_of(layout):
             raise LogicError(f"'{mirror}' is there already, and has no events in it", _ELSEWHERE)
@@ -372,10 +372,11 @@ class Thread:
 
     def _take_back(self) -> None:
         """Store again what only the mirror has, before the first write takes an id."""
-        from eventq.log.mirror import last_of
+        from eventq.log.lines import last_of
 
         try:
-            if last_of(self.layout) <= self.database.events.last():
+            ahead = last_of(self.layout)
+            if not ahead or ahead <= self.database.events.last():
                 return
             from eventq.log.witness import give_back
 

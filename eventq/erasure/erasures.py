@@ -16,7 +16,8 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownTurnError,
 )
-from eventq.log.mirror import keep_from, line
+from eventq.log.lines import line
+from eventq.log.mirror import keep_from
 from eventq.memory.blobs import digest_of
 from eventq.records.checks import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing

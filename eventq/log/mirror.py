@@ -15,87 +15,37 @@ directory shows whether the file is still the one at the path.
 from __future__ import annotations
 
 import os
-from itertools import count, repeat
 
 from eventq.errors import NotAThreadError
+from eventq.log.lines import (
+    HEAD_BYTES,
+    beginning,
+    first_line,
+    is_usual,
+    last_id,
+    last_line,
+    last_of,
+    line,
+    lines_of,
+    number_of,
+)
 from eventq.storage.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
 from eventq.system import disk
 from eventq.system.disk import write_all
-from eventq.system.jsontext import quote
 from eventq.system.locks import FolderLock, lock_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from eventq.log.journal import Journal
-    from eventq.records.event import Commit, NewEvent
+    from eventq.records.event import Commit
     from eventq.storage.base import Mirrored
 
     Change = Callable[[int, bytes], bytes]
 
-_ESCAPED = bytes(range(0x20)) + b'"\\'
-_HEAD = b'{"id":'
-_HEAD_BYTES = 64
 _REBUILD = "run 'eventq mirror rebuild'"
 STEP = 1_000  # events between two looks whether a file is long enough
-_KEY = b',"created_at":'  # comes after the id in a line of ours
-
-
-def line(event: tuple[int, str, str, str, str | None, str]) -> str:
-    """Return the JSON text of an event: six keys in order, compact, escaped as little as possible.
-
-    The same text as SQLite's `json_object` makes of the row; a test holds the two together.
-    """
-    number, created_at, source, kind, subtype, content = event
-    sub = "null" if subtype is None else quote(subtype)
-    return (
-        f'{{"id":{number},"created_at":"{created_at}","source":{quote(source)},'
-        f'"type":{quote(kind)},'
-        f'"subtype":{sub},"content":{quote(content)}}}'
-    )
-
-
-def _lines_of(commit: Commit) -> bytes:
-    """Return the lines of a commit, nothing when it does not bring its events."""
-    if commit.first == commit.last and commit.parts[0][3]:
-        number, _, created_at, ((source, kind, content, subtype, _),) = commit.parts[0]
-        event = (number, created_at, source, kind, subtype, content)
-        return line(event).encode() + b"\n"
-    return b"".join(
-        _lines_of_part(first, _heads(rows, created_at), [content for _, _, content, _, _ in rows])
-        for first, _, created_at, rows in commit.parts
-        if rows
-    )
-
-
-def _lines_of_part(first: int, heads: Iterable[str], contents: list[str]) -> bytes:
-    parts = zip(count(first), heads, contents, strict=False)
-    if _plain("".join(contents)):
-        lines = [
-            f'{{"id":{number}{head},"content":"{content}"}}\n' for number, head, content in parts
-        ]
-    else:
-        lines = [
-            f'{{"id":{number}{head},"content":{quote(content)}}}\n'
-            for number, head, content in parts
-        ]
-    return "".join(lines).encode()
-
-
-def _heads(rows: Sequence[NewEvent], created_at: str) -> Iterable[str]:
-    """Return the JSON between id and content of each event; mostly the same for all."""
-    alike = {(source, kind, subtype) for source, kind, _, subtype, _ in rows}
-    heads = {
-        (source, kind, subtype): (
-            f',"created_at":"{created_at}","source":{quote(source)},"type":{quote(kind)},'
-            f'"subtype":{"null" if subtype is None else quote(subtype)}'
-        )
-        for source, kind, subtype in alike
-    }
-    if len(heads) == 1:
-        return repeat(*heads.values())
-    return [heads[source, kind, subtype] for source, kind, _, subtype, _ in rows]
 
 
 def _changed(file: Iterable[bytes], change: Change) -> Iterator[tuple[bytes, bytes]]:
@@ -106,7 +56,7 @@ def _changed(file: Iterable[bytes], change: Change) -> Iterator[tuple[bytes, byt
     from eventq.log.adoption import number_in
 
     for text in file:
-        number = _number(text) if text.find(b'{"', 1) < 0 else number_in(text)
+        number = number_of(text) if text.find(b'{"', 1) < 0 else number_in(text)
         yield text, change(number, text) if number else b""
 
 
@@ -179,7 +129,7 @@ class Mirror:
         if self._last >= last:
             return
         # What an empty file would begin with may have been pruned since.
-        if self._last and self._last == commit[0] - 1 and (known := _lines_of(commit)):
+        if self._last and self._last == commit[0] - 1 and (known := lines_of(commit)):
             self._write(known)
             self._last = last
         else:
@@ -201,7 +151,7 @@ class Mirror:
             raise
         self._end += len(block)
         if not self._first:
-            self._first = _number(block)
+            self._first = number_of(block)
 
     def _sync(self, time: int) -> None:
         """Open the file again if it is not the one at the path, and find its end."""
@@ -210,7 +160,7 @@ class Mirror:
             self._folder_time = self._db.alive()
             return
         text = self._learn()
-        if not _is_usual(text) and self._is_wrong(text):
+        if not is_usual(text) and self._is_wrong(text):
             self._cut()
 
     def _open(self) -> None:
@@ -226,7 +176,7 @@ class Mirror:
             self._fd = os.open(self._layout.mirror, flags)
         except FileNotFoundError:
             self._fd = os.open(self._layout.mirror, flags | os.O_CREAT, self._layout.file_mode())
-        if not _is_usual(os.pread(self._fd, _HEAD_BYTES, 0)):
+        if not is_usual(os.pread(self._fd, HEAD_BYTES, 0)):
             self._leave_originals()
         text = self._learn()
         if self._is_wrong(text):
@@ -243,7 +193,7 @@ class Mirror:
 
         A power cut may undo mirrored commits. What is not there any more has been pruned.
         """
-        number = _number(text)
+        number = number_of(text)
         event = self._db.events.get(number) if number else None
         return number > self._db.events.last() or (
             event is not None and line(event).encode() != text
@@ -266,14 +216,14 @@ class Mirror:
     def _learn(self) -> bytes:
         """Find the end of the file, cut off a torn line; return the line of the last event."""
         self._end = os.lseek(self._fd, 0, os.SEEK_END)
-        self._last, whole, _, text = _last_line(self._fd, self._end)
+        self._last, whole, _, text = last_line(self._fd, self._end)
         if whole < self._end:
             os.ftruncate(self._fd, whole)
             self._end = whole
-        self._first = _number(_beginning(self._fd))
+        self._first = number_of(beginning(self._fd))
         if not self._last:
             self._first = 0
-            self._last = max((_last_of(path) for path in rotated(self._layout.mirror)), default=0)
+            self._last = max((last_id(path) for path in rotated(self._layout.mirror)), default=0)
         return text
 
     def _rotate(self) -> None:
@@ -290,13 +240,13 @@ class Mirror:
         may be in use as well, and rotate a file of ours.
         """
         paths = [self._layout.mirror, *rotated(self._layout.mirror)]
-        authors = map(self._is_by_original, filter(_number, map(_first_line, paths)))
+        authors = map(self._is_by_original, filter(number_of, map(first_line, paths)))
         return next(authors, False) and all(authors)
 
     def _is_by_original(self, text: bytes) -> bool:
         """Return whether the original wrote a line, not eventq."""
-        number = _number(text)
-        if not _is_usual(text):
+        number = number_of(text)
+        if not is_usual(text):
             return number > 0
         event = self._db.events.get(number)
         if event is None or (ours := line(event).encode()) == text.rstrip(b"\n"):
@@ -516,7 +466,7 @@ class Mirror:
         fix = "the next push takes back what the log lost" if is_ahead else _REBUILD
         is_left = self._is_originals()  # the first write replaces them
         files = sorted(
-            (_number(_first_line(path)), path)
+            (number_of(first_line(path)), path)
             for path in rotated(self._layout.mirror)
             if os.path.isfile(path)
         )
@@ -544,7 +494,7 @@ class Mirror:
         stream: Iterator[bytes] | None = None
         with open(path, "rb") as file:
             for number, text in enumerate(file, 1):
-                here = _number(text)
+                here = number_of(text)
                 if not text.endswith(b"\n"):
                     return (
                         ("", seen)
@@ -595,109 +545,11 @@ def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
         return ""
     if want is None:
         return f"line {number} holds event {here}, which does not exist"
-    if (there := _number(want)) < here:
+    if (there := number_of(want)) < here:
         return f"lacks event {there}, before line {number}"
     from eventq.log.adoption import agrees
 
     return "" if agrees(text, want) else f"line {number} differs from event {here}"
-
-
-def _plain(text: str) -> bool:
-    """Return whether JSON escapes nothing in a text: a third of the cost of escaping."""
-    return text.isascii() and len(text.encode().translate(None, _ESCAPED)) == len(text)
-
-
-def _is_usual(text: bytes) -> bool:
-    """Return whether a line begins as eventq spells it."""
-    at = text.find(_KEY, 0, _HEAD_BYTES)
-    return at > 0 and text.startswith(_HEAD) and text[len(_HEAD) : at].isdigit()
-
-
-def _number(text: bytes) -> int:
-    """Return the id in a line of the mirror, 0 when it is not one."""
-    if _is_usual(text):
-        digits = text[len(_HEAD) : text.find(b",")]
-        return int(digits) if len(digits) < 20 else 0
-    if not text.startswith(b"{"):
-        return 0
-    from eventq.log.adoption import number_in
-
-    return number_in(text)
-
-
-def _last_line(fd: int, end: int) -> tuple[int, int, int, bytes]:
-    """Return the last whole line that is an event, read from the end of the file.
-
-    That is its id (0 for none), the offset after the file's last whole line, the line's own offset,
-    and its text.
-    """
-    whole = -1
-    tail = b""
-    step = 4096
-    at = end
-    while at > 0:
-        start = max(0, at - step)
-        tail = os.pread(fd, at - start, start) + tail
-        at, step = start, step * 4
-        if whole < 0:
-            cut = tail.rfind(b"\n") + 1
-            if not cut and at > 0:
-                continue
-            whole = at + cut
-            tail = tail[:cut]
-        lines = tail.split(b"\n")
-        place = at + len(tail)
-        for text in reversed(lines if at == 0 else lines[1:]):
-            place -= len(text)
-            if number := _number(text):
-                return number, whole, place, text
-            place -= 1
-        tail = tail[: tail.find(b"\n") + 1] if at else b""
-    return 0, max(whole, 0), 0, b""
-
-
-def last_place(fd: int, end: int) -> tuple[int, bytes]:
-    """Return where the last line that is an event begins before a place in a file, and its text."""
-    _, _, place, text = _last_line(fd, end)
-    return place, text
-
-
-def last_of(layout: Layout) -> int:
-    """Return the id in the last whole line of the mirror, 0 for none."""
-    last = _last_of(layout.mirror) if os.path.exists(layout.mirror) else 0
-    return last or max(map(_last_of, rotated(layout.mirror)), default=0)
-
-
-def first_id(path: str) -> int:
-    """Return the id in the first line of a file, 0 for none."""
-    return _number(_first_line(path))
-
-
-def _last_of(path: str) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return _last_line(fd, os.lseek(fd, 0, os.SEEK_END))[0]
-    finally:
-        os.close(fd)
-
-
-def _beginning(fd: int) -> bytes:
-    """Return what tells the id in the first line of a file: all of a line that is not as ours."""
-    head = os.pread(fd, _HEAD_BYTES, 0)
-    if _is_usual(head) or not head.startswith(b"{"):
-        return head
-    with open(fd, "rb", closefd=False) as file:
-        file.seek(0)
-        return file.readline()
-
-
-def _first_line(path: str) -> bytes:
-    """Return the first line of a file, nothing if it is none or cannot be read."""
-    try:
-        with open(path if os.path.isfile(path) else os.devnull, "rb") as file:
-            return file.readline()
-    except OSError:
-        return b""
 
 
 def _copy(fd: int, blocks: Iterator[bytes]) -> int:

@@ -25,6 +25,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.log import mirror
+from eventq.log.lines import line as line_of
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
 from eventq.storage.sqlite import database
@@ -61,7 +62,7 @@ def test_an_event_is_erased(thread: Thread, clock: Clock) -> None:
     assert (event.source, event.type, event.subtype) == ("self", "note", "private")
     assert [*thread.erasures] == [thread.erasures.get("event", 3)] == [made]
     with open(thread.layout.mirror, encoding="utf-8") as file:
-        assert [line for line in file if ERASED in line] == [mirror.line(event) + "\n"]
+        assert [line for line in file if ERASED in line] == [line_of(event) + "\n"]
     thread.push("self", "note", "later")
     assert thread.check() == []
 

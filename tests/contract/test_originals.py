@@ -19,6 +19,7 @@ import pytest
 
 import eventq
 from eventq.log import mirror
+from eventq.log.lines import line as line_of
 from eventq.records.checks import ERASED
 from tests.conftest import write_as_original
 from tests.erasing import remains, secret
@@ -87,7 +88,7 @@ def lines(path: str) -> list[bytes]:
 
 def is_exact(thread: eventq.Thread) -> bool:
     """Return whether the mirror is the log as we spell it, and a check finds no fault."""
-    ours = [mirror.line(event).encode() + b"\n" for event in thread.peek(limit=100_000)]
+    ours = [line_of(event).encode() + b"\n" for event in thread.peek(limit=100_000)]
     return lines(thread.path) == ours and thread.check() == []
 
 
@@ -191,7 +192,7 @@ def test_a_mirror_in_which_ours_follow_all_of_its_lines_is_mended(original: str)
     """Where an eventq that did not know its lines has written all events again, each is left once."""
     write_as_original(original, "events.jsonl", 1, 3)
     with eventq.open(original) as thread, open(f"{original}/events.jsonl", "a") as file:
-        file.writelines(mirror.line(event) + "\n" for event in thread.peek())
+        file.writelines(line_of(event) + "\n" for event in thread.peek())
     with eventq.open(original) as thread:
         thread.push("self", "note", "ours")
         assert is_exact(thread)

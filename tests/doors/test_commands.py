@@ -242,7 +242,7 @@ def test_check_says_what_is_wrong_and_exits_1(inbox: str) -> None:
         file.write(b'{"id":1,"x')
     done = run("check --thread", inbox)
     assert done.code == 1
-    assert "events.jsonl line 1 differs from event 1" in done.out
+    assert "events.jsonl line 1 is not an event" in done.out
 
 
 def test_an_empty_batch_is_a_success(inbox: str) -> None:

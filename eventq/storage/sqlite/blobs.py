@@ -5,7 +5,6 @@ The domain computes and verifies all hashes. A row id never leaves the engine.
 
 from __future__ import annotations
 
-import json
 from _functools import partial  # type: ignore[import-not-found]  # the package costs 1 ms
 
 from eventq.errors import UnknownBlobError
@@ -436,7 +435,9 @@ class Blobs:
     ) -> tuple[list[BlobRow], object]:
         """Return the next blobs whose text may name others; see `storage.base`."""
         after = _FIRST if cursor is None else cursor
-        rows = self._run(_TEXTS, (after, limit, json.dumps(types)))
+        from json import dumps  # a collection alone needs it
+
+        rows = self._run(_TEXTS, (after, limit, dumps(types)))
         return [BlobRow(*row[:5]) for row in rows], rows[-1][5] if len(rows) == limit else None
 
     def unnoted(self, digest: bytes, mentions: Sequence[bytes]) -> list[bytes]:

@@ -12,6 +12,7 @@ import pytest
 import eventq
 from eventq.errors import LogicError, NotAThreadError
 from eventq.log import mirror
+from eventq.log.lines import line as line_of
 from eventq.running.follower import Follower
 from eventq.storage.layout import rotated
 from eventq.system import processes
@@ -45,7 +46,7 @@ def lines(folder: Path) -> list[str]:
 
 def expected(thread: eventq.Thread) -> list[str]:
     """Return the line of each event."""
-    return [mirror.line(event) for event in thread.peek(last_event_id=0, limit=100_000)]
+    return [line_of(event) for event in thread.peek(last_event_id=0, limit=100_000)]
 
 
 def test_a_follower_goes_on_where_the_files_end(thread: eventq.Thread, tmp_path: Path) -> None:
