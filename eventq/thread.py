@@ -149,7 +149,7 @@ def _refuse_others_files(layout: Layout) -> None:
     if os.path.lexists(mirror) and not is_file:
         raise LogicError(f"'{mirror}' is no file", _ELSEWHERE)
     if has_mirror(layout.directory):
-        from eventq.log.lines import last_of
+        from eventq.log.mirror_lines import last_of
 
         if not last_of(layout):
             raise LogicError(f"'{mirror}' is there already, and has no events in it", _ELSEWHERE)
@@ -372,7 +372,7 @@ class Thread:
 
     def _take_back(self) -> None:
         """Store again what only the mirror has, before the first write takes an id."""
-        from eventq.log.lines import last_of
+        from eventq.log.mirror_lines import last_of
 
         try:
             ahead = last_of(self.layout)

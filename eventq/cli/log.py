@@ -17,7 +17,7 @@ from eventq.cli.rules import exclude, needs, one_of, required, unless
 from eventq.cli.table import Command, Option, together
 from eventq.errors import InputError, LogicError, UsageError
 from eventq.log.events import key_conflict, limit_of_event
-from eventq.log.lines import line
+from eventq.log.mirror_lines import line
 from eventq.records.event import NewEvent
 from eventq.system import environment
 

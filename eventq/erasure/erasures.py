@@ -16,8 +16,8 @@ from eventq.errors import (
     UnknownBlobError,
     UnknownTurnError,
 )
-from eventq.log.lines import line
 from eventq.log.mirror import keep_from
+from eventq.log.mirror_lines import line
 from eventq.memory.blobs import digest_of
 from eventq.records.checks import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing

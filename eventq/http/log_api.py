@@ -12,7 +12,7 @@ from eventq.errors import (
 )
 from eventq.http.operations import AT, Operation, Reply, of_json
 from eventq.log.claims import claim_line
-from eventq.log.lines import line
+from eventq.log.mirror_lines import line
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.parameters import MOST_WAIT, Given, Part, of_object
 from eventq.serving.plans import QUICK, READ, WRITE

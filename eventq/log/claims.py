@@ -258,7 +258,7 @@ def token_of(secret: bytes, event: int, consumer: str, *, revived: bool) -> str:
 
 def claim_line(claim: Claim) -> str:
     """Return a claim as a line of JSON, with its event."""
-    from eventq.log.lines import line
+    from eventq.log.mirror_lines import line
     from eventq.system.jsontext import quote
 
     return (

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 
 from eventq.errors import NotAThreadError
-from eventq.log.lines import (
+from eventq.log.mirror_lines import (
     HEAD_BYTES,
     beginning,
     first_line,

@@ -15,7 +15,7 @@ from json import dumps, loads
 
 from eventq.errors import InputError, LogicError
 from eventq.log.adoption import agrees, fields_of
-from eventq.log.lines import first_id, last_place, line
+from eventq.log.mirror_lines import first_id, last_place, line
 from eventq.records.checks import ERASED
 from eventq.records.event import NewEvent
 from eventq.storage.asking import key_in

@@ -21,7 +21,7 @@ from eventq.errors import (
     UnsupportedError,
     UsageError,
 )
-from eventq.log.lines import line
+from eventq.log.mirror_lines import line
 from eventq.mcp.excerpts import FRAME, cut, first, last, share, shorten, size
 from eventq.memory.turns import View
 from eventq.record import Record

@@ -25,7 +25,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.log import mirror
-from eventq.log.lines import line as line_of
+from eventq.log.mirror_lines import line as line_of
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
 from eventq.storage.sqlite import database

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq import Event
-from eventq.log.lines import line
+from eventq.log.mirror_lines import line
 from tests.engines import sqlite
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))

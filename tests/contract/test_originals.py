@@ -19,7 +19,7 @@ import pytest
 
 import eventq
 from eventq.log import mirror
-from eventq.log.lines import line as line_of
+from eventq.log.mirror_lines import line as line_of
 from eventq.records.checks import ERASED
 from tests.conftest import write_as_original
 from tests.erasing import remains, secret

@@ -186,7 +186,7 @@ def test_the_public_names_are_exact() -> None:
         "AsyncThread", "Batch", "Blob", "Captured", "Claim", "ClaimInfo", "ConsumerStatus",
         "Content", "Context", "Dead", "DeadLetter", "Event", "NewEvent", "NewRun", "NewStep",
         "NewTurn", "OutputSink", "Question", "Retry", "Source", "Subscription", "Thread",
-        "ThreadStatus", "Turn", "Worker", "destroy", "exists", "init", "init_schema", "open",
+        "ThreadStatus", "Turn", "Worker", "destroy", "exists", "init", "init_schema", "open", "recover",
         "threads",
     }  # fmt: skip
     assert dir(eventq) == eventq.__all__

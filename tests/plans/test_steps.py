@@ -82,6 +82,7 @@ def test_the_calls_into_the_driver(warm: eventq.Thread) -> None:
 
 def test_the_way_of_a_push(warm: eventq.Thread) -> None:
     """From the door to the file, the mirror and the journal it is short, and seldom jumps."""
+    os.utime(warm.path, (0, 0))  # a folder that has changed just now is looked at again
     warm.push("self", "note", "x")
     calls, files, changes = trace(lambda: warm.push("self", "note", "x"))
-    assert (calls <= 20, files <= 10, changes <= 12) == (True, True, True), (calls, files, changes)
+    assert (calls <= 20, files <= 10, changes <= 13) == (True, True, True), (calls, files, changes)

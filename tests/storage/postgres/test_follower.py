@@ -12,7 +12,7 @@ import pytest
 import eventq
 from eventq.errors import LogicError, NotAThreadError
 from eventq.log import mirror
-from eventq.log.lines import line as line_of
+from eventq.log.mirror_lines import line as line_of
 from eventq.running.follower import Follower
 from eventq.storage.layout import rotated
 from eventq.system import processes
