@@ -57,6 +57,10 @@ class AsyncThread:
         call = partial(open_thread, path, create=create, read_only=read_only)
         return cls(await asyncio.get_running_loop().run_in_executor(None, call))
 
+    async def recover(self, file: str | os.PathLike[str]) -> Batch:
+        """Push the events again that the lines of a file say; see `Thread.recover`."""
+        return await self._call(self._thread.recover, file)
+
     @property
     def path(self) -> str:
         """The absolute path of the thread's directory."""

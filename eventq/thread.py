@@ -355,6 +355,7 @@ class Thread:
             self.database.subscribe(name, subscriber)
 
     def _begin_to_write(self) -> None:
+        """Look where the thread is, and what only its mirror has."""
         self.check_place()
         self._take_back()
 

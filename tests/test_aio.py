@@ -37,7 +37,7 @@ def test_every_call_has_its_async_twin() -> None:
     }
     assert sync - twin == {
         "write", "follow_pages", "reader", "pop_lines", "rebuild_mirror", "gc", "reachable", "export_pack", "import_pack", "capture",
-        "copy_to", "externalize", "refs", "open_url", "rehydrate", "scope",
+        "check_place", "copy_to", "externalize", "refs", "open_url", "rehydrate", "scope",
     }  # fmt: skip
     assert twin - sync == {"run", "watch_runs"}
 

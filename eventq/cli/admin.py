@@ -274,7 +274,7 @@ def mirror_rebuild(thread: Thread, *, json: bool) -> None:
 
 
 def mirror_recover(*, thread: str, file: str | None, json: bool) -> None:
-    """Make the log anew from events.jsonl, or push the events of FILE again.
+    """Make the log anew from events.jsonl, or push lines again.
 
     Without FILE, events.db is missing, empty or damaged; what is left of it is moved to lost/. Only
     events are in events.jsonl: subscribe the consumers again, from where they were.
@@ -360,9 +360,7 @@ COMMANDS = {
         [
             Argument("PATH", kinds.place),
             Option("shared", "Create files with the process umask (default: owner only)."),
-            Option(
-                "any-mount", "Allow a file system like NFS or FUSE that only this machine writes."
-            ),
+            Option("any-mount", "Allow NFS, FUSE and others, if only this machine writes."),
             Option("schema", "Make the tables in a database of PostgreSQL, and no thread."),
             JSON,
         ],
