@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 _ELSEWHERE = "move it away, or choose another directory"
 _TRIES = 10  # to read a moment that writers let nobody hold
+_NAMED = 20  # texts that name a blob which is not stored, in the warnings
 _LISTED = 100  # contexts and artifacts in a status
 
 
@@ -1193,11 +1194,25 @@ class Thread:
         )
 
     def warnings(self) -> list[str]:
-        """Return one sentence for each consumer that is stalled or paused, or nobody serves."""
+        """Return one sentence for each thing that somebody should look at, and that is no fault.
+
+        A consumer that is stalled or paused or that nobody serves, what was taken back from the
+        mirror within a week, and up to 20 texts of turns, runs and outputs that name a blob which
+        is not stored. All texts are read.
+        """
         from eventq.log import status, witness
 
         found = [*status.warnings(self.database, self.layout, self.consumers)]
-        return found if self.is_shared else [*found, *witness.warnings(self.database, self.layout)]
+        if self.is_shared:
+            return found
+        found += witness.warnings(self.database, self.layout)
+        if self.database.has_memory():
+            from itertools import islice
+
+            from eventq.memory.nodes import START_TYPE, STATE_TYPE
+
+            found += islice(self.blobs.dangling((START_TYPE, STATE_TYPE)), _NAMED)
+        return found
 
     def check(self) -> list[str]:
         """Check all invariants; return one sentence per broken one, [] for a sound thread."""

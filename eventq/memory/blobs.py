@@ -554,6 +554,25 @@ class Blobs:
 
         Those are what `texts` of the engine finds. Raises DamagedBlobError.
         """
+        for digest, said in self._texts(types, (PREFIX, SHA256)):
+            yield from self._engine.unnoted(digest, said)
+
+    def dangling(self, types: Sequence[str]) -> Iterator[str]:
+        """Yield a sentence for each text that names a blob which is not stored; read all texts.
+
+        It may have been collected, or never stored here: a text may say anything.
+        """
+        for digest, said in self._texts(types, (PREFIX,)):
+            for ref in said:
+                if self._engine.row(ref) is None:
+                    holder = next(iter(self._engine.holders(digest, 1)), None)
+                    what = f"{holder.kind} {holder.name}" if holder else f"blob {digest.hex()}"
+                    yield f"{what} names {PREFIX}{ref.hex()}, which is not stored"
+
+    def _texts(
+        self, types: Sequence[str], prefixes: tuple[str, ...]
+    ) -> Iterator[tuple[bytes, tuple[bytes, ...]]]:
+        """Yield each text that names blobs, and their digests."""
         cursor: object = None
         while True:
             rows, cursor = self._engine.texts(cursor, _PAGE, types)
@@ -561,15 +580,17 @@ class Blobs:
             for group in _grouped([*by_digest], by_digest):
                 pieces = self._engine.read(group)
                 for digest in group:
-                    if said := self._mentions(by_digest[digest], pieces.get(digest)):
-                        yield from self._engine.unnoted(digest, said)
+                    if said := self._mentions(by_digest[digest], pieces.get(digest), prefixes):
+                        yield digest, said
             if cursor is None:
                 return
 
-    def _mentions(self, row: BlobRow, piece: Piece | None) -> tuple[bytes, ...]:
+    def _mentions(
+        self, row: BlobRow, piece: Piece | None, prefixes: tuple[str, ...]
+    ) -> tuple[bytes, ...]:
         try:
             whole = None if row.codec == PARTS else self._zip.unpack(row.digest, piece)
-            return _mentions_of(self._pieces(row) if whole is None else (whole,), (PREFIX, SHA256))
+            return _mentions_of(self._pieces(row) if whole is None else (whole,), prefixes)
         except DamagedBlobError:
             found = self._engine.row(row.digest)
             if found is None or found.codec == GONE:  # somebody has collected or erased it

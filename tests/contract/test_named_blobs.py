@@ -298,3 +298,15 @@ def test_a_payload_that_nobody_can_read_is_given_its_refs(
     clock.move(DAY)
     assert collect(thread).blobs == 0
     assert thread.blobs.get(REF) == PIXELS
+
+
+def test_a_text_that_names_what_is_not_stored(thread: eventq.Thread) -> None:
+    """`check` warns of it with the turn that says so; it is no fault, and a collection goes on."""
+    ref = "blob:blake3:" + "ab" * 32
+    context = thread.contexts.create()
+    turn = context.append(f"see {ref}").turn_id
+    context.append(f"see blob:blake3:{thread.blobs.put(b'here').hash}")
+    assert thread.check() == []
+    assert thread.warnings() == [f"turn {turn} names {ref}, which is not stored"]
+    thread.gc(apply=True, grace=0)
+    assert len(thread.warnings()) == 1
