@@ -94,6 +94,9 @@ class Mirror:
             self._try(lambda: self._adopt(wait=False))
         except OSError as error:
             self._give_up(error)
+        except BaseException:
+            self._forget()  # an interrupt may have come after a write, before that was noted
+            raise
 
     def _try(self, step: Callable[[], object]) -> None:
         try:
@@ -297,15 +300,19 @@ class Mirror:
         Raises OSError, what reading raises, and NotAThreadError.
         """
         with self._db.exclusive, self._lock:
-            self._sync(self._db.alive())
-            last = self._db.events.last()
-            while self._last < last:
-                if self._first and self._last - self._first >= ROTATE_LINES:
-                    self._rotate()
-                upto = min(last, self._last + STEP)
-                for block in self._db.events.blocks(self._last, upto):
-                    self._write(block)
-                self._last = upto
+            try:
+                self._sync(self._db.alive())
+                last = self._db.events.last()
+                while self._last < last:
+                    if self._first and self._last - self._first >= ROTATE_LINES:
+                        self._rotate()
+                    upto = min(last, self._last + STEP)
+                    for block in self._db.events.blocks(self._last, upto):
+                        self._write(block)
+                    self._last = upto
+            except BaseException:
+                self._forget()
+                raise
 
     def settle(self) -> None:
         """Write what the files lack, and adopt or replace what the original wrote.
@@ -317,8 +324,12 @@ class Mirror:
     def _settle(self) -> None:
         self._adopt_first()
         with self._db.exclusive, self._lock:  # in this order, as `append` has them
-            self._sync(self._db.alive())
-            self._catch_up()
+            try:
+                self._sync(self._db.alive())
+                self._catch_up()
+            except BaseException:
+                self._forget()
+                raise
 
     def rebuild(self) -> int:
         """Rewrite the mirror as one file, remove the rotated ones; return the number of lines.

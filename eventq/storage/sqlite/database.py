@@ -811,10 +811,21 @@ class Database(Commits):
             if depth >= 0:
                 del self._marks[depth:]
                 self.depth = depth
+            if not depth:
+                self._leave_behind()  # an interrupt may have come after it began
             self.let_go()
             if isinstance(error, apsw.Error):
                 raise self.explain(error) from error
             raise
+
+    def _leave_behind(self) -> None:
+        """Roll back what nobody is in any more, so that other processes need not wait for it."""
+        connection = self.open_connection
+        try:
+            if connection is not None and not connection.get_autocommit():
+                connection.execute("ROLLBACK")
+        except apsw.Error:
+            pass  # the next use tries again
 
     def prepare_write(self, *, relaxed: bool = False) -> apsw.Connection:
         """Return the connection for a change of its own: a statement, or a transaction that begins.
@@ -866,6 +877,8 @@ class Database(Commits):
         """Set what a commit waits for; it stays until the next change needs another."""
         if self._level is None:
             self._level = int(self.connection.pragma("synchronous"))
+        # An interrupt may come in between: then a commit waits longer than it need, never less.
+        self.is_relaxed = True
         if self._level > 1:
             self.connection.pragma("synchronous", 1 if relaxed else self._level)
         self.is_relaxed = relaxed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,94 @@ def test_an_interrupt_leaves_no_transaction_open(thread: eventq.Thread) -> None:
         assert pushes_elsewhere(thread), where
         number += 1
     assert number > 10
+
+
+class Interrupted:
+    """A connection that does what it is told, and is interrupted as one statement ends, once."""
+
+    def __init__(self, real: Any, at: str) -> None:
+        """Wrap a connection; `at` is the name of the method that is interrupted."""
+        self._real = real
+        self._at = at
+
+    def __getattr__(self, name: str) -> Any:
+        """Do what the connection does; then raise KeyboardInterrupt, the first time."""
+        found = getattr(self._real, name)
+        if name != self._at:
+            return found
+
+        def interrupted(*words: Any) -> Any:
+            found(*words)
+            self._at = ""
+            raise KeyboardInterrupt
+
+        return interrupted
+
+
+def test_an_interrupt_as_a_transaction_begins_keeps_nobody_waiting(thread: eventq.Thread) -> None:
+    """SQLite's lock is not held until this process writes again: others write at once."""
+    db = sqlite(thread.database)
+    thread.push("self", "note", "x")
+    real = db.open_connection
+    assert real is not None
+    db.open_connection = Interrupted(real, "execute")  # type: ignore[assignment]
+    try:
+        with pytest.raises(KeyboardInterrupt), thread.write():
+            pass
+    finally:
+        db.open_connection = real
+    assert real.get_autocommit()
+    assert pushes_elsewhere(thread)
+
+
+def test_an_interrupt_as_the_level_changes_is_on_the_safe_side(thread: eventq.Thread) -> None:
+    """What a commit waits for is never less than the handle believes."""
+    db = sqlite(thread.database)
+    for relaxed in (True, False):
+        for before in (relaxed, not relaxed):
+            with db.write(relaxed=before):
+                pass
+        real = db.open_connection
+        assert real is not None
+        db.open_connection = Interrupted(real, "pragma")  # type: ignore[assignment]
+        try:
+            with pytest.raises(KeyboardInterrupt), db.write(relaxed=relaxed):
+                pass
+        finally:
+            db.open_connection = real
+        assert db.is_relaxed or real.pragma("synchronous") == 2
+        with db.write():
+            assert real.pragma("synchronous") == 2
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError])
+@pytest.mark.parametrize("how", ["push", "settle", "extend"])
+def test_an_interrupt_after_a_line_was_written(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], how: str
+) -> None:
+    """A line whose writing was not noted is not written twice: the next push looks."""
+    mirror = thread._mirror  # noqa: SLF001 (no other way)
+    write, due = mirror._write, [True]  # noqa: SLF001
+
+    def interrupted(block: bytes) -> None:
+        write(block)
+        if due:
+            due.clear()
+            raise error
+
+    if how != "push":  # a line is to be written then
+        monkeypatch.setattr(mirror, "_append", lambda *_: None)
+        thread.push("self", "note", "not written")
+        monkeypatch.undo()
+    monkeypatch.setattr(mirror, "_write", interrupted)
+    with suppress(KeyboardInterrupt, MemoryError, OSError):
+        if how == "push":
+            thread.push("self", "note", "x")
+        else:
+            getattr(mirror, how)()
+    assert not due
+    thread.push("self", "note", "y")
+    assert thread.check() == []
 
 
 class InterruptedLock:
