@@ -163,7 +163,7 @@ def last_place(fd: int, end: int) -> tuple[int, bytes]:
 
 def last_id(path: str) -> int:
     """Return the id in the last whole line of a file, 0 for none."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would keep it waiting
     try:
         return last_line(fd, os.lseek(fd, 0, os.SEEK_END))[0]
     finally:
@@ -171,6 +171,9 @@ def last_id(path: str) -> int:
 
 
 def last_of(layout: Layout) -> int:
-    """Return the id in the last whole line of the mirror, 0 for none."""
+    """Return the id in the last whole line of the mirror, 0 for none.
+
+    Raises OSError for what is no file.
+    """
     last = last_id(layout.mirror) if os.path.exists(layout.mirror) else 0
     return last or max(map(last_id, rotated(layout.mirror)), default=0)

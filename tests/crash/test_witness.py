@@ -423,3 +423,18 @@ def test_consumers_are_woken(path: str, tmp_path: Path, monkeypatch: pytest.Monk
         thread.contexts.create()
         assert [event.id for event in thread.pop("c")] == [1, 2]
     assert woken == [1]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "device"])
+def test_a_mirror_that_is_no_file_keeps_nobody_waiting(path: str, kind: str) -> None:
+    """A push looks at it first, and is stored all the same."""
+    mirror = f"{path}/events.jsonl"
+    os.unlink(mirror)
+    if kind == "fifo":
+        os.mkfifo(mirror)
+    elif kind == "directory":
+        os.mkdir(mirror)
+    else:
+        os.symlink("/dev/zero", mirror)
+    with eventq.open(path) as thread:
+        assert thread.push("self", "note", "x").id == 1
