@@ -26,6 +26,7 @@ import pytest
 
 import eventq
 from eventq.errors import BusyError, DamagedError, MomentLostError
+from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -365,3 +366,16 @@ def test_a_child_forked_in_a_transaction(
 
         forked(work)
     assert len([*thread.peek(0)]) == 6
+
+
+def test_what_is_known_of_consumers_is_not_kept(thread: eventq.Thread) -> None:
+    """A handle that was closed for another one's sake looks anew who is due."""
+    with eventq.open(thread.path) as other:
+        push(other)
+        version = sqlite(other.database).consumers.version()
+        look(thread.path)
+        push(thread)
+        assert sqlite(other.database).open_connection is None
+        assert sqlite(other.database).consumers.version() != version
+        thread.subscribe("c")
+        assert [event.id for event in other.pop("c")] == [*range(1, 11)]

@@ -271,7 +271,8 @@ class Consumers(Progress):
             raise db.gone()
         with db.lock:
             try:
-                return db.changes, db.cursor.execute("PRAGMA data_version").fetchall()
+                number = db.connection.execute("PRAGMA data_version").fetchall()
+                return db.changes, number
             except apsw.Error as error:
                 raise db.explain(error) from error
 
