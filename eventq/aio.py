@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from eventq.records.consumer import Subscription, Terms
     from eventq.records.info import ThreadStatus
     from eventq.records.question import Question
+    from eventq.records.rows import Rows, Values
     from eventq.records.run import RunChange
 
 P = ParamSpec("P")
@@ -414,6 +415,19 @@ class AsyncThread:
     ) -> Content:
         """Read what a URL names; see `Thread.read`."""
         return await self._call(self._thread.read, url, offset, limit, context=context)
+
+    async def sql(
+        self,
+        text: str = "",
+        values: Values = (),
+        *,
+        limit: int | None = None,
+        timeout: float = 30,  # noqa: ASYNC109 (it ends the statement, not only the wait)
+    ) -> Rows:
+        """Run one SELECT; see `Thread.sql`. It does not block other calls."""
+        self._check_open()
+        call = partial(self._thread.sql, text, values, limit=limit, timeout=timeout)
+        return await asyncio.get_running_loop().run_in_executor(None, call)
 
     async def status(self) -> ThreadStatus:
         """Return what the thread holds and what goes on in it; see `Thread.status`."""

@@ -14,6 +14,7 @@ from eventq.errors import (
     StoreError,
     ThreadExistsError,
     UnknownContextError,
+    UnsupportedError,
     UsageError,
     has_mirror,
     way_back,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Any, Unpack
+    from typing import Any, TypeVar, Unpack
 
     from eventq.erasure.erasures import Erasures
     from eventq.log.claims import Claim, Claims
@@ -58,16 +59,20 @@ if TYPE_CHECKING:
     from eventq.records.consumer import Subscription, Terms
     from eventq.records.info import Overview, ThreadStatus
     from eventq.records.question import Question
+    from eventq.records.rows import Rows, Values
     from eventq.records.turn import Collected, ContextInfo, Imported
     from eventq.sessions.files import Sessions
     from eventq.storage.base import Log, Snapshot
     from eventq.storage.queue_rows import Outcome
     from eventq.storage.shared import SharedLayout
 
+    _T = TypeVar("_T")
+
 Path = str | os.PathLike[str]
 _ELSEWHERE = "move it away, or choose another directory"
 _TRIES = 10  # to read a moment that writers let nobody hold
 _NAMED = 20  # texts that name a blob which is not stored, in the warnings
+_SQL_CALL = 'call it as thread.sql("SELECT * FROM events WHERE id > ?", [5])'
 _LISTED = 100  # contexts and artifacts in a status
 
 
@@ -1150,12 +1155,7 @@ class Thread:
         db = self.database
         if db.in_write():
             return self._status(db, db.memory if db.has_memory() else None)
-        for _ in range(_TRIES):
-            try:
-                return self._status_now()
-            except MomentLostError:  # a writer has come: now what is read is held by its locks
-                pass
-        return self._status_now()
+        return _at_a_moment(self._status_now)
 
     def _status_now(self) -> ThreadStatus:
         db = self.database
@@ -1192,6 +1192,41 @@ class Thread:
             runs=seen.runs if seen else {},
             artifacts=_artifacts_of(seen) if seen and seen.artifacts else (),
         )
+
+    def sql(
+        self, text: str = "", values: Values = (), *, limit: int | None = None, timeout: float = 30
+    ) -> Rows:
+        """Run one SELECT on the tables and views of the thread; return its rows as dictionaries.
+
+        `values` are bound to `?` in order, or to names such as `:id` from a mapping. Without a
+        statement, list the tables and views with their columns. `payload(hash)` is what a blob
+        holds: text, or bytes that are not UTF-8. The statement sees what was committed when it
+        began, also inside `write`. With a `limit`, at most so many rows are returned, and `more`
+        of the result says whether there are others.
+
+        Raises UsageError for what SQLite refuses or what would do more than read, InputError for
+        values, LogicError after `timeout` seconds, TooLargeError for a result above 256 MiB without
+        a limit, and UnsupportedError for a thread in PostgreSQL.
+        """
+        if not isinstance(text, str) or isinstance(values, (str, bytes)):
+            raise UsageError("a statement is text, and its values are several", _SQL_CALL)
+        if limit is not None:
+            check_positive(limit, "limit")
+        if not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise UsageError(f"timeout must be seconds, not {timeout!r}", "give more than 0")
+        self.database.check_open()
+        if self.is_shared:
+            raise UnsupportedError(
+                "this thread is in PostgreSQL: 'sql' reads the SQLite file of a directory",
+                "run psql on its database, where the tables are in the schema eventq",
+            )
+        return _at_a_moment(lambda: self._sql_now(text, values, limit, timeout))
+
+    def _sql_now(self, text: str, values: Values, limit: int | None, timeout: float) -> Rows:
+        from eventq.memory.payloads import payload_of
+
+        with self.database.memory.read() as moment:
+            return moment.query(text, values, limit, timeout, payload_of(moment))
 
     def warnings(self) -> list[str]:
         """Return one sentence for each thing that somebody should look at, and that is no fault.
@@ -1290,6 +1325,16 @@ def _place_of(text: str) -> tuple[Layout, SharedLayout | None]:
     url = text if directory is None else url_in(f"{directory}/{LINK}")
     shared = SharedLayout(url, directory)
     return shared, shared
+
+
+def _at_a_moment(read: Callable[[], _T]) -> _T:
+    """Return what is read at one moment, beginning again if that is lost."""
+    for _ in range(_TRIES):
+        try:
+            return read()
+        except MomentLostError:  # a writer has come: now what is read is held by its locks
+            pass
+    return read()
 
 
 # What most threads have none of is imported for those that have.

@@ -74,6 +74,7 @@ def test_the_calls_give_what_the_sync_ones_give(tmp_path: Path) -> None:
             assert [e.id for e in await thread.pop("w", 0)] == [2]
             await thread.ack("w", 2)
             assert (await thread.status()).consumers[0].last_acked_id == 2
+            assert await thread.sql("SELECT ? AS a", [1], limit=1, timeout=9) == [{"a": 1}]
             await thread.resume("w")
             assert [s.consumer_id for s in await thread.subscriptions()] == ["w"]
             await thread.unsubscribe("w")

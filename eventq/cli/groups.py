@@ -71,6 +71,7 @@ PARTS = {
         "config": "config",
         "check": "admin",
         "doctor": "doctor",
+        "sql": "sql",
         "prune": "admin",
         "event": "erase",
         "erasures": "erase",

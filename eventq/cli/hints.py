@@ -45,6 +45,7 @@ _COMMANDS = {
     "thread ls": "threads inboxes",
     "serve": "server",
     "top": "htop monitor",
+    "sql": "sqlite sqlite3 select db tables",
     "ui": "page web browser dashboard gui",
     "doctor": "diagnose diagnostics",
     "context ls": "contexts",

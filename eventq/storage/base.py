@@ -11,7 +11,7 @@ Pages are lists, so nothing stays open after an operation has returned.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Tally,
     )
     from eventq.records.info import Erasure, Overview, Stats
+    from eventq.records.rows import Rows, Values
     from eventq.records.run import RunChange, RunInfo
     from eventq.records.turn import ContextInfo, Move, OpenInfo
     from eventq.storage.copied import (
@@ -1380,6 +1381,21 @@ class Snapshot(Log, Protocol):
     @property
     def settings(self) -> ThreadSettings:
         """The settings."""
+
+    def query(
+        self,
+        text: str,
+        values: Values,
+        limit: int | None,
+        seconds: float,
+        payload: Callable[[Any], str | bytes | None],
+    ) -> Rows:
+        """Run one statement of the engine that only reads, inside `read`, and nothing after it.
+
+        "" lists tables and views. `payload` is the SQL function of that name. Raises UsageError for
+        a statement that is refused, InputError for its values, LogicError after `seconds`, and
+        without a `limit` TooLargeError for a result that takes too much memory.
+        """
 
     def overview(self, limit: int) -> Overview:
         """Return what goes on in the memory, with so many contexts and artifacts at most."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from eventq.log.filters.sandbox import FilterSandbox
     from eventq.records.event import Commit, Event
     from eventq.records.info import Overview
+    from eventq.records.rows import Rows, Values
     from eventq.storage.base import Area
     from eventq.storage.commits import Part
     from eventq.storage.queueing import QueueStatements
@@ -1299,6 +1300,19 @@ class Database(Commits):
         from eventq.storage.sqlite.overview import overview
 
         return overview(self, limit)
+
+    def query(
+        self,
+        text: str,
+        values: Values,
+        limit: int | None,
+        seconds: float,
+        payload: Callable[[Any], str | bytes | None],
+    ) -> Rows:
+        """Run a statement that somebody wrote, at a moment; see `storage.base`."""
+        from eventq.storage.sqlite.queries import query
+
+        return query(self, text, values, limit, seconds, payload)
 
     def stats(self) -> Stats:
         """Return the sizes of the database, of its WAL, and of the space that deleted rows left."""
