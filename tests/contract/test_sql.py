@@ -207,6 +207,30 @@ def test_a_statement_that_never_ends(thread: eventq.Thread, what: str) -> None:
     assert thread.push("self", "note", "on").id == 1
 
 
+@pytest.mark.parametrize(
+    ("what", "result"),
+    [
+        ("instr(a, substr(a, 1, 15000000) || 'b')", 0),
+        ("length(replace(a, substr(a, 1, 15000000) || 'b', ''))", 30_000_000),
+        ("length(trim(a, substr(a, 1, 9000000) || 'b'))", 0),
+        ("hex(NULL)", ""),
+        ("replace('abc', 'b', NULL)", None),
+    ],
+)
+def test_one_function_that_never_ends(thread: eventq.Thread, what: str, result: object) -> None:
+    """What takes the square of the time in SQLite does not here, as no timeout would end it."""
+    sql = f"WITH t AS MATERIALIZED (SELECT printf('%.*c', 30000000, 'a') AS a) SELECT {what} AS r"
+    assert thread.sql(f"{sql} FROM t") == [{"r": result}]
+
+
+def test_patterns_without_an_end(thread: eventq.Thread) -> None:
+    """A long pattern of LIKE is refused; what people write is not."""
+    sql = "SELECT printf('%.*c', 3000000, 'a') LIKE ? AS r"
+    assert thread.sql(sql, ["%" + "a" * 400]) == [{"r": 1}]
+    with pytest.raises(UsageError, match="pattern too complex"):
+        thread.sql(sql, ["%" + "_a%" * 200 + "b"])
+
+
 def test_columns_have_names_of_their_own(thread: eventq.Thread) -> None:
     """A name that occurs again is numbered, and there may be thousands of columns."""
     assert thread.sql("SELECT 1 AS a, 2 AS a, 3 AS a") == [{"a": 1, "a:1": 2, "a:2": 3}]

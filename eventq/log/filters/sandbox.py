@@ -310,15 +310,13 @@ class FilterSandbox:
             self._steps = steps
         longest = min(MAX_LOOSE_PATTERN, MAX_WORK // max(large, 1)) if made.loose else MAX_PATTERN
         db.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, longest)
-        for name in made.calls & _SCALARS.keys() - self._registered:
-            function, count = _SCALARS[name]
+        for name in made.calls & SCALARS.keys() - self._registered:
+            function, count = SCALARS[name]
             db.create_scalar_function(name, self._watched(function), count, deterministic=True)
             self._registered.add(name)
 
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*values: Any) -> Any:
-            if None in values:
-                return "" if function is _hex else None
             made = function(*values)
             if made.__class__ is str and len(made) > GROWN and (self._hurried or self._is_late()):
                 raise _TooLongError
@@ -375,12 +373,12 @@ class _LargeError(Exception):
         self.size = max(size, 1)
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """A function's result would exceed a limit."""
 
 
 # What SQLite and our functions say of a filter; other errors are of the store.
-_FAULTS = (apsw.SQLError, apsw.AuthError, apsw.TooBigError, apsw.MismatchError, _RefusedError)
+_FAULTS = (apsw.SQLError, apsw.AuthError, apsw.TooBigError, apsw.MismatchError, RefusedError)
 
 
 class _Range:
@@ -511,14 +509,14 @@ def _replace(value: Any, old: Any, new: Any) -> str:
     if not old:
         return text
     if len(new) > len(old) and len(text) + text.count(old) * (len(new) - len(old)) > MAX_MADE:
-        raise _RefusedError("the result of replace() is too large")
+        raise RefusedError("the result of replace() is too large")
     return text.replace(old, new)
 
 
 def _hex(value: Any) -> str:
     data = value if isinstance(value, bytes) else _text(value).encode()
     if len(data) * 2 > MAX_MADE:
-        raise _RefusedError("the result of hex() is too large")
+        raise RefusedError("the result of hex() is too large")
     return data.hex().upper()
 
 
@@ -526,18 +524,23 @@ def _trimmer(strip: Callable[[str, str], str]) -> Callable[[Any, Any], str]:
     def trim(value: Any, chars: Any) -> str:
         text = "".join(set(_text(chars)))
         if len(text) > MAX_TRIM:
-            raise _RefusedError(f"trim() removes at most {MAX_TRIM} different characters")
+            raise RefusedError(f"trim() removes at most {MAX_TRIM} different characters")
         return strip(_text(value), text) if text else _text(value)
 
     return trim
 
 
+def _of_values(function: Callable[..., Any], null: str | None = None) -> Callable[..., Any]:
+    """Return a function that is called for values only: the result of NULL is `null`."""
+    return lambda *values: null if None in values else function(*values)
+
+
 # Name to function and number of arguments. trim() with one argument remains SQLite's.
-_SCALARS: dict[str, tuple[Callable[..., Any], int]] = {
-    "hex": (_hex, 1),
-    "instr": (_instr, 2),
-    "ltrim": (_trimmer(str.lstrip), 2),
-    "replace": (_replace, 3),
-    "rtrim": (_trimmer(str.rstrip), 2),
-    "trim": (_trimmer(str.strip), 2),
+SCALARS: dict[str, tuple[Callable[..., Any], int]] = {
+    "hex": (_of_values(_hex, ""), 1),
+    "instr": (_of_values(_instr), 2),
+    "ltrim": (_of_values(_trimmer(str.lstrip)), 2),
+    "replace": (_of_values(_replace), 3),
+    "rtrim": (_of_values(_trimmer(str.rstrip)), 2),
+    "trim": (_of_values(_trimmer(str.strip)), 2),
 }

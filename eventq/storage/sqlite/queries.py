@@ -1,8 +1,10 @@
 """Statements of people, who may only read: one at a time, on a connection of their own.
 
 The connection reads at one moment and is closed afterwards. An authorizer refuses whatever is not
-reading: SQLite asks it as it compiles, so that nothing has happened yet. The views for people are
-temporary, made on the connection: a thread that may only be read has them, and no schema changes.
+reading: SQLite asks it as it compiles, so that nothing has happened yet. The clock is looked at
+between SQLite's steps, so functions that are not linear are those of the filter sandbox. The views
+for people are temporary, made on the connection: a thread that may only be read has them, and no
+schema changes.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import re
 import apsw
 
 from eventq.errors import DamagedError, InputError, LogicError, TooLargeError, UsageError
+from eventq.log.filters.sandbox import MAX_PATTERN, SCALARS, RefusedError
 from eventq.records.rows import Rows
 from eventq.system import clock
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 ROOM = 256 << 20  # bytes of all rows: what is bigger takes more memory than a program expects
 MAX_VALUE = 128 << 20  # bytes of one value
 _OF_A_VALUE = 60  # bytes that Python takes for one, beside its text
+_HARMLESS = apsw.SQLITE_INNOCUOUS | apsw.SQLITE_DETERMINISTIC
 _STEPS = 1_000  # of SQLite between two looks at the clock: far below a millisecond
 _NOTHING = re.compile(r"(?:[ \t\n\f\r;]|--[^\n]*+|(?>/\*.*?(?:\*/|\Z)))*+", re.DOTALL)
 
@@ -141,11 +145,14 @@ def query(
     views = _VIEWS if moment.has_memory() else ""
 
     def run(connection: apsw.Connection) -> Rows:
-        connection.create_scalar_function("payload", scalar, 1, flags=apsw.SQLITE_INNOCUOUS)
+        for name, (function, count) in SCALARS.items():
+            connection.create_scalar_function(name, function, count, flags=_HARMLESS)
+        connection.create_scalar_function("payload", scalar, 1, flags=_HARMLESS)
         connection.execute(views).fetchall()
         connection.pragma("query_only", 1)
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_VALUE)
+        connection.limit(apsw.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN)
         connection.authorizer = _authorize
         return statement.run(connection, values, moment.path)
 
@@ -257,7 +264,7 @@ _HOW = "give one SELECT; without any, 'eventq sql' lists the tables and views"
 _VALUES = (apsw.BindingsError, KeyError, OverflowError, TypeError)
 _MISTAKES = (
     apsw.SQLError, apsw.AuthError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError,
-    *_VALUES,
+    RefusedError, *_VALUES,
 )  # fmt: skip
 
 
