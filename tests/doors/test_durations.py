@@ -31,7 +31,7 @@ def test_these_options_are_durations() -> None:
     assert {*TIMES} == {
         "pop --wait", "subscribe --timeout", "subscribe --backoff", "subscribe --lease",
         "claim --lease", "claim --wait", "retry --delay", "extend --lease", "work --grace",
-        "service systemd --grace", "gc --grace", "serve --idle", "ask --wait", "questions --wait",
+        "service systemd --grace", "gc --grace", "serve --idle", "ask --wait", "questions --wait", "sql --timeout",
     }  # fmt: skip
     for command in every().values():
         for option in command.options:
