@@ -1,21 +1,22 @@
 """The form of questions: which events ask something, and which of them answer it.
 
 A question is an event of type `question` or `approval` whose content is a JSON object with a `text`
-and perhaps `options`. The first event of type `answer` with the key `answer:<id>` and a content of
-`{"question": <id>, "text": …}` closes it.
+and perhaps `options`. A later event of type `answer` with the key `answer:<id>` and a content of
+`{"question": <id>, "text": …}` closes it, also once that content was erased.
 """
 
 from __future__ import annotations
 
-from eventq.records.event import ANSWER, ASKING
+from eventq.records.checks import ERASED
+from eventq.records.event import ANSWER, ASKING, NewEvent
 from eventq.records.question import Question
 from eventq.system.jsontext import Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from eventq.records.event import Event, NewEvent
+    from eventq.records.event import Event
 
 
 def key_of(question: int) -> str:
@@ -29,7 +30,9 @@ def question_of(asked: Event, answered: Event | None = None) -> Question | None:
     if found is None:
         return None
     question = Question(asked.id, asked.type, asked.source, *found, asked.created_at)
-    if answered is None or _answered(answered.type, answered.content) != asked.id:
+    if answered is None or answered.id < asked.id:
+        return question
+    if _answered(answered.type, answered.content, key_of(asked.id)) is None:
         return question
     text = _object(answered.content).get("text")
     return question._replace(
@@ -46,31 +49,54 @@ def changes(rows: Sequence[NewEvent], first: int) -> tuple[list[int], list[int]]
     """
     asked, answered = [], []
     for number, (_, kind, content, _, key) in enumerate(rows, first):
-        if kind in ASKING and _asked(kind, content) is not None:
+        if _asked(kind, content) is not None:
             asked.append(number)
-        question = _answered(kind, content) if key is not None else None
-        if question is not None and key == key_of(question):
+        question = _answered(kind, content, key)
+        if question is not None and question < number:
             answered.append(question)
     return asked, answered
 
 
 def key_in(kind: str, content: str) -> str | None:
     """Return the key that an answer has, as its content says; None for an event of another kind."""
-    question = _answered(kind, content)
-    return None if question is None else key_of(question)
-
-
-def _answered(kind: str, content: str) -> int | None:
-    """Return the question that an event of a type and a content answers, if it has the key."""
     question = _object(content).get("question") if kind == ANSWER else None
-    return question if type(question) is int else None
+    return key_of(question) if type(question) is int else None
+
+
+def open_after(rows: Iterable[tuple[int, str, str, str | None]]) -> set[int]:
+    """Return the questions that are open after all events: id, type, content and key, in order."""
+    found: set[int] = set()
+    for number, kind, content, key in rows:
+        asked, answered = changes((NewEvent("", kind, content, None, key),), number)
+        found.update(asked)
+        found.difference_update(answered)
+    return found
+
+
+def differences(listed: set[int], found: set[int]) -> Iterator[str]:
+    """Yield a sentence for each question that is listed and not open, or open and not listed."""
+    for number in sorted(found - listed)[:20]:
+        yield f"question {number} is open and not listed: 'eventq answer {number} TEXT' closes it"
+    for number in sorted(listed - found)[:20]:
+        yield f"event {number} is listed as an open question, and is none"
+
+
+def _answered(kind: str, content: str, key: str | None) -> int | None:
+    """Return the question that an event answers, or None."""
+    if kind != ANSWER or key is None:
+        return None
+    question = _object(content).get("question")
+    if content == ERASED:
+        digits = key.removeprefix(f"{ANSWER}:")[:19]
+        question = int(digits) if digits.isdecimal() else None
+    return question if type(question) is int and key == key_of(question) else None
 
 
 def _asked(kind: str, content: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the text and the options of a question, or None for a content that is none."""
-    value = _object(content)
+    value = _object(content) if kind in ASKING else {}
     text, options = value.get("text"), value.get("options", [])
-    if kind not in ASKING or not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or not text.strip():
         return None
     if not isinstance(options, list) or not all(isinstance(one, str) for one in options):
         return None

@@ -224,7 +224,7 @@ def test_every_foreign_key_has_an_index(traced: Traced) -> None:
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("append", 14), ("put", 12), ("last", 7), ("ancestor", 6), ("fork", 18), ("attach", 12),
+        ("append", 14), ("put", 12), ("last", 7), ("ancestor", 6), ("fork", 18), ("attach", 15),
         ("root", 10),
     ],
 )  # fmt: skip

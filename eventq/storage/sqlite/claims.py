@@ -12,6 +12,7 @@ from eventq.storage.claiming import DAY_MS, Claiming
 from eventq.storage.queue_rows import ClaimRow, DeadRow, QueueStatus, Taken
 from eventq.storage.queueing import Change, Queue, as_list
 from eventq.storage.sqlite import queues
+from eventq.storage.sqlite.migrate import IS_CURRENT
 from eventq.storage.sqlite.queues import LIVE, NEXT_END
 
 TYPE_CHECKING = False
@@ -32,13 +33,14 @@ FROM unfinished
 WHERE queue_id = ?1 AND token = ?3 AND {LIVE}
 ORDER BY event_id
 """
-_NOTE = """
+_NOTE = f"""
 UPDATE unfinished
 SET handler = ?1
 WHERE queue_id = (SELECT queue_id FROM queues WHERE consumer_id = ?2)
     AND revived IN (0, 1)
     AND event_id IN (SELECT value FROM json_each(?3))
     AND token = ?4
+    AND {IS_CURRENT}
 """
 _OUT = f"""
 SELECT consumer_id, event_id, attempts, worker, since, due_at, token, revived, handler

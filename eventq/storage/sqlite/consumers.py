@@ -16,6 +16,7 @@ from eventq.errors import (
 from eventq.records.consumer import ORIGINAL, ConsumerState, Settings
 from eventq.storage import LEASED, SLACK_MS
 from eventq.storage.progress import Position, Progress
+from eventq.storage.sqlite.migrate import IS_CURRENT
 from eventq.storage.sqlite.values import is_text, name_of
 from eventq.system import clock
 
@@ -155,16 +156,18 @@ ON CONFLICT (consumer_id) DO UPDATE SET
 # Whether a newer supervisor than that of the caller runs a consumer; of NULL, none is newer.
 _FENCED = "SELECT 1 FROM queues WHERE consumer_id = ?1 AND fence > ?2"
 # A queue that has claimed nothing, so that a first claim begins after the progress of then.
-_RAISE_FENCE = """
+_RAISE_FENCE = f"""
 INSERT INTO queues (consumer_id, frontier, acked, fence)
-VALUES (?, 0, 0, 1)
+SELECT ?, 0, 0, 1
+WHERE {IS_CURRENT}
 ON CONFLICT (consumer_id) DO UPDATE SET fence = fence + 1
 RETURNING fence
 """
-_GO_BACK = """
+_GO_BACK = f"""
 INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at)
 SELECT ?1, ?3, ?4
-WHERE NOT EXISTS (SELECT 1 FROM queues WHERE consumer_id = ?1 AND fence > ?2)
+WHERE {IS_CURRENT}
+    AND NOT EXISTS (SELECT 1 FROM queues WHERE consumer_id = ?1 AND fence > ?2)
 ON CONFLICT (consumer_id) DO UPDATE SET
     last_acked_id = excluded.last_acked_id,
     updated_at = excluded.updated_at
@@ -174,11 +177,12 @@ RETURNING 1
 _ACK = f"""
 INSERT INTO consumer_progress (consumer_id, last_acked_id, updated_at)
 SELECT ?1, ?3, ?4
-WHERE NOT EXISTS (
-    SELECT 1
-    FROM queues n
-    WHERE consumer_id = ?1 AND (fence > ?5 OR {_LEASED})
-)
+WHERE {IS_CURRENT}
+    AND NOT EXISTS (
+        SELECT 1
+        FROM queues n
+        WHERE consumer_id = ?1 AND (fence > ?5 OR {_LEASED})
+    )
 ON CONFLICT (consumer_id) DO UPDATE SET
     last_acked_id = excluded.last_acked_id,
     updated_at = excluded.updated_at
@@ -199,6 +203,7 @@ UPDATE consumer_progress
 SET last_acked_id = ?4, updated_at = ?5
 WHERE consumer_id = ?1
     AND last_acked_id = ?3
+    AND {IS_CURRENT}
     AND NOT EXISTS (
         SELECT 1
         FROM queues n
@@ -210,10 +215,10 @@ INSERT OR REPLACE INTO subscription_state (consumer_id, max_attempts, timeout)
 VALUES (?, ?, ?)
 """
 _REPLACE = "UPDATE subscriptions SET handler_cmd = ?2, filter = ?3 WHERE consumer_id = ?1"
-_SET_SCANNED = """
+_SET_SCANNED = f"""
 UPDATE subscription_state
 SET scanned_after = ?, scanned_id = ?, scanned_filter = ?
-WHERE consumer_id = ?
+WHERE consumer_id = ? AND {IS_CURRENT}
 """
 _NOTE_RUN = """
 UPDATE subscription_state

@@ -84,6 +84,8 @@ _WAL = "events.db-wal"
 _COUNT_SECONDS = 1.0  # between two looks at how many names the file has: no folder tells that
 LOOK_SECONDS = 0.02  # between two looks of reads, each of which costs a pop 5 %
 _TICK = 20_000_000  # ns: before Linux 6.13 two changes of a folder within one may have one time
+# A transaction of a program that knows this schema: SQLite refuses it once a newer one is there.
+_BEGIN = f"BEGIN IMMEDIATE; SELECT 1 FROM {migrate.CURRENT} WHERE 0"  # noqa: S608 (a constant)
 _opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
 os.register_at_fork(
     before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release
@@ -803,7 +805,7 @@ class Database(Commits):
             if depth:
                 connection.execute(f"SAVEPOINT s{depth}")
             else:
-                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(_BEGIN)
                 self._write_lock.note()
             self.begun += 1
             self._marks.append((len(self._effects), len(self._parts), self.begun))
@@ -1118,10 +1120,13 @@ class Database(Commits):
     ) -> list[Any]:
         """Run one statement that writes, and return its rows.
 
-        Outside of `write` it is a change of its own, which spares BEGIN and COMMIT; inside, it
-        needs no savepoint.
+        Outside of `write`, one that names the view of the schema is a change of its own, which
+        spares BEGIN and COMMIT; inside, it needs no savepoint.
         """
         self.check_process()
+        if migrate.CURRENT not in sql and not self.in_write():
+            with self.write(relaxed=relaxed):
+                return self.change(sql, bindings)
         with self.lock:
             try:
                 connection = self.ready() if self._marks else self.prepare_write(relaxed=relaxed)
@@ -1131,6 +1136,15 @@ class Database(Commits):
             if not self._marks:
                 self.alive()
             return found
+
+    def _tend(self, sql: str) -> None:
+        """Run a statement that changes no row, outside of `write`."""
+        with self.lock:
+            try:
+                self.prepare_write().execute(sql)
+            except apsw.Error as error:
+                raise self.explain(error) from error
+            self.alive()
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run one statement for each of some rows, inside `write`."""
@@ -1243,11 +1257,11 @@ class Database(Commits):
             return
         # A database made by the original tool needs one full VACUUM first.
         if self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL:
-            self.change(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
-            self.change("VACUUM")
+            self._tend(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
+            self._tend("VACUUM")
         while self.free_bytes():
-            self.change(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
-        self.change("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._tend(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+        self._tend("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def scrub(self) -> None:
         """Leave nothing in the files of what was deleted; see `storage.base`.
@@ -1256,8 +1270,8 @@ class Database(Commits):
         those of rows that were moved. So the whole database is written anew.
         """
         if self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL:
-            self.change(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
-        self.change("VACUUM")
+            self._tend(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
+        self._tend("VACUUM")
         self._empty_wal()
 
     def _empty_wal(self) -> None:
@@ -1338,6 +1352,7 @@ class Database(Commits):
         yield from self.events.counter_faults()
         if not self.is_original():
             yield from self.events.key_faults()
+            yield from self.events.question_faults()
             yield from self.consumers.state_faults(self.events.last())
             yield from self.claims.faults()
 

@@ -198,6 +198,7 @@ class Erasures:
             self.begin("event", str(number), reason)
             self._run("UPDATE events SET content = ? WHERE id = ?", (ERASED, number))
             self._run("DELETE FROM event_blob_refs WHERE event_id = ?", (number,))
+            self._run("DELETE FROM open_questions WHERE event_id = ?", (number,))
             for queue, group in self._run(_GROUPS, (number, ERASED)):
                 self._run(_RENAME, (f"{ERASED} {number}", queue, group))
             changed = [number, *(row[0] for row in self._run(_REPORTS, (number, ERASED)))]

@@ -20,7 +20,7 @@ from eventq.records.event import (
     NewEvent,
     Tally,
 )
-from eventq.storage.sqlite.migrate import QUESTIONS
+from eventq.storage.sqlite.migrate import CURRENT, DERIVED, QUESTIONS
 from eventq.storage.sqlite.values import is_utf8, name_of
 from eventq.system import clock
 
@@ -44,9 +44,10 @@ if TYPE_CHECKING:
 PAGE_BYTES = 4 << 20  # what one page of events may hold in memory, beside its first event
 PAGE_ROWS = 1_000
 
-_INSERT = """
+# The view is never read: it lets SQLite refuse the push once the schema is another one.
+_INSERT = f"""
 INSERT INTO events (created_at, source, type, subtype, content)
-VALUES (?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, CASE WHEN 0 THEN (SELECT 1 FROM {CURRENT}) ELSE ? END)
 """
 # The same for the fields of `NewEvent`; the key, which is stored apart, is bound to no effect.
 _INSERT_MANY = """
@@ -529,6 +530,13 @@ class Events:
         """Yield a sentence for each key that names no event."""
         for data, kind, number in self._run(_ODD_KEYS):
             yield f"key '{name_of(data, kind)}' names event {number}, which is not stored"
+
+    def question_faults(self) -> Iterator[str]:
+        """Yield a sentence for each open question that is not listed, or the reverse."""
+        from eventq.storage.sqlite.questions import faults
+
+        if not self._db.is_older_than(DERIVED):
+            yield from self._db.steady(lambda c: [*faults(c)])
 
 
 # Rows that no push stores, as other tools may: what is wrong with each, the gravest first.

@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
     Objects = dict[tuple[str, str], tuple[str, set[str]]]
 
-SCHEMA = 3  # the number of the newest migration: a test compares it with the files
-OWN, QUESTIONS = 2, 3  # the first with tables beside those of the original tool, and with questions
+SCHEMA = 13  # the number of the newest migration: a test compares it with the files
+# The first with tables beside those of the original tool, with a list of open questions, and with
+# one that has been derived from the events.
+OWN, QUESTIONS, DERIVED = 2, 3, 13
+CURRENT = f"schema_{SCHEMA}"  # a view that only this schema has: statements that write name it
+IS_CURRENT = f"EXISTS (SELECT 1 FROM {CURRENT})"  # noqa: S608 (a constant)
+_RENUMBERED = 13  # unreleased versions of eventq had other schemas under the numbers before
 INCREMENTAL = 2  # auto_vacuum of a database; costs a push 4 % at NORMAL, nothing at FULL
 APPLICATION_ID = 0x65767471  # "evtq", in the header of the database
 
@@ -36,7 +41,8 @@ def files() -> list[tuple[int, str]]:
 def version(connection: apsw.Connection, path: str) -> int:
     """Return the newest migration of a database, 0 for one that the older `thread` tool made.
 
-    Raises DamagedError for a database that is not eventq's, or newer than this program.
+    Raises DamagedError for a database that is not eventq's, newer than this program, or of an
+    unreleased version.
     """
     number = connection.pragma("user_version")
     if number and connection.pragma("application_id") != APPLICATION_ID:
@@ -49,7 +55,27 @@ def version(connection: apsw.Connection, path: str) -> int:
         found = [row[1] for row in connection.execute("PRAGMA table_info(events)")]
         if found != _COLUMNS:
             raise foreign(path)
+    elif number < _RENUMBERED:
+        sql = "SELECT number, name FROM migrations WHERE number <= ? ORDER BY number"
+        rows = connection.execute(sql, (number,)).fetchall()
+        if rows != [(step, os.path.basename(file)) for step, file in _up_to(number)]:
+            raise _unreleased(path, number)
     return int(number)
+
+
+def _up_to(number: int) -> list[tuple[int, str]]:
+    """Return number and path of the migrations that lead to a schema."""
+    return [(step, path) for step, path in files() if step <= number]
+
+
+def _unreleased(path: str, number: int) -> DamagedError:
+    """Return the error for a schema that has its number from before numbers began anew."""
+    return DamagedError(
+        f"'{path}' was written by an unreleased version of eventq, before schemas were numbered"
+        f" anew (its schema {number})",
+        "read it with that version; for its events, make a new thread and run 'eventq push --batch"
+        " --thread NEW < FILE' with each events*.jsonl beside it, the oldest first",
+    )
 
 
 def foreign(path: str) -> DamagedError:
@@ -71,13 +97,19 @@ def outdated(path: str) -> DamagedError:
 def apply(connection: apsw.Connection, stamp: str, start: int = 0) -> None:
     """Migrate a database to SCHEMA, one transaction a migration, unless another program does."""
     connection.pragma("journal_mode", "wal")
-    for number, path in files()[start:]:
+    for number, path in files():
+        if number <= start:
+            continue
         with open(path, encoding="utf-8") as file:
             script = file.read()
         connection.execute("BEGIN IMMEDIATE")
         try:
             if connection.pragma("user_version") < number:
                 _apply_one(connection, number, os.path.basename(path), script, stamp)
+                if number == DERIVED:
+                    from eventq.storage.sqlite.questions import derive
+
+                    derive(connection)
             connection.execute("COMMIT")
         except BaseException:
             if not connection.get_autocommit():  # a full disk has undone everything already
@@ -118,7 +150,7 @@ def _objects_of(number: int) -> Objects:
 
     wanted = apsw.Connection(":memory:")
     try:
-        for step, path in files()[: number or 1]:
+        for step, path in _up_to(number or 1):
             with open(path, encoding="utf-8") as file:
                 _apply_one(wanted, step, os.path.basename(path), file.read(), "")
         found = _objects(wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eventq.records.turn import OpenInfo
 from eventq.storage.output_rows import ArtifactRow
+from eventq.storage.sqlite.migrate import IS_CURRENT
 from eventq.storage.sqlite.scopes import count_on, pass_by
 from eventq.storage.turn_rows import StreamPiece
 
@@ -183,12 +184,12 @@ class OpenTurns(_Streams):
         was: int | None = None,
     ) -> OpenInfo | None:
         """Drop an open turn and return what it was; None for no such turn, or another size."""
-        sql = """
+        sql = f"""
             DELETE FROM open_turns
-            WHERE open_id = ?1 AND size = coalesce(?2, size)
+            WHERE open_id = ?1 AND size = coalesce(?2, size) AND {IS_CURRENT}
             RETURNING open_id, context_id, type_id, type_version, encoding, size, created_at_ms,
                 updated_at_ms
-        """
+        """  # noqa: S608 (a constant)
         rows = self._db.change(sql, (number, was))
         return OpenInfo(*rows[0]) if rows else None
 

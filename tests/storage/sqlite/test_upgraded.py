@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 SAYS = r"was brought up to date by a newer eventq - open it again"
 
+# What each migration does.
+NEWER = f"DROP VIEW schema_{migrate.SCHEMA}; CREATE VIEW schema_{migrate.SCHEMA + 1} AS SELECT 1"
+
 
 def upgrade(path: str, sql: str = "", version: int = migrate.SCHEMA + 1) -> None:
     """Do what a newer eventq might: change tables and note the version, in one transaction."""
     connection = apsw.Connection(os.path.join(path, "events.db"))
     connection.set_busy_timeout(30_000)
+    if version > migrate.SCHEMA:
+        sql = f"{sql}; {NEWER}"
     connection.execute(f"BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {version}; COMMIT")
     connection.close()
 
@@ -114,13 +119,103 @@ def test_a_reader_says_so_too(held: eventq.Thread, shared: bool) -> None:
                 reader.last(filter=text)
 
 
-def test_what_still_works_goes_on(held: eventq.Thread) -> None:
-    """A migration that only adds to the schema stops nobody."""
+def in_a_transaction(thread: eventq.Thread) -> None:
+    """Push inside `write`, which begins before."""
+    with thread.write():
+        thread.push("self", "note", "y")
+
+
+WRITES: dict[str, Callable[[eventq.Thread], object]] = {
+    "push": lambda thread: thread.push("self", "note", "y"),
+    "push with a key": lambda thread: thread.push("self", "note", "y", key="l"),
+    "batch": lambda thread: thread.push_many([("self", "note", "y")]),
+    "question": lambda thread: thread.ask("Well?"),
+    "subscribe": lambda thread: thread.subscribe("v", "true"),
+    "unsubscribe": lambda thread: thread.unsubscribe("w"),
+    "pause": lambda thread: thread.pause("w"),
+    "ack": lambda thread: thread.ack("w", 1),
+    "pop with an ack": lambda thread: thread.pop("w", 1),
+    "replay": lambda thread: thread.ack("w", 0, replay=True),
+    "fence": lambda thread: thread.database.consumers.raise_fence("w"),
+    "advance": lambda thread: thread.database.consumers.advance("w", 0, 1, 0),
+    "scanned": lambda thread: thread.database.consumers.note_scanned(
+        thread.database.consumers.all()[0], 1
+    ),
+    "claim": lambda thread: thread.claim("p"),
+    "settle": lambda thread: thread.settle(thread.claim("p")),
+    "append": lambda thread: thread.contexts.get("c").append("more"),
+    "put": lambda thread: thread.blobs.put(b"others"),
+    "open turn": lambda thread: thread.contexts.get("c").open_turn(),
+    "discard": lambda thread: thread.contexts.open_turn(1).discard(),
+    "artifact": lambda thread: thread.artifacts.put(b"x", "tool"),
+    "setting": lambda thread: thread.settings.set("runs.emit", "self"),
+    "prune": lambda thread: thread.prune(before_id=2),
+    "erase": lambda thread: thread.erasures.event(1),
+    "transaction": in_a_transaction,
+}
+
+
+@pytest.fixture
+def busy(held: eventq.Thread) -> eventq.Thread:
+    """Return the thread with a queue and an open turn, too."""
+    held.subscribe("p")
+    held.contexts.get("c").open_turn()
+    held.pop("w", 0)
+    return held
+
+
+def content(path: str) -> list[tuple[object, ...]]:
+    """Return every row of every table."""
+    connection = apsw.Connection(os.path.join(path, "events.db"))
+    names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    found = [row for (name,) in names for row in connection.execute(f"SELECT * FROM {name}")]
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_the_next_write_is_refused(busy: eventq.Thread, name: str) -> None:
+    """A migration that only adds stops each open program before it writes by its old rules."""
+    upgrade(busy.path, "CREATE TABLE tomorrow (x); ALTER TABLE events ADD COLUMN more TEXT")
+    before = content(busy.path)
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=SAYS):
+            WRITES[name](busy)
+    assert content(busy.path) == before
+    other = apsw.Connection(os.path.join(busy.path, "events.db"))
+    other.execute("BEGIN IMMEDIATE; ROLLBACK")  # it holds no lock
+    other.close()
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_that_waits_for_a_migration_is_refused(
+    busy: eventq.Thread, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What begins while a newer eventq migrates sees the new schema before it writes anything."""
+    other = apsw.Connection(os.path.join(busy.path, "events.db"))
+    other.execute(f"BEGIN IMMEDIATE; {NEWER}; PRAGMA user_version = {migrate.SCHEMA + 1}")
+    waited: list[int] = []
+
+    def commit(_: float) -> None:
+        if not waited:
+            other.execute("COMMIT")
+        waited.append(1)
+
+    monkeypatch.setattr("eventq.system.clock.pause", commit)
+    before = content(busy.path)
+    with pytest.raises(DamagedError, match=SAYS):
+        WRITES[name](busy)
+    assert waited
+    assert content(busy.path) == before
+    other.close()
+
+
+def test_reads_go_on(held: eventq.Thread) -> None:
+    """What still reads goes on, and a check says who has changed the thread."""
     upgrade(held.path, "CREATE TABLE tomorrow (x); ALTER TABLE events ADD COLUMN more TEXT")
-    held.push("self", "note", "y")
-    held.push("self", "note", "z", key="l")
-    assert [event.content for event in held.pop("w", 0)] == ["x", "y", "z"]
-    held.contexts.get("c").append("more")
+    assert [event.content for event in held.pop("w")] == ["x"]
+    assert [event.content for event in held.peek(filter="type = 'note'")] == ["x"]
+    assert held.contexts.get("c").last()[0].payload == b"hello"
     assert [text.partition(".db' ")[2] for text in held.check()] == [
         f"was written by a newer eventq (schema {migrate.SCHEMA + 1})"
     ]
@@ -142,7 +237,10 @@ def test_the_fault_of_a_filter_is_still_the_filters(
 
 def test_a_subscription_that_was_stored_raises_nothing(held: eventq.Thread) -> None:
     """A failure after the commit is a line in the journal: the subscription is stored."""
-    upgrade(held.path, COLUMN.format("events", "content"))
+    newer = f"{COLUMN.format('events', 'content')}; PRAGMA user_version = {migrate.SCHEMA + 1}"
+    other = apsw.Connection(os.path.join(held.path, "events.db"))
+    other.execute(f"BEGIN IMMEDIATE; {newer}; COMMIT")
+    other.close()
     held.subscribe("v", "true", filter="content = 'x'")
     assert [known.consumer_id for known in held.subscriptions()] == ["w", "v"]
     with open(os.path.join(held.path, "logs", "thread.log")) as file:
