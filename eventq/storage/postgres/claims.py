@@ -12,6 +12,7 @@ from eventq.storage.claiming import DAY_MS, Claiming
 from eventq.storage.postgres.link import BEGIN, DURABLE, MINE, NOW
 from eventq.storage.postgres.names import short
 from eventq.storage.postgres.queues import LIVE, LOCK, NEXT_END, NOBODY, READ
+from eventq.storage.postgres.schema import IS_CURRENT
 from eventq.storage.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
 from eventq.storage.queueing import Change, Queue
 
@@ -45,7 +46,11 @@ ORDER BY event_id
 _NOTE = f"""
 UPDATE eventq.unfinished
 SET handler = %(process)s
-WHERE {_OF} AND revived IN (0, 1) AND event_id = ANY(%(events)s) AND token = %(token)s
+WHERE {_OF}
+    AND revived IN (0, 1)
+    AND event_id = ANY(%(events)s)
+    AND token = %(token)s
+    AND EXISTS (SELECT 1 FROM eventq.consumers WHERE {_OF} AND {IS_CURRENT})
 """
 _OUT = f"""
 SELECT consumer, event_id, attempts, worker, since, due_at, token, revived, handler
@@ -471,7 +476,8 @@ class Claims(Claiming):
     def drop(self, consumer: str, events: Iterable[int]) -> set[int]:
         """Delete dead letters; return those that were there."""
         given = self._db.bound({"consumer": consumer, "events": [*events]})
-        rows = self._db.change(lambda link: link.run(_DROP, given))
+        with self._db.joined():
+            rows = self._db.change(lambda link: link.run(_DROP, given))
         return {event for (event,) in rows}
 
     def note(self, consumer: str, token: bytes, events: Sequence[int], process: str) -> None:

@@ -17,6 +17,7 @@ from eventq.storage import LEASED, SLACK_MS, WAITING
 from eventq.storage.postgres.events import lines_of
 from eventq.storage.postgres.link import DURABLE, MINE, NOW
 from eventq.storage.postgres.names import check_short
+from eventq.storage.postgres.schema import IS_CURRENT
 from eventq.storage.progress import Position, Progress
 from eventq.storage.rules import stall
 
@@ -221,6 +222,7 @@ _ACK = f"""
 UPDATE eventq.consumers
 SET acked = %(acked)s, updated_at = {_STAMP}, revision = revision + 1
 WHERE {_OF}
+    AND {IS_CURRENT}
     AND position IS NOT NULL
     AND (acked IS NULL OR acked < %(acked)s)
     AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
@@ -248,13 +250,17 @@ SET
             THEN least(coalesce(replay_from, %(acked)s), %(acked)s)
         ELSE replay_from
     END
-WHERE {_OF} AND position IS NOT NULL AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
+WHERE {_OF}
+    AND {IS_CURRENT}
+    AND position IS NOT NULL
+    AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
 RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})
 """
 _REPLAY = f"""
 UPDATE eventq.consumers
 SET revision = revision + 1, replay_from = least(coalesce(replay_from, %(acked)s), %(acked)s)
 WHERE {_OF}
+    AND {IS_CURRENT}
     AND frontier > %(acked)s
     AND (%(fence)s::bigint IS NULL OR fence <= %(fence)s)
 RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})
@@ -262,19 +268,20 @@ RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})
 _ADVANCE = f"""
 UPDATE eventq.consumers
 SET acked = %(acked)s, updated_at = {_STAMP}
-WHERE {_OF} AND acked = %(before)s AND fence <= %(fence)s AND NOT {_LEASED}
+WHERE {_OF} AND {IS_CURRENT} AND acked = %(before)s AND fence <= %(fence)s AND NOT {_LEASED}
 RETURNING 1
 """
 _RAISE_FENCE = f"""
 INSERT INTO eventq.consumers (bucket, thread_id, consumer, fence)
 VALUES (%(b)s, %(t)s, %(consumer)s, 1)
 ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET fence = consumers.fence + 1
+WHERE consumers.{IS_CURRENT}
 RETURNING fence, {DURABLE}
 """
 _SET_SCANNED = f"""
 UPDATE eventq.consumers
 SET scanned_after = %(after)s, scanned_id = %(upto)s, scanned_filter = %(text)s
-WHERE {_OF} AND position IS NOT NULL
+WHERE {_OF} AND {IS_CURRENT} AND position IS NOT NULL
 """
 _NOTE_RUN = f"""
 UPDATE eventq.consumers
@@ -284,7 +291,7 @@ SET
     stalled = CASE WHEN %(stalled)s::text IS NULL THEN stalled ELSE nullif(%(stalled)s, '') END,
     stalled_at = CASE WHEN %(stalled)s::text IS NULL THEN stalled_at ELSE %(acked)s END,
     revision = revision + 1
-WHERE {_OF} AND position IS NOT NULL
+WHERE {_OF} AND {IS_CURRENT} AND position IS NOT NULL
 RETURNING (SELECT awake_until > {NOW} FROM eventq.counters WHERE {MINE})
 """
 _ODD = f"""

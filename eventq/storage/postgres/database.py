@@ -185,7 +185,9 @@ class Database(Commits):
         self._lock_text = f"""
             SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000
             FROM eventq.counters
-            WHERE bucket = {found.bucket} AND thread_id = {found.thread_id}
+            WHERE bucket = {found.bucket}
+                AND thread_id = {found.thread_id}
+                AND {schema.IS_CURRENT}
             FOR NO KEY UPDATE
         """
         self.events = Events(self)

@@ -16,11 +16,12 @@ from eventq.records.event import (
     Tally,
 )
 from eventq.storage.asking import changes
-from eventq.storage.postgres import failures
+from eventq.storage.postgres import failures, questions
 from eventq.storage.postgres.gathering import Gathering
 from eventq.storage.postgres.link import MINE, NOW
 from eventq.storage.postgres.names import short
 from eventq.storage.postgres.pushdown import NOTHING
+from eventq.storage.postgres.schema import IS_CURRENT
 from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
@@ -44,14 +45,14 @@ _SEARCHED = 10_000  # events that a tally looks at which must not take long
 _FIRST_ROWS = 100  # of a page that is searched: the next ones are larger
 
 _STAMP = """to_char(timestamp 'epoch' + now * interval '1 ms', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
-_LOCK = f"SELECT 1 FROM eventq.counters WHERE {MINE} FOR NO KEY UPDATE"
+_LOCK = f"SELECT 1 FROM eventq.counters WHERE {MINE} AND {IS_CURRENT} FOR NO KEY UPDATE"
 # The rows are read after the counter is locked, so ids are in the order of the commits, and the
 # time is that of a clock that is read inside the lock.
 _NUMBERED = f"""
 WITH c AS MATERIALIZED (
     UPDATE eventq.counters
     SET last_event = last_event + %(n)s
-    WHERE {MINE}
+    WHERE {MINE} AND {IS_CURRENT}
     RETURNING last_event, awake_until, {NOW} AS now
 )
 """
@@ -666,6 +667,8 @@ class Events:
             yield f"the newest event is {newest}, but the counter of ids is at {last}"
         for key, number in self._db.rows(_ODD_KEYS):
             yield f"key '{key}' names event {number}, which is not stored"
+        with self._db.read() as moment:
+            yield from questions.faults(moment.rows)
 
 
 def lines_of(page: EventPage) -> LinePage:

@@ -33,7 +33,7 @@ _REFUSED = (
     errors.DataError, errors.IntegrityError, errors.ProgramLimitExceeded, errors.RaiseException,
 )  # fmt: skip
 _STARTING = (errors.CannotConnectNow, errors.TooManyConnections)
-_LACKING = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)
+_LACKING = (errors.UndefinedTable, errors.InvalidSchemaName)
 _CONNECTION = "08"  # the class of errors about connections, maybe one behind a pooler
 
 
@@ -144,6 +144,13 @@ _TRANSLATIONS: list[tuple[tuple[type[Exception], ...], Callable[[str, str], Even
         lambda place, said: ReadOnlyError(
             f"the role may not do this at {place}: {said}",
             "let the owner of the schema grant it, or use another role",
+        ),
+    ),
+    (
+        (errors.UndefinedColumn,),
+        lambda place, _: DamagedError(
+            f"the tables in {place} were changed by another version of eventq",
+            "open the thread again, with a program of that version",
         ),
     ),
     (

@@ -14,6 +14,7 @@ from eventq.errors import BusyError, EventqError, StoreError
 from eventq.storage.postgres.failures import translate
 from eventq.storage.postgres.link import DURABLE, MINE, NOW, Link
 from eventq.storage.postgres.names import check_short
+from eventq.storage.postgres.schema import IS_CURRENT
 from eventq.system import clock
 from eventq.system.processes import identity, me, orphan_of
 
@@ -37,9 +38,12 @@ ON CONFLICT (bucket, thread_id, consumer) DO UPDATE SET
     owner = excluded.owner,
     process = excluded.process,
     owned_until = excluded.owned_until
-WHERE consumers.owner IS NULL
-    OR consumers.owned_until <= {NOW}
-    OR consumers.owned_until > {NOW} + {LEASE_MS}
+WHERE consumers.{IS_CURRENT}
+    AND (
+        consumers.owner IS NULL
+        OR consumers.owned_until <= {NOW}
+        OR consumers.owned_until > {NOW} + {LEASE_MS}
+    )
 RETURNING fence, {DURABLE}
 """
 _LAST = f"SELECT process FROM eventq.consumers WHERE {_OF}"

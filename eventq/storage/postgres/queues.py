@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from eventq.storage import HELD, LEASED, SLACK_MS, STALLED, WAITING
 from eventq.storage.postgres.link import MINE
+from eventq.storage.postgres.schema import IS_CURRENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ SELECT CASE WHEN frontier IS NULL THEN '' ELSE consumer END, {FIELDS}
 FROM eventq.consumers c
 WHERE {_OF}
 """
-LOCK = f"SELECT 1 FROM eventq.consumers WHERE {_OF} FOR NO KEY UPDATE"
+LOCK = f"SELECT 1 FROM eventq.consumers WHERE {_OF} AND {IS_CURRENT} FOR NO KEY UPDATE"
 NOBODY = """
 SELECT '', 0, 0, 0, NULL, 0, NULL, 0, NULL, 0, last_event, false, NULL, 0, NULL, 5, 'dead', 0, 1000,
     600000, NULL, 30000, 0

@@ -20,7 +20,7 @@ from eventq.errors import (
 )
 from eventq.record import Record
 from eventq.storage.migrations import files
-from eventq.storage.postgres import failures
+from eventq.storage.postgres import failures, questions
 from eventq.storage.postgres.link import Link
 
 TYPE_CHECKING = False
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 # ruff: noqa: S608 (the names of tables are constants)
 
-SCHEMA = 3  # the number of the newest migration: a test compares it with the files
+SCHEMA = 4  # the number of the newest migration: a test compares it with the files
+# True, and refused once the tables are of another schema: of a row that every change touches.
+IS_CURRENT = f"schema_{SCHEMA} IS NULL"
+_DERIVED = 4  # the first whose open questions have been derived from the events
 MAX_NAME = 1_000  # bytes of the name of a thread or a consumer: an index has room for no more
 
 _HAS_TABLES = "SELECT to_regclass('eventq.migrations') IS NOT NULL"
@@ -61,6 +64,10 @@ FROM eventq.threads
 WHERE tenant = 0
 ORDER BY name
 """
+# Somebody else was quicker, or a write had one of the tables and waited for another.
+_OVERTAKEN = (
+    errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema, errors.DeadlockDetected,
+)  # fmt: skip
 _TABLES = (
     "threads", "counters", "events", "event_keys", "event_blob_refs", "consumers", "unfinished",
     "dead_letters", "claim_nonces", "queue_counts", "open_questions",
@@ -140,8 +147,8 @@ def _migrate(link: Link, address: Address) -> int:
         while _number(link) < number:
             try:
                 _apply(link, number, os.path.basename(path), script)
-            except (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema):
-                link.script("ROLLBACK")  # somebody else was quicker
+            except _OVERTAKEN:
+                link.script("ROLLBACK")
     return _number(link)
 
 
@@ -157,6 +164,8 @@ def _apply(link: Link, number: int, name: str, script: str) -> None:
         link.script("LOCK TABLE eventq.migrations IN EXCLUSIVE MODE")
     if _number(link) < number:
         link.script(script)
+        if number == _DERIVED:
+            questions.derive(link)
         link.run(_APPLIED, {"number": number, "name": name})
     link.script("COMMIT")
 
