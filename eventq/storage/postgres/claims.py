@@ -154,6 +154,8 @@ SELECT c.consumer,
             THEN 'counts event ' || u.event_id || ' as finished, but has not finished it'
         WHEN u.state = {LEASED} AND u.token IS NULL
             THEN 'has a lease of event ' || u.event_id || ' that nobody holds'
+        WHEN u.state = {LEASED}
+            THEN 'would miss the end of the lease of event ' || u.event_id
         ELSE 'would never claim event ' || u.event_id || ': it is the first of its group'
     END
 FROM eventq.consumers c
@@ -164,6 +166,7 @@ WHERE c.bucket = %(b)s
         u.event_id > c.frontier
         OR (u.event_id <= c.finished AND u.revived = 0)
         OR (u.state = {LEASED} AND u.token IS NULL)
+        OR (u.state = {LEASED} AND coalesce(c.expires_at > u.due_at, true))
         OR (
             u.state = {HELD}
             AND NOT EXISTS (

@@ -265,6 +265,19 @@ WHERE k.bucket = %(b)s
 LIMIT 20
 """
 
+_ODD_REFS = """
+SELECT DISTINCT event_id
+FROM eventq.event_blob_refs r
+WHERE r.bucket = %(b)s
+    AND r.thread_id = %(t)s
+    AND NOT EXISTS (
+        SELECT 1
+        FROM eventq.events e
+        WHERE e.bucket = %(b)s AND e.thread_id = %(t)s AND e.id = r.event_id
+    )
+LIMIT 20
+"""
+
 
 class Events:
     """The rows of events, and the keys and refs of them."""
@@ -667,6 +680,8 @@ class Events:
             yield f"the newest event is {newest}, but the counter of ids is at {last}"
         for key, number in self._db.rows(_ODD_KEYS):
             yield f"key '{key}' names event {number}, which is not stored"
+        for (number,) in self._db.rows(_ODD_REFS):
+            yield f"event {number} keeps blobs, and is not stored"
         with self._db.read() as moment:
             yield from questions.faults(moment.rows)
 

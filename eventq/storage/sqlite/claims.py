@@ -254,5 +254,10 @@ SELECT consumer_id, 'has a lease of event ' || event_id || ' that nobody holds'
 FROM queues
     JOIN unfinished USING (queue_id)
 WHERE state = {LEASED} AND token IS NULL
+UNION ALL
+SELECT consumer_id, 'would miss the end of the lease of event ' || event_id
+FROM queues
+    JOIN unfinished USING (queue_id)
+WHERE state = {LEASED} AND (expires_at IS NULL OR expires_at > due_at)
 LIMIT 20
 """

@@ -1372,7 +1372,7 @@ _FAULTS: dict[str, Callable[[Database], Iterable[str]]] = {
     "roots": lambda db: db.turns.root_faults(),
     "blobs": lambda db: db.blobs.faults(),
     "runs": lambda db: db.runs.faults(),
-    "outputs": lambda db: [*db.outputs.faults(), *db.scopes.faults()],
+    "outputs": lambda db: [*db.outputs.faults(), *db.scopes.faults(), *db.sessions.faults()],
 }
 
 

@@ -527,9 +527,11 @@ class Events:
             yield f"event {line[6 : line.index(b',')].decode()} holds text that is not UTF-8"
 
     def key_faults(self) -> Iterator[str]:
-        """Yield a sentence for each key that names no event."""
+        """Yield a sentence for each key that names no event, and each ref of none."""
         for data, kind, number in self._run(_ODD_KEYS):
             yield f"key '{name_of(data, kind)}' names event {number}, which is not stored"
+        for (number,) in self._run(_ODD_REFS):
+            yield f"event {number} keeps blobs, and is not stored"
 
     def question_faults(self) -> Iterator[str]:
         """Yield a sentence for each open question that is not listed, or the reverse."""
@@ -570,6 +572,13 @@ WHERE newest IS NOT NULL AND (typeof(last) <> 'integer' OR last < newest)
 _ODD_KEYS = """
 SELECT CAST(key AS BLOB), typeof(key), CAST(event_id AS TEXT)
 FROM event_keys
+WHERE NOT EXISTS (SELECT 1 FROM events WHERE id = event_id)
+LIMIT 20
+"""
+
+_ODD_REFS = """
+SELECT DISTINCT event_id
+FROM event_blob_refs
 WHERE NOT EXISTS (SELECT 1 FROM events WHERE id = event_id)
 LIMIT 20
 """

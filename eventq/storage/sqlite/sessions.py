@@ -371,6 +371,10 @@ class Sessions:
         """
         self._db.change(sql, (context, session, turn))
 
+    def faults(self) -> list[str]:
+        """Return a sentence for each session that lacks some of the lines that it counts."""
+        return [row[0] for row in self._run(_LINE_FAULTS)]
+
 
 class _Placing:
     """Turns that are made together, inside `write`: read once, and stored at once."""
@@ -508,4 +512,12 @@ _PLACED = """
 UPDATE session_lines
 SET turn_id = ?
 WHERE session_id = ? AND position = ?
+"""
+_LINE_FAULTS = """
+SELECT 'session ' || name || ' counts ' || lines || ' lines, but has ' || count(position)
+FROM sessions
+    LEFT JOIN session_lines USING (session_id)
+GROUP BY session_id
+HAVING lines > count(position)
+LIMIT 20
 """

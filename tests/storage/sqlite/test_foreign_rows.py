@@ -275,6 +275,17 @@ def event(number: int, at: str, source: str, type_: str, content: str) -> str:
 
 SCANNED = "UPDATE subscription_state SET scanned_after = 2, scanned_id = 4"
 PROGRESS = "UPDATE consumer_progress SET last_acked_id = "
+SESSION = (
+    "INSERT INTO sessions (session_id, name, generation, tool, digest, lines, created_at_ms,"
+    " updated_at_ms) VALUES (1, 's', 1, 'plain', x'00', 2, 0, 0)"
+)
+LEASED = (
+    "INSERT INTO queues (queue_id, consumer_id, frontier, acked, unfinished, expires_at)"
+    " VALUES (1, 'q', 1, 0, 1"
+)
+LEASE = (
+    "INSERT INTO unfinished VALUES (1, 0, 1, 0, 1, 0, 7, 5, 2, x'00', 'w', NULL, NULL, NULL, NULL)"
+)
 FAULTS: list[tuple[str, str]] = [
     (event(0, "''", "'s'", "'t'", "''"), "event 0 has an id below 1"),
     (event(-7, "''", "'s'", "'t'", "''"), "event -7 has an id below 1"),
@@ -299,6 +310,22 @@ FAULTS: list[tuple[str, str]] = [
     (
         "UPDATE subscriptions SET filter = 'nonsense = 1'",
         "the filter of consumer 'w' is refused: the filter does not work: no such column: nonsense",
+    ),
+    (
+        "INSERT INTO event_blob_refs VALUES (99, zeroblob(32))",
+        "event 99 keeps blobs, and is not stored",
+    ),
+    (
+        f"{LEASED}, NULL); {LEASE}",
+        "consumer 'q' would miss the end of the lease of event 1",
+    ),
+    (
+        f"{LEASED}, 8); {LEASE}",
+        "consumer 'q' would miss the end of the lease of event 1",
+    ),
+    (
+        SESSION,
+        "session s counts 2 lines, but has 0",
     ),
 ]
 
