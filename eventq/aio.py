@@ -97,8 +97,19 @@ class AsyncThread:
         *,
         key_strict: bool = False,
     ) -> Batch:
-        """Store events in one transaction; see `Thread.push_many`."""
-        return await self._call(self._thread.push_many, events, key_strict=key_strict)
+        """Store events in one transaction; see `Thread.push_many`.
+
+        An iterator is read in another OS thread: a slow one does not block other calls.
+        """
+        push = partial(self._thread.push_many, events, key_strict=key_strict)
+        if isinstance(events, (list, tuple)):
+            return await self._call(push)
+        self._check_open()
+        executor = ThreadPoolExecutor(1, "eventq-push")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, push)
+        finally:
+            executor.shutdown(wait=False)
 
     async def peek(
         self, last_event_id: int = 0, *, limit: int = 100, filter: str | None = None

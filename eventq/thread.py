@@ -345,7 +345,9 @@ class Thread:
             self.database.on_refusal = self._note_refusal
         self.database.on_failure = self._log_and_continue
         self.database.on_outcomes = self._report
-        self.log = EventLog(self.database, self.journal, strict=strict_source)
+        self.log = EventLog(
+            self.database, self.journal, self.layout.directory, strict=strict_source
+        )
         if not read_only and not self.is_shared:
             self._subscribe()
             self.database.memory.on_first_write = self._begin_to_write
@@ -488,6 +490,9 @@ class Thread:
 
     def push_many(self, events: Iterable[EventInput], *, key_strict: bool = False) -> Batch:
         """Store events in one transaction, in bounded memory, and return their count and ids.
+
+        An iterator is read to its end first, so that a slow one keeps nobody else from writing;
+        inside `write`, which keeps others waiting anyway, it is read as its events are stored.
 
         Each is a mapping with `source`, `type`, `content` and optionally `subtype` and `key`, or a
         sequence in that order. If one is refused, none is stored. Events whose key was used before

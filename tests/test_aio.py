@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +154,25 @@ def test_a_wait_ends_when_its_time_is_over(tmp_path: Path) -> None:
             assert await thread.pop("w", wait=0.01) == []
 
     run(work())
+
+
+def test_a_slow_iterator_blocks_no_other_call(path: str) -> None:
+    """While `push_many` waits for its next event, other calls are answered."""
+    is_read, may_end = threading.Event(), threading.Event()
+
+    def events() -> Iterator[tuple[str, str, str]]:
+        yield "self", "note", "slow"
+        is_read.set()
+        assert may_end.wait(120)
+
+    async def main() -> None:
+        async with await eventq.AsyncThread.open(path) as thread:
+            slow = asyncio.create_task(thread.push_many(events()))
+            try:
+                await asyncio.to_thread(is_read.wait, 120)
+                assert (await thread.push("self", "note", "meanwhile")).id == 1
+            finally:
+                may_end.set()
+            assert (await slow).first_id == 2
+
+    run(main())

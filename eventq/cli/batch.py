@@ -15,7 +15,6 @@ _NAMES = 2 << 20  # bytes of a line besides its content: the other fields and al
 _SPELLED = 6  # bytes that JSON may need to spell one
 _FIELDS = ("source", "type", "content", "subtype", "key")
 _KNOWN = frozenset(_FIELDS)
-_RECENT = 256  # events whose line numbers are kept: at least as many as `push_many` checks at once
 _NAMED = 5  # unknown fields that a warning names
 _NAME = 60  # characters of each
 # What is stripped from a line: the blanks of Unicode, and the byte order mark.
@@ -78,13 +77,12 @@ class Lines:
         self._fd = fd
         self._limit = limit
         self._line = 0
-        self._numbers = [0] * _RECENT  # the line numbers of the last events read
         self.unknown: list[str] = []  # the first unknown field names
         self._least = 0  # bytes of decoded text that the unfinished line has at least
 
-    def where(self, number: int) -> str:
-        """Return the line of the n-th event, which must be one of the last read."""
-        return f"line {self._numbers[number % _RECENT]}"
+    def where(self, _: int) -> str:
+        """Return the line of the event that was read last."""
+        return f"line {self._line}"
 
     def unknown_names(self) -> str:
         """Return the unknown field names as a readable list."""
@@ -93,10 +91,9 @@ class Lines:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the fields of each line as `event_of` returns them; name the line in an error."""
-        numbers, count = self._numbers, 0
         for lines in self._read():
             for data in lines:
-                self._line = line = self._line + 1
+                self._line += 1
                 try:
                     text = data.decode()
                     if text[0] != "{" or not text.isascii():
@@ -106,8 +103,6 @@ class Lines:
                     value = parse_object(text)
                     if not _KNOWN.issuperset(value):
                         self._note_unknown(value)
-                    count += 1
-                    numbers[count % _RECENT] = line
                     yield event_of(value, text)
                 except UnicodeDecodeError as error:
                     raise self._bad(f"not UTF-8 (byte {error.start})") from error

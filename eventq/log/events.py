@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     EventInput = Mapping[str, Any] | Sequence[str | None]
     OnConflict = Callable[[KeyConflictError], object]
+    # Checked events, and what those with keys are called in errors, by their place.
+    Chunk = tuple[Sequence[NewEvent], Mapping[int, str]]
 
 MAX_EVENT_BYTES = 64 << 20
 _FIELDS = ("source", "type", "content", "subtype", "key")
@@ -43,16 +45,20 @@ def limit_of_event() -> int:
 class EventLog:
     """The events of one thread: checked and stored, read, followed and pruned."""
 
-    def __init__(self, db: Database, journal: Journal, *, strict: bool | None = None) -> None:
-        """Use a database; `strict` refuses free-text sources (default: EVENTQ_STRICT_SOURCE).
+    def __init__(
+        self, db: Database, journal: Journal, folder: str, *, strict: bool | None = None
+    ) -> None:
+        """Use a database, and a folder for files without a name.
 
-        Raises UsageError for a variable that is invalid.
+        `strict` refuses free-text sources (default: EVENTQ_STRICT_SOURCE). Raises UsageError for a
+        variable that is invalid.
         """
         if strict is None:
             strict = environment.env_choice("EVENTQ_STRICT_SOURCE", "0", "1") == "1"
         self._strict = strict
         self._db = db
         self._journal = journal
+        self._folder = folder
         self._limit = limit_of_event()
         self._short = min(_SHORT, self._limit // 4)  # characters that cannot exceed the limit
         self._known: set[tuple[str, str, str | None]] = set()  # names found valid before
@@ -106,22 +112,35 @@ class EventLog:
         """Store events in order in one transaction; if one is refused, store none.
 
         An event whose key was used before is skipped. If it differs from the first event with that
-        key, `on_conflict` is called, and may raise its argument. The iterable is consumed in
-        bounded memory. `where` names the n-th event in an error.
+        key, `on_conflict` is called, and may raise its argument. `where` names the n-th event in an
+        error; it is called while that is the last one read.
+
+        The iterable is consumed in bounded memory, before the transaction begins: it may be slow,
+        and nobody else could store anything meanwhile. Inside `write` it is read as it is stored.
         """
+        if type(events) in (list, tuple) or self._db.in_write():
+            return self._store(self._chunks(events, where), on_conflict)
+        from eventq.log.ahead import ReadAhead
+
+        self._db.check_writable()
+        with ReadAhead(self._folder) as ahead:
+            ahead.fill(self._chunks(events, where))
+            return self._store(ahead, on_conflict)
+
+    def _store(self, chunks: Iterable[Chunk], on_conflict: OnConflict | None) -> Batch:
+        """Store checked events in one transaction."""
         stored = self._db.events
-        first = last = count = offset = 0
+        first = last = count = 0
         at: str | None = None
         with self._db.write():
-            for rows in self._parts(events, where):
+            for rows, names in chunks:
                 made = stored.append(rows, _refs_of(rows), at)
                 at = made.created_at
                 if made.first:
                     first, last = first or made.first, made.last
                     count += len(rows) - len(made.found)
                 if on_conflict is not None:
-                    self._compare(rows, made.found, first, on_conflict, _from(where, offset))
-                offset += len(rows)
+                    self._compare(rows, made.found, first, on_conflict, names)
         return Batch(count, first or None, last or None)
 
     def _compare(
@@ -130,7 +149,7 @@ class EventLog:
         found: Iterable[tuple[int, int]],
         begun: int,
         on_conflict: OnConflict,
-        where: Callable[[int], str],
+        names: Mapping[int, str],
     ) -> None:
         """Call `on_conflict` for each event that differs from the first one with its key.
 
@@ -141,7 +160,7 @@ class EventLog:
             conflict = key_conflict(event, rows[index]) if event else None
             if conflict is None:
                 continue
-            conflict.what = f"{where(index)}: {conflict.what}"
+            conflict.what = f"{names[index]}: {conflict.what}"
             if begun and number >= begun:  # if this one is refused, that one is not stored either
                 conflict.fix = (
                     f"give each event of the batch its own key; nothing of it was stored, nor"
@@ -149,24 +168,22 @@ class EventLog:
                 )
             on_conflict(conflict)
 
-    def _parts(
-        self, events: Iterable[EventInput], where: Callable[[int], str]
-    ) -> Iterator[Sequence[NewEvent]]:
-        """Yield events in chunks.
+    def _chunks(self, events: Iterable[EventInput], where: Callable[[int], str]) -> Iterator[Chunk]:
+        """Check events and yield them in chunks of bounded size.
 
         A list's events that are all plain triples are checked together, at half the cost.
         """
         if type(events) is not list:
-            yield from self._chunks(events, where)
+            yield from self._checked(events, where)
             return
         step = self._db.events.most_rows
         for start in range(0, len(events), step):
             chunk = events[start : start + step]
             rows = self._alike(chunk)
             if rows:
-                yield rows
+                yield rows, {}
             else:
-                yield from self._chunks(chunk, _from(where, start - 1))
+                yield from self._checked(chunk, _from(where, start))
 
     def _alike(self, chunk: list[Any]) -> list[NewEvent] | None:
         """Return the rows of a chunk of valid `(source, type, content)`, else None."""
@@ -185,15 +202,16 @@ class EventLog:
             map(str.isascii, contents)
         ):
             return None
-        # Plain tuples here and in `_chunks`: as records, SQLite takes a tenth longer to store them.
+        # Plain tuples here and in `_checked`: SQLite takes a tenth longer to store records.
         rows: Any = [(source, kind, content, None, None) for source, kind, content in chunk]
         return rows  # type: ignore[no-any-return]
 
-    def _chunks(
+    def _checked(
         self, events: Iterable[EventInput], where: Callable[[int], str]
-    ) -> Iterator[list[NewEvent]]:
-        """Check events and yield them in chunks of bounded size."""
+    ) -> Iterator[Chunk]:
+        """Check each event, and yield them in chunks."""
         rows: list[Any] = []
+        names: dict[int, str] = {}
         known, short, size, number = self._known, self._short, 0, 0
         most = self._db.events.most_rows
         source: Any
@@ -219,18 +237,21 @@ class EventLog:
                     or (source, type_, subtype) not in known
                 ):
                     self._check_names(source, type_, subtype)
+                    source, type_, subtype = map(_plain, (source, type_, subtype))
                 if key is not None:
                     check_name(key, "key")
+                    key = _plain(key)
+                    names[len(rows)] = where(number)
             except (InputError, TooLargeError) as error:
                 error.what = f"{where(number)}: {error.what}"
                 raise
             rows.append((source, type_, content, subtype, key))
             size += len(content)
             if size >= _CHUNK_CHARACTERS or len(rows) >= most:
-                yield rows
-                rows, size = [], 0
+                yield rows, names
+                rows, names, size = [], {}, 0
         if rows:
-            yield rows
+            yield rows, names
 
     def check_source(self, source: str) -> None:
         """Raise InputError unless `source` can be the source of a turn's or run's event."""
@@ -414,9 +435,14 @@ def _fields(new: Any) -> tuple[Any, Any, Any, Any, Any]:
     return fields  # type: ignore[no-any-return]
 
 
+def _plain(name: str | None) -> str | None:
+    """Return a name of a subclass of `str`, such as a StrEnum, as plain text."""
+    return name if type(name) in _NAMES else str.__str__(name)
+
+
 def _from(where: Callable[[int], str], start: int) -> Callable[[int], str]:
-    """Return a function that names the events of a chunk, counted from 0, after `start` others."""
-    return lambda index: where(start + index + 1)
+    """Return a function that names the events of a chunk, counted from 1, after `start` others."""
+    return lambda number: where(start + number)
 
 
 def _refs_of(rows: Sequence[NewEvent]) -> dict[int, set[bytes]] | None:

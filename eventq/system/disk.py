@@ -91,6 +91,19 @@ def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> Bina
     raise OSError(EINVAL, "it is not a regular file", path)
 
 
+def unnamed_file(folder: str) -> BinaryIO:
+    """Return a new file without a name: it is gone with its descriptor, even after a crash.
+
+    It is on the disk of a folder, or of temporary files where that folder takes none.
+    """
+    from tempfile import TemporaryFile
+
+    try:
+        return TemporaryFile(dir=folder)
+    except OSError:
+        return TemporaryFile()
+
+
 def save(path: str, pieces: Iterable[bytes], *, mode: int = 0o666) -> int:
     """Write a file atomically, even across a power cut, and return its size in bytes."""
     folder = os.path.dirname(path) or "."
