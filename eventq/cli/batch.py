@@ -70,44 +70,61 @@ def as_written(text: str, name: str) -> str:
 
 
 class Lines:
-    """The events of NDJSON on a descriptor, ready for `push_many`; blank lines are skipped."""
+    """The events of NDJSON, ready for `push_many`; blank lines are skipped."""
 
-    def __init__(self, fd: int, limit: int) -> None:
-        """Take the descriptor and the maximum size of an event; nothing is read yet."""
-        self._fd = fd
-        self._limit = limit
-        self._line = 0
+    ends: tuple[bytes, ...] = (b"\n", b"\r")
+    fix = (
+        "give a JSON object per line, with source, type and content; nothing of the batch was"
+        " stored"
+    )
+
+    def __init__(self, limit: int) -> None:
+        """Take the maximum size of an event."""
+        self.line = 0  # the number of the line that was read last
         self.unknown: list[str] = []  # the first unknown field names
+        self._limit = limit
+        self._begun = bytearray()  # the unfinished line
+        self._rest = b""  # what the last block has of it
+        self._cut = False  # the LF of a CR LF may come with the next block
+        self._drops = False  # the rest of the unfinished line
         self._least = 0  # bytes of decoded text that the unfinished line has at least
 
     def where(self, _: int) -> str:
         """Return the line of the event that was read last."""
-        return f"line {self._line}"
+        return f"line {self.line}"
 
     def unknown_names(self) -> str:
         """Return the unknown field names as a readable list."""
         names = [name if len(name) <= _NAME else f"{name[:_NAME]}…" for name in self.unknown]
         return ", ".join(names[:_NAMED]) + ", …" * (len(names) > _NAMED)
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the fields of each line as `event_of` returns them; name the line in an error."""
-        for lines in self._read():
-            for data in lines:
-                self._line += 1
-                try:
-                    text = data.decode()
-                    if text[0] != "{" or not text.isascii():
-                        text = text.strip(_AROUND)
-                        if not text:
-                            continue
-                    value = parse_object(text)
-                    if not _KNOWN.issuperset(value):
-                        self._note_unknown(value)
-                    yield event_of(value, text)
-                except UnicodeDecodeError as error:
-                    raise self._bad(f"not UTF-8 (byte {error.start})") from error
-                except ValueError as error:
-                    raise self._bad(str(error)) from error
+    def read(self, fd: int) -> Iterator[tuple[Any, ...]]:
+        """Yield the events of a descriptor to its end; raise an error that names the line."""
+        block = b"begins"
+        while block:
+            block = show.read(fd)
+            yield from self.events(self.cut(block))
+            if (error := self.unfit()) is not None:
+                raise error
+
+    def events(self, lines: Iterable[bytes | bytearray]) -> Iterator[tuple[Any, ...]]:
+        """Yield the fields of the next lines as `event_of` returns them; raise InputError."""
+        for data in lines:
+            self.line += 1
+            try:
+                text = data.decode()
+                if text[0] != "{" or not text.isascii():
+                    text = text.strip(_AROUND)
+                    if not text:
+                        continue
+                value = parse_object(text)
+                if not _KNOWN.issuperset(value):
+                    self._note_unknown(value)
+                yield event_of(value, text)
+            except UnicodeDecodeError as error:
+                raise self._bad(f"not UTF-8 (byte {error.start})") from error
+            except ValueError as error:
+                raise self._bad(str(error)) from error
 
     def _note_unknown(self, names: Iterable[str]) -> None:
         for name in names:
@@ -116,44 +133,54 @@ class Lines:
             if name not in _KNOWN and name not in self.unknown:
                 self.unknown.append(name)
 
-    def _read(self) -> Iterator[list[Any]]:
-        """Yield the lines that each block completes, ended by LF, CR LF, CR or the end of input."""
-        begun, cut = bytearray(), False
-        while block := show.read(self._fd):
-            lines: list[Any] = block[cut and block.startswith(b"\n") :].splitlines(keepends=True)
-            cut = block.endswith(b"\r")  # the LF of a CR LF may come with the next block
-            rest = b"" if not lines or lines[-1].endswith((b"\n", b"\r")) else lines.pop()
-            if lines and begun:
-                begun += lines[0]  # in place: a long line is not held twice
-                lines[0], begun = begun, bytearray()
-            yield lines
-            if rest:
-                self._check(begun, rest)
-                begun += rest
-        if begun:
-            yield [begun]
+    def cut(self, block: bytes) -> list[Any]:
+        """Return the lines that a block completes; an empty one completes the last line."""
+        lines: list[Any] = self._split(block)
+        is_open = bool(lines) and not lines[-1].endswith(self.ends)
+        self._rest = lines.pop() if is_open else b""
+        if self._begun and (lines or not block):
+            self._begun += lines[0] if lines else b""  # in place: a long line is not held twice
+            lines[:1], self._begun = [self._begun], bytearray()
+        elif self._drops and lines:
+            del lines[0]
+            self._drops = False
+        if not self._drops:
+            self._begun += self._rest
+        return lines
 
-    def _check(self, begun: bytearray, rest: bytes) -> None:
-        """Raise an error for an unfinished line that cannot become an event."""
-        if not begun:
+    def _split(self, block: bytes) -> list[bytes]:
+        """Split a block into lines, ended by LF, CR LF, CR or its end."""
+        lines = block[self._cut and block.startswith(b"\n") :].splitlines(keepends=True)
+        self._cut = block.endswith(b"\r")
+        return lines
+
+    def unfit(self) -> InputError | TooLargeError | None:
+        """Return the error for an unfinished line that cannot become an event."""
+        rest = self._rest
+        if not rest or self._drops:
+            return None
+        if len(self._begun) == len(rest):
             self._least = 0
             head = rest.lstrip()[:1]
             if head and head != b"{" and head < b"\x80":  # beyond ASCII there are blanks, and a BOM
-                self._line += 1
-                raise self._bad("not a JSON object")
+                self.line += 1
+                return self._bad("not a JSON object")
         self._least += len(rest) - (_SPELLED - 1) * rest.count(b"\\")
         most = self._limit + _NAMES
-        if self._least > most or len(begun) > _SPELLED * most:
-            error = TooLargeError(None, self._limit)
-            error.what = f"line {self._line + 1}: {error.what}"
-            raise error
+        return self._large() if max(self._least, len(self._begun) // _SPELLED) > most else None
+
+    def drop(self) -> None:
+        """Forget the unfinished line, and what will come of it."""
+        self._begun, self._drops = bytearray(), True
+
+    def _large(self) -> TooLargeError:
+        self.line += 1
+        error = TooLargeError(None, self._limit)
+        error.what = f"line {self.line}: {error.what}"
+        return error
 
     def _bad(self, what: str) -> InputError:
-        return InputError(
-            f"line {self._line}: {what}",
-            "give a JSON object per line, with source, type and content; nothing of the batch was"
-            " stored",
-        )
+        return InputError(f"line {self.line}: {what}", self.fix)
 
 
 def event_of(value: dict[str, Any], text: str) -> tuple[Any, ...]:

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
         subtype: str | None
         key: str | None
 
+    class Many(TypedDict):
+        """Whether stdin brings many events, and in which form."""
+
+        batch: bool
+        stream: bool
+        lines: bool
+
 
 def push(
     thread: Thread,
@@ -46,14 +53,20 @@ def push(
     event: Pushed,
     content: str | None,
     content_file: str | None,
-    batch: bool,
+    many: Many,
     key_strict: bool,
     json: bool,
-) -> None:
+) -> int:
     """Store an event durably, and wake its consumers."""
-    if batch:
+    if many["batch"]:
         _push_batch(thread, key_strict=key_strict, json=json)
-        return
+        return 0
+    if many["stream"]:
+        from eventq.cli import stream
+
+        return stream.push(
+            thread, event if many["lines"] else None, key_strict=key_strict, json=json
+        )
     if content_file is not None:
         content = _read_content(content_file)
     elif content is None:
@@ -61,17 +74,19 @@ def push(
     stored = thread.push(**event, content=content, key_strict=key_strict)
     if json:
         show.say(line(stored))
-    if event["key"] is None:
-        return
-    if conflict := key_conflict(stored, NewEvent(**event, content=content)):
-        show.note(f"Note: {conflict.what}; nothing was stored")
+    if event["key"] is not None:
+        conflict = key_conflict(stored, NewEvent(**event, content=content))
+        if conflict is not None:
+            show.note(f"Note: {conflict.what}; nothing was stored")
+    return 0
 
 
 def _push_batch(thread: Thread, *, key_strict: bool, json: bool) -> None:
     from eventq.cli.batch import Lines
 
-    lines, skipped = Lines(show.stdin(), limit_of_event()), _Skipped(strict=key_strict)
-    batch = thread.log.push_many(lines, where=lines.where, on_conflict=skipped)
+    lines, skipped = Lines(limit_of_event()), _Skipped(strict=key_strict)
+    events = lines.read(show.stdin())
+    batch = thread.log.push_many(events, where=lines.where, on_conflict=skipped)
     if json:
         count, first, last = batch.count, batch.first_id or "null", batch.last_id or "null"
         show.say(f'{{"count":{count},"first_id":{first},"last_id":{last}}}')
@@ -225,10 +240,6 @@ def hook(thread: Thread, *, source: str) -> None:
 _NEWEST = 20  # events that `peek` shows by itself
 _PROCESSED = "last-event-id N", "The last event that was processed"
 _REPLAY = Option("replay", "Go back to an event that was acked before; ends all claims.")
-_OF_ONE_EVENT = [
-    exclude("batch", name, fix="leave it out: each line of a batch has fields of its own")
-    for name in ("source", "type", "subtype", "content", "content-file")
-]
 
 
 def _check_fields(raw: Raw) -> None:
@@ -242,11 +253,16 @@ def _check_fields(raw: Raw) -> None:
         raise UsageError("there is no --content, and nothing is piped in", fix)
 
 
-def _check_batch(raw: Raw) -> None:
-    """Refuse the fields of one event for a batch, except under `thread`, which ignores them."""
-    if raw["batch"] and show.program() != "thread":
-        for rule in _OF_ONE_EVENT:
-            rule(raw)
+def _check_many(raw: Raw) -> None:
+    """Refuse the fields of one event for many; for a batch, `thread` ignores most of them."""
+    many = "batch" if raw["batch"] else "stream"
+    exclude(many, "key", fix="give each line a key of its own, as the field key")(raw)
+    if raw["batch"] and show.program() == "thread":
+        return
+    fix = f"leave it out: each line of a {many} has fields of its own"
+    names = () if raw["lines"] else ("source", "type", "subtype")
+    for name in (*names, "content", "content-file"):
+        exclude(many, name, fix=fix)(raw)
 
 
 _LIMIT = Option("limit N", "Print at most N events.", kinds.POSITIVE, default="100")
@@ -284,8 +300,18 @@ COMMANDS = {
                 "key KEY", "Store the event once. If the key was used, return the first event."
             ).within("event"),
             Option("key-strict", "Refuse a key whose first event differs from this one."),
-            Option(
-                "batch", "Read events from stdin, one JSON object per line. All or none are stored."
+            *together(
+                "many",
+                Option(
+                    "batch",
+                    "Read events from stdin, one JSON object per line. All or none are stored.",
+                ),
+                Option(
+                    "stream",
+                    "Read such lines for as long as they come. Each is stored within moments, then"
+                    " its id is printed.",
+                ),
+                Option("lines", "With --stream: each line is the payload of an event."),
             ),
             Option("strict-source", "Refuse a source that is not an address.", parameter=""),
             JSON,
@@ -293,10 +319,12 @@ COMMANDS = {
         "eventq push --thread ./inbox --source self --type record --content 'use plan B'",
         *unless_thread("echo hello | eventq push --thread ./inbox"),
         "eventq push --thread ./inbox --batch < events.ndjson",
+        "tail -f app.log | eventq push --thread ./inbox --stream --lines --type log",
         rules=[
-            unless("batch", _check_fields, needs("key-strict", "key")),
-            exclude("batch", "key", fix="give each line a key of its own, as the field key"),
-            _check_batch,
+            exclude("batch", "stream"),
+            needs("lines", "stream"),
+            unless("batch", unless("stream", _check_fields, needs("key-strict", "key"))),
+            _check_many,
         ],
     ),
     "pop": Command(

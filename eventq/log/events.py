@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from eventq.errors import EventqError
     from eventq.log.journal import Journal
     from eventq.records.event import EventPage, LinePage
     from eventq.storage.base import Database
@@ -142,6 +143,51 @@ class EventLog:
                 if on_conflict is not None:
                     self._compare(rows, made.found, first, on_conflict, names)
         return Batch(count, first or None, last or None)
+
+    def push_each(
+        self, events: Sequence[EventInput], where: Callable[[int], str] = "event {}".format
+    ) -> list[int | EventqError]:
+        """Store those events of a group that are valid, in one transaction.
+
+        Returns the id of each, or why it was not stored: InputError, TooLargeError, or
+        KeyConflictError if it differs from the first event with its key. The id of one whose key
+        was used before is that of the first event. `where` names the n-th event in an error.
+        """
+        found: list[Any] = []
+        rows: list[NewEvent] = []
+        for index, new in enumerate(events):
+            try:
+                ((checked, _),) = self._checked((new,), _from(where, index))
+                rows += checked
+                found.append(None)
+            except (InputError, TooLargeError) as error:
+                found.append(error)
+        ids = iter(self._ids_of(rows) if rows else ())
+        for index, refused in enumerate(found):
+            if refused is None:
+                found[index] = made = next(ids)
+                if isinstance(made, KeyConflictError):
+                    made.what = f"{where(index + 1)}: {made.what}"
+        return found
+
+    def _ids_of(self, rows: Sequence[NewEvent]) -> list[int | KeyConflictError]:
+        """Store checked events in one transaction; return the id of each, or its conflict."""
+        stored = self._db.events
+        ids: list[int | KeyConflictError] = []
+        at: str | None = None
+        with self._db.write():
+            for start in range(0, len(rows), stored.most_rows):
+                part = rows[start : start + stored.most_rows]
+                made = stored.append(part, _refs_of(part), at)
+                at, known, number = made.created_at, dict(made.found), made.first
+                for index, row in enumerate(part):
+                    if index not in known:
+                        ids.append(number)
+                        number += 1
+                        continue
+                    event = stored.get(known[index])
+                    ids.append((key_conflict(event, row) if event else None) or known[index])
+        return ids
 
     def _compare(
         self,
