@@ -33,6 +33,7 @@
         ├── PlatformError       1  500   this system lacks what the call needs
         └── StoreError          1  500
             ├── DamagedError    1  500   not a database, a foreign one, a newer one, or a broken one
+            │   ├── LostError   1  500   what was stored went with a WAL that was taken away
             │   └── DamagedBlobError 1 500   bytes that do not have the hash they are stored under
             ├── UnsupportedError 1 501   the engine of the thread does not hold that
             ├── BusyError       1  503
@@ -479,6 +480,10 @@ class UnsupportedError(StoreError):
 
 class DamagedError(StoreError):
     """The file is not a database, not eventq's, newer than this program, or broken."""
+
+
+class LostError(DamagedError):
+    """What this process had stored is not in the database any more, whose WAL was taken away."""
 
 
 class DamagedBlobError(DamagedError):

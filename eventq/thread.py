@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     _T = TypeVar("_T")
 
 Path = str | os.PathLike[str]
+_OWN, _SHARED = (0o700, 0o600), (0o777, 0o666)  # modes of folders and files
 _ELSEWHERE = "move it away, or choose another directory"
 _TRIES = 10  # to read a moment that writers let nobody hold
 _NAMED = 20  # texts that name a blob which is not stored, in the warnings
@@ -179,16 +180,15 @@ def recover(path: Path) -> int:
     layout = Layout(resolve(_text(path)))
     if not os.path.isdir(layout.directory):
         raise NotAThreadError(layout.directory)
-    if engines.is_sound(layout.database):
-        raise LogicError(
-            f"'{layout.database}' is sound: there is no log to make anew",
-            "give a file with lines of events, to push those again",
-        )
     lock = FolderLock(layout.directory)
     try:
         with lock:
-            is_shared = set_aside(layout)
-        _make(layout, shared=is_shared)
+            if engines.is_sound(layout.database):
+                raise LogicError(
+                    f"'{layout.database}' is sound: there is no log to make anew",
+                    "give a file with lines of events, to push those again",
+                )
+            _fill(layout, *(_SHARED if set_aside(layout) else _OWN))
         with open_thread(layout.directory) as thread:
             thread._take_back()  # noqa: SLF001 (it is this module's own)
             return thread.database.events.bounds()[2]
@@ -199,7 +199,7 @@ def recover(path: Path) -> int:
 
 
 def _make(layout: Layout, *, shared: bool) -> None:
-    folder, file = (0o777, 0o666) if shared else (0o700, 0o600)
+    folder, file = _SHARED if shared else _OWN
     os.makedirs(os.path.dirname(layout.directory), exist_ok=True)
     try:
         os.mkdir(layout.directory, folder)
@@ -208,17 +208,22 @@ def _make(layout: Layout, *, shared: bool) -> None:
     lock = FolderLock(layout.directory)
     try:
         with lock:
-            for path in (layout.run, layout.logs, layout.handlers):
-                if not os.path.isdir(path):
-                    os.mkdir(path, folder)
-            os.close(os.open(layout.mirror, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, file))
-            if not engines.create(layout.directory, layout.database, file):
-                raise ThreadExistsError(layout.directory)
-            # Without this a power cut could lose the whole thread with the events pushed since.
-            for path in (layout.directory, os.path.dirname(layout.directory)):
-                disk.sync_folder(path)
+            _fill(layout, folder, file)
     finally:
         lock.close()
+
+
+def _fill(layout: Layout, folder: int, file: int) -> None:
+    """Make the files of a thread that are missing, under the lock of its directory."""
+    for path in (layout.run, layout.logs, layout.handlers):
+        if not os.path.isdir(path):
+            os.mkdir(path, folder)
+    os.close(os.open(layout.mirror, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, file))
+    if not engines.create(layout.directory, layout.database, file):
+        raise ThreadExistsError(layout.directory)
+    # Without this a power cut could lose the whole thread with the events pushed since.
+    for path in (layout.directory, os.path.dirname(layout.directory)):
+        disk.sync_folder(path)
 
 
 def destroy(path: Path) -> None:
@@ -385,14 +390,19 @@ class Thread:
 
         try:
             ahead = last_of(self.layout)
-            if not ahead or ahead <= self.database.events.last():
-                return
-            from eventq.log.witness import give_back
-
-            if give_back(self.database, self.layout, self.journal):
-                self.notifier.wake_one()
         except OSError as error:
             self.journal.warn(f"mirror: events.jsonl could not be compared with the log ({error})")
+            return
+        if not ahead or ahead <= self.database.events.last():
+            return
+        from eventq.log.witness import give_back
+
+        try:
+            if give_back(self.database, self.layout, self.journal):
+                self.notifier.wake_one()
+        except OSError as error:  # what is stored now would take the ids of what was lost
+            what = f"events.jsonl has events that the log has lost, and cannot be read ({error})"
+            raise DiskError(what, "nothing was stored; see to that, then try again") from error
 
     # The next three are made when they are needed: what only reads starts without them.
 

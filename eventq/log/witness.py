@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _NOTES = "mirror.restored"  # the setting that says what was given back, and when
 _NOTED_SECONDS = 7 * 86_400  # for which `check` says it
 _BATCH = 500
+_MOST = 1 << 62  # ids from here on would leave none for others
 _BLOCK = 1 << 20
 _LACK = "keys that pushes may repeat, and what was stored beside events, are not in its lines"
 
@@ -79,18 +80,22 @@ class _Found:
         self.count = 0
         self._first = self._last = self._bad = 0
 
-    def rows(self, files: Iterable[str]) -> Iterator[Row]:
+    def rows(self, files: Sequence[str]) -> Iterator[Row]:
         """Yield the whole lines, in order of their ids."""
+        at = 0  # the id in the last line that was read
         for path in files:
             with open(path, "rb") as file:
                 for text in file:
-                    if not text.endswith(b"\n"):
-                        return  # torn: its event was never stored, or is one that nobody knows
                     row = _row(text)
-                    if row is None:
+                    # Ids have no gaps but for what was pruned before the first one.
+                    if row is None and path == files[-1] and not text.endswith(b"\n"):
+                        return  # it was being written: its event was never stored
+                    if row is None or (at and not at < row[0] <= at + self._bad + 1):
                         self._bad += 1
-                    elif row[0] > (self._last or self._before):
-                        self._first, self._last = self._first or row[0], row[0]
+                        continue
+                    at = row[0]
+                    if at > (self._last or self._before):
+                        self._first, self._last = self._first or at, at
                         self.count += 1
                         yield row
 
@@ -115,13 +120,15 @@ def _were(count: int) -> str:
 def _row(text: bytes) -> Row | None:
     """Return what a line says of an event, None if it says nothing that can be stored."""
     found = fields_of(text)
-    names = ("created_at", "source", "type", "content")
-    texts: list[Any] = [*(found.get(name) for name in names), found.get("subtype") or ""]
-    if not all(isinstance(text, str) for text in texts):
-        return None
+    names = ("created_at", "source", "type", "content", "subtype")
+    texts: list[Any] = [found.get(name) for name in names]
+    if texts[-1] is None:
+        texts[-1] = ""  # not to be told from a text by what follows
     try:
         "".join(texts).encode()
-    except UnicodeEncodeError:
+    except (TypeError, UnicodeEncodeError):
+        return None
+    if found["id"] >= _MOST:
         return None
     at, source, kind, content, _ = texts
     new = NewEvent(source, kind, content, found.get("subtype"), key_in(kind, content))
@@ -146,11 +153,17 @@ def _files_after(layout: Layout, last: int) -> list[str]:
     """Return the files of the mirror from the one on that has the line of an id, in order."""
     files: list[str] = []
     for path in (layout.mirror, *reversed(rotated(layout.mirror))):
-        if os.path.isfile(path) and (first := first_id(path)):
+        if os.path.isfile(path) and (first := _first_in(path)):
             files.insert(0, path)
             if first <= last:
                 break
     return files
+
+
+def _first_in(path: str) -> int:
+    """Return the id in the first line of a file that can be read, 0 for none."""
+    with open(path, "rb") as file:
+        return next(filter(None, (fields_of(text).get("id", 0) for text in file)), 0)
 
 
 def _agree(event: Event | None, files: Sequence[str], last: int) -> bool:
@@ -236,13 +249,16 @@ def keep_aside(layout: Layout, blocks: Iterable[bytes], journal: Journal) -> Non
     name = f"events-{clock.file_stamp(clock.now())}.jsonl"
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(f"{folder}/{name}", flags, layout.file_mode())
-    count = 0
+    count, begun = 0, os.lseek(fd, 0, os.SEEK_END)
     try:
         while block is not None:
             disk.write_all(fd, block)
             count += block.count(b"\n")
             block = next(blocks, None)
         os.fsync(fd)
+    except BaseException:
+        os.ftruncate(fd, begun)  # a full disk: what is torn would be glued to what comes next
+        raise
     finally:
         os.close(fd)
     disk.sync_folder(folder)
@@ -283,11 +299,11 @@ def strangers(files: Iterable[str], db: Mirrored) -> Iterator[bytes]:
 
 
 def _strangers_in(file: Iterable[bytes], db: Mirrored) -> Iterator[bytes]:
-    oldest = db.events.bounds().first
+    last = db.events.last()
     for text in file:
         number = fields_of(text).get("id", 0)
         event = db.events.get(number) if number else None
-        is_known = 0 < number < oldest if event is None else says(text, event)  # or it was pruned
+        is_known = 0 < number <= last if event is None else says(text, event)  # or it was pruned
         if not is_known and text.endswith(b"\n"):
             yield text
 

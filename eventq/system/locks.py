@@ -101,6 +101,7 @@ class FolderLock:
 
 def descriptor_of(path: str) -> int:
     """Return a descriptor of this process for a file, -1 where none is known."""
+    path = os.path.realpath(path)
     try:
         for number in os.listdir("/proc/self/fd"):
             try:

@@ -19,13 +19,14 @@ import shutil
 import sqlite3
 import tarfile
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import apsw
 import pytest
 
 import eventq
-from eventq.errors import BusyError, DamagedError, MomentLostError
+from eventq.errors import BusyError, DamagedError, LogicError, LostError, MomentLostError
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
@@ -361,11 +362,130 @@ def test_a_child_forked_in_a_transaction(
         push(thread, 1)
 
         def work() -> None:
-            with eventq.open(thread.path) as own:
+            with eventq.open(thread.path, read_only=True) as own:
                 assert len([*own.peek(0)]) == 5
+            with pytest.raises(LogicError, match=r"forked while .* was in a transaction"):
+                eventq.open(thread.path)
 
         forked(work)
     assert len([*thread.peek(0)]) == 6
+
+
+def test_a_child_forked_while_another_os_thread_reads(
+    thread: eventq.Thread, forked: Callable[[Callable[[], object]], None]
+) -> None:
+    """It waits for nobody who is not there: neither for who runs a filter nor for who reads."""
+    push(thread)
+    reader = sqlite(thread.database).filters
+    inside, go_on = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with reader.lock:
+            assert reader.connection
+            inside.set()
+            go_on.wait(60)
+
+    staying = threading.Thread(target=stay)
+    staying.start()
+    inside.wait(60)
+
+    def work() -> None:
+        with eventq.open(thread.path) as own:
+            own.push("self", "note", "child")
+
+    try:
+        forked(work)
+    finally:
+        go_on.set()
+        staying.join()
+    assert len([*thread.peek(0, filter="id > 0")]) == 6
+
+
+def test_a_path_that_goes_through_a_link(
+    thread: eventq.Thread, tmp_path: Path, run_python: RunPython
+) -> None:
+    """The lock of a transaction is looked after under the other name of a folder, too."""
+    os.symlink(thread.path, tmp_path / "link")
+    with eventq.open(tmp_path / "link") as linked:
+        with pytest.raises(BusyError), linked.write():
+            push(linked, 1)
+            look(thread.path, "ro")
+            run_python(PUSH, thread.path)
+        assert [event.content for event in linked.peek(0)] == ["theirs"]
+
+
+def test_the_descriptor_of_another_sqlite(thread: eventq.Thread) -> None:
+    """Transactions go on when the shared memory was asked for by a number that is closed since."""
+    push(thread, 1)
+    own = sqlite(thread.database)
+    own.step_aside()
+    other = sqlite3.connect(f"{thread.path}/events.db")
+    assert other.execute("SELECT count(*) FROM events").fetchone() == (1,)
+    with thread.write():
+        push(thread, 1)
+    other.close()
+    spare = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]  # the numbers are used again
+    for _ in range(2):
+        with thread.write():
+            push(thread, 1)
+    for number in spare:
+        os.close(number)
+
+
+def test_a_look_of_another_os_thread_inside_a_transaction(thread: eventq.Thread) -> None:
+    """It does not hide from the end of the transaction that the WAL was taken away."""
+    push(thread, 1)
+    with pytest.raises((BusyError, DamagedError)), thread.write():
+        push(thread, 1)
+        os.unlink(f"{thread.path}/events.db-wal")
+        other = threading.Thread(target=thread.database.alive)
+        os.utime(thread.path, (0, 0))
+        other.start()
+        other.join()
+    with suppress(DamagedError):
+        push(thread, 1)
+    push(thread, 1)
+
+
+def test_the_wal_is_taken_away_before_the_line_is_written(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push whose event is lost as it waits for the mirror says so, and does not return an id."""
+    with eventq.open(path) as thread:
+        push(thread, 1)
+        ring = sqlite(thread.database).ring_for_events
+
+        def ring_and_clean_up() -> None:
+            ring()
+            for suffix in ("-wal", "-shm"):
+                os.unlink(f"{path}/events.db{suffix}")
+
+        monkeypatch.setattr(sqlite(thread.database), "ring_for_events", ring_and_clean_up)
+        with pytest.raises(LostError, match="events 1 to 2"):
+            push(thread, 1)
+        monkeypatch.undo()
+        assert push(thread, 1) == [2]
+
+
+def test_handles_that_open_and_close_at_once_know_each_other(path: str) -> None:
+    """Whichever order OS threads open and close in, all handles of a database are in one table."""
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(40):
+                with eventq.open(path) as own, eventq.open(path, read_only=True) as other:
+                    handles = {id(sqlite(one.database).handles) for one in (own, other)}
+                    assert len(handles) == 1
+        except BaseException as error:
+            errors.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join()
+    assert not errors
 
 
 def test_what_is_known_of_consumers_is_not_kept(thread: eventq.Thread) -> None:

@@ -14,6 +14,7 @@ one. Its members, each tried here:
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -27,7 +28,8 @@ import apsw
 import pytest
 
 import eventq
-from eventq.errors import DamagedError, EventqError, LogicError, NotAThreadError
+from eventq.errors import DamagedError, DiskError, EventqError, LogicError, NotAThreadError
+from eventq.system import disk
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -438,3 +440,121 @@ def test_a_mirror_that_is_no_file_keeps_nobody_waiting(path: str, kind: str) -> 
         os.symlink("/dev/zero", mirror)
     with eventq.open(path) as thread:
         assert thread.push("self", "note", "x").id == 1
+
+
+def ahead(path: str, tmp_path: Path, count: int) -> None:
+    """Make a thread whose log is empty, and whose mirror has some events."""
+    back_up(path, tmp_path / "kept")
+    with eventq.open(path) as thread:
+        fill(thread, 1, count)
+    restore(path, tmp_path / "kept")
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_rotated_file_that_was_torn(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: bytes
+) -> None:
+    """What comes in the files after it is given back; the line counts if it is whole."""
+    monkeypatch.setattr("eventq.log.mirror.ROTATE_LINES", 3)
+    ahead(path, tmp_path, 10)
+    (first, *_) = sorted(Path(path).glob("events-*.jsonl"))
+    first.write_bytes(first.read_bytes()[:-1] + end)
+    with eventq.open(path) as thread:
+        fill(thread, 11, 11)
+    assert contents(path) == [f"event {number}" for number in range(1, 12)]
+
+
+def test_a_file_whose_first_line_is_damaged(path: str, tmp_path: Path) -> None:
+    """The other lines are given back, and no id comes twice."""
+    ahead(path, tmp_path, 4)
+    mirror = Path(path, "events.jsonl")
+    mirror.write_bytes(b"\xff\xfe" + mirror.read_bytes())
+    with eventq.open(path) as thread:
+        assert thread.push("self", "note", "event 5").id == 5
+        assert [event.id for event in thread.peek(0)] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"subtype": []}, {"subtype": {}}, {"subtype": 0}, {"content": None}, {"source": 7},
+        {"id": (1 << 63) - 1}, {"id": 1 << 62}, {"id": 100}, {"created_at": None},
+        {"content": "\ud800"},
+    ],
+)  # fmt: skip
+def test_a_line_that_says_nonsense(path: str, tmp_path: Path, line: dict[str, Any]) -> None:
+    """It is counted and left; what is pushed next is stored, under the next id."""
+    ahead(path, tmp_path, 3)
+    mirror = Path(path, "events.jsonl")
+    fields = json.loads(mirror.read_text().splitlines()[-1])
+    with mirror.open("a") as file:
+        file.write(json.dumps({**fields, "id": 4, **line}) + "\n")
+    with eventq.open(path) as thread:
+        for number in (4, 5):
+            assert thread.push("self", "note", f"event {number}").id == number
+    assert contents(path) == [f"event {number}" for number in range(1, 6)]
+
+
+def test_a_lock_that_somebody_keeps(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first write is refused while the lines cannot be read, and takes no id of theirs."""
+    ahead(path, tmp_path, 3)
+    monkeypatch.setattr("eventq.system.locks.LOCK_SECONDS", 0.1)
+    fd = os.open(path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with eventq.open(path) as thread:
+        with pytest.raises(DiskError, match="has events that the log has lost"):
+            thread.push("self", "note", "x")
+        os.close(fd)
+        assert thread.push("self", "note", "event 4").id == 4
+
+
+def test_a_database_in_use_is_not_moved_away(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mirror recover` refuses what it cannot look at, and asks once it has the lock."""
+    with eventq.open(path) as thread:
+        fill(thread, 1, 2)
+    monkeypatch.setattr("eventq.storage.sqlite.creation.BUSY_MS", 1)
+    holder = apsw.Connection(f"{path}/events.db")
+    holder.pragma("locking_mode", "exclusive")
+    holder.execute("BEGIN EXCLUSIVE; CREATE TABLE x (y); ROLLBACK")
+    with pytest.raises(EventqError):
+        eventq.recover(path)
+    holder.close()
+    with pytest.raises(LogicError, match="is sound"):
+        eventq.recover(path)
+    assert contents(path) == ["event 1", "event 2"]
+
+
+def test_what_was_pruned_is_no_stranger(path: str) -> None:
+    """A rebuild after a prune that was killed keeps nothing of what was pruned."""
+    with eventq.open(path) as thread:
+        fill(thread, 1, 3)
+        mirror = Path(path, "events.jsonl").read_bytes()
+        thread.prune(keep_last=0, force=True)
+        Path(path, "events.jsonl").write_bytes(mirror)
+        thread.rebuild_mirror()
+    assert not Path(path, "lost").exists()
+
+
+def test_a_full_disk_while_lines_are_kept_aside(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is cut then, the push is stored, and the next one keeps whole lines aside."""
+    disagree(path, tmp_path, 3)
+    before = Path(path, "events.jsonl").read_bytes()
+    write = disk.write_all
+
+    def full(fd: int, data: bytes) -> None:
+        write(fd, data[: len(data) // 2])
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr("eventq.system.disk.write_all", full)
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "another 4")
+        assert Path(path, "events.jsonl").read_bytes() == before
+        monkeypatch.undo()
+        thread.push("self", "note", "another 5")
+    assert lost(path) == ["event 3", "event 4", "event 5"]
+    assert contents(path)[2:] == ["another 3", "another 4", "another 5"]
+    check(path)

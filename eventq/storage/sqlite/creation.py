@@ -12,6 +12,8 @@ from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.failures import LONGEST, translate
 from eventq.system import clock
 
+BUSY_MS = 30_000
+
 
 def check_path(directory: str) -> None:
     """Raise InputError for a directory in which SQLite could make no database; make nothing."""
@@ -34,18 +36,26 @@ def check_path(directory: str) -> None:
 
 
 def is_sound(path: str) -> bool:
-    """Return whether a file is a whole database with a table of events, of any version."""
+    """Return whether a file is a whole database with a table of events, of any version.
+
+    Raises BusyError, and others for a file that cannot be read.
+    """
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return False
     try:
         connection = apsw.Connection(path, apsw.SQLITE_OPEN_READWRITE)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.set_busy_timeout(BUSY_MS)
         try:
             found = connection.execute("PRAGMA table_info(events)").fetchall()
             checked = connection.execute("PRAGMA quick_check(1)").fetchall()
             return bool(found) and checked == [("ok",)]
         finally:
             connection.close()
-    except apsw.Error:
+    except (apsw.NotADBError, apsw.CorruptError):
         return False
+    except apsw.Error as error:
+        raise translate(error, path) from error
 
 
 def create(directory: str, path: str, mode: int) -> bool:

@@ -19,6 +19,7 @@ from eventq.errors import (
     EventqError,
     FilterError,
     LogicError,
+    LostError,
     MomentLostError,
     NotAThreadError,
     ReadOnlyError,
@@ -286,7 +287,7 @@ class Database(Commits):
         self._filters: Reader | None = None
         self._reader: Reader | None = None  # for reads beside a transaction
         self._is_alone = False  # another connection would not read the same
-        self._handles = Handles.of(self.inodes)
+        self.handles = Handles.join(self)
         try:
             self._begin()
         except (apsw.Error, OSError, UnicodeEncodeError) as error:
@@ -299,11 +300,11 @@ class Database(Commits):
     def _begin(self) -> None:
         """Open the database, as a new handle of this process; bring it up to date."""
         with self.lock:  # a writer makes no handle give way that is half open
-            self._handles.add(self)
+            self.handles.prepare(self)
             self.reopen()
             self._look_again()
             if self.writable:
-                self._handles.make_way(self)
+                self.handles.make_way(self)
         if self.writable and self.version < migrate.SCHEMA:
             migrate.apply(self.connection, clock.stamp(clock.now()), self.version)
             self._look_again()  # a newer eventq may have migrated it too
@@ -398,13 +399,16 @@ class Database(Commits):
         """Whether the handle reads at one moment."""
         return self._is_alone
 
-    def step_aside(self) -> None:
-        """Close what is open; the next use opens it again, unless it goes on with something."""
+    def step_aside(self, *, wait: bool = True) -> None:
+        """Close what is open; the next use opens it again, unless it goes on with something.
+
+        A reader that somebody is inside is waited for; without `wait` it stays open.
+        """
         connection, self.open_connection = self.open_connection, None
         self._is_aside = True
         for reader in self._readers():
             if reader.is_open:  # or it may be about to open, and waits for who calls this
-                reader.close()
+                reader.close(wait=wait)
         if connection is not None:
             connection.close()
 
@@ -420,11 +424,11 @@ class Database(Commits):
             if self.open_connection is None:
                 self.reopen()
                 if self.writable:
-                    self._handles.make_way(self)
+                    self.handles.make_way(self)
             return self.connection
 
     def _connect(self, *, write: bool) -> apsw.Connection:
-        with self._handles.lock:
+        with self.handles.lock:
             if write:
                 connection = apsw.Connection(self.path, apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -614,7 +618,7 @@ class Database(Commits):
             self.step_aside()
             self._is_aside = False
             self._drop_bell()
-            self._handles.remove(self)
+            self.handles.remove(self)
 
     def _cut_wal(self, connection: apsw.Connection) -> None:
         try:
@@ -655,7 +659,7 @@ class Database(Commits):
     def alive(self) -> int:
         """Return the time of change of the directory, in ns.
 
-        Raise NotAThreadError when the thread was deleted or replaced, and DamagedError when its WAL
+        Raise NotAThreadError when the thread was deleted or replaced, and LostError when its WAL
         was, and what this process had stored went with it.
         """
         try:
@@ -671,23 +675,23 @@ class Database(Commits):
                 self._links, self._next_count = found.st_nlink, now + _COUNT_SECONDS
                 if found.st_ino != database:
                     raise NotAThreadError(self.directory)
-                if not self.has_wal():
-                    self._handles.renew(self)
+                is_inside = bool(self._marks)  # then its end looks
+                if not is_inside and not self.has_wal():
+                    self.handles.renew(self)
                 is_young = clock.now() * 1e9 - time < _TICK
-                self._folder_time = -1 if is_young else time
+                self._folder_time = -1 if is_inside or is_young else time
             self._next_look = now + LOOK_SECONDS
         except OSError as error:
             raise NotAThreadError(self.directory) from error
         return time
 
     def has_wal(self) -> bool:
-        """Return whether the WAL at the path is the one that is open, unless a transaction is.
+        """Return whether the WAL at the path is the one that is open, if any is.
 
         Its number is read from the folder: `stat` of a WAL makes each later commit write its time.
         """
         return (
             self.open_connection is None
-            or bool(self._marks)
             or self._stamp is not None  # it is read without one, or compared with each read
             or disk.inode_in(self.directory, _WAL) == self._wal
         )
@@ -1044,7 +1048,7 @@ class Database(Commits):
         for name, subscriber in self._subscribers:
             try:
                 subscriber(commit)
-            except NotAThreadError:
+            except (NotAThreadError, LostError):
                 raise
             except Exception as error:
                 if self.on_failure is None:

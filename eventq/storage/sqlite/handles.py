@@ -22,7 +22,7 @@ from _weakref import ref
 
 import apsw
 
-from eventq.errors import BusyError, DamagedError, NotAThreadError, ReadOnlyError
+from eventq.errors import BusyError, LogicError, LostError, NotAThreadError, ReadOnlyError
 from eventq.system import clock
 from eventq.system.locks import descriptor_of, has_lock, take_lock
 
@@ -67,6 +67,9 @@ def _begin_anew() -> None:
     _known.clear()
 
 
+_turn = RLock()  # of who changes the table; nothing is waited for inside
+os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release)
+os.register_at_fork(after_in_child=_turn.release)
 os.register_at_fork(after_in_child=_begin_anew)
 
 
@@ -74,32 +77,41 @@ class Handles:
     """The handles of this process on one database."""
 
     @staticmethod
-    def of(inodes: Inodes) -> Handles:
-        """Return those of a database, by the inodes of its folder and its file."""
-        return _known.setdefault(inodes, Handles())
+    def join(handle: Database) -> Handles:
+        """Return those of the database of a handle that is about to open, which is one of them."""
+        with _turn:
+            handles = _known.setdefault(handle.inodes, Handles())
+            handles.add(handle)
+            return handles
 
     def __init__(self) -> None:
         """Begin with none."""
         self.lock = RLock()  # of whoever opens a connection; taken after that of a handle
         self._refs: list[ref[Database]] = []
+        self.is_inside = False  # a transaction was under way when the process was forked
 
     def add(self, handle: Database) -> None:
-        """Note a handle that is about to open, once the others are on the files at the path."""
+        """Note a handle, and forget those that are gone."""
+        self._refs = [ref(one) for one in (*self._all(), handle)]
+
+    def prepare(self, handle: Database) -> None:
+        """See that the other handles are on the files at the path, before one opens them."""
         for one in self._all():
             try:
-                one.alive()
+                if one is not handle:
+                    one.alive()
             except NotAThreadError:
                 pass  # as its next use says
-        if handle.inodes in _inherited:
-            _inherited.pop(handle.inodes).leave_to_parent()
-        with self.lock:
-            self._refs = [ref(one) for one in (*self._all(), handle)]
+        inherited = _inherited.pop(handle.inodes, None)
+        if inherited is not None:
+            inherited.leave_to_parent()
+            self.is_inside = inherited.is_inside
 
     def remove(self, handle: Database) -> None:
         """Forget a handle that was closed."""
-        with self.lock:
+        with _turn:
             self._refs = [ref(one) for one in self._all() if one is not handle]
-            if not self._refs and _known.get(handle.inodes) is self:
+            if not self._refs and not self.is_inside and _known.get(handle.inodes) is self:
                 del _known[handle.inodes]
 
     def _all(self) -> list[Database]:
@@ -113,12 +125,19 @@ class Handles:
         for one in self._all():
             if not one.depth and one.lock.acquire(blocking=False):
                 try:
-                    one.step_aside()
+                    one.step_aside(wait=False)
                 finally:
                     one.lock.release()
+            self.is_inside = self.is_inside or bool(one.depth and one.writable)
 
     def make_way(self, writer: Database) -> None:
         """Let a new handle write; raise ReadOnlyError if another one keeps the memory read-only."""
+        if self.is_inside:
+            raise LogicError(
+                f"this process was forked while '{writer.path}' was in a transaction, whose lock it"
+                " has inherited",
+                "fork outside of write(), or start the child as a new program (spawn)",
+            )
         if all(one.writable for one in self._all()) or writer.may_begin():
             return
         if not os.access(writer.path + "-shm", os.W_OK):
@@ -139,7 +158,7 @@ class Handles:
     def renew(self, handle: Database) -> None:
         """Let all handles go on with the files at the path: the WAL there is another one.
 
-        Raises DamagedError if what this process has stored is not in them, and BusyError if a
+        Raises LostError if what this process has stored is not in them, and BusyError if a
         handle is in a transaction for too long.
         """
         with handle.lock:
@@ -189,13 +208,13 @@ class WriteLock:
     def __init__(self, path: str) -> None:
         """Prepare for the transactions of a connection that was just opened."""
         self._path = path
-        self._memory = -1  # SQLite's descriptor of the shared memory
+        self._memory = -1  # a descriptor of the shared memory, of this SQLite or another one
+        self._inode = 0  # of that
         self._frames = b""
 
     def note(self) -> None:
         """Note how far the WAL goes, when a transaction has begun."""
-        if self._memory < 0:
-            self._memory = descriptor_of(self._path + "-shm")
+        self._find()
         self._frames = self._read()
 
     def check(self) -> None:
@@ -205,7 +224,7 @@ class WriteLock:
         """
         if has_lock(self._memory, _WRITE_LOCK):
             return
-        self._memory = descriptor_of(self._path + "-shm")  # the number may be another file's by now
+        self._find()
         if take_lock(self._memory, _WRITE_LOCK) and self._read() == self._frames:
             return
         raise BusyError(
@@ -213,6 +232,16 @@ class WriteLock:
             " which released its lock, and the WAL has changed: the transaction was undone",
             "do all of it again, and read the file from another process",
         )
+
+    def _find(self) -> None:
+        """Find a descriptor again, if the number belongs to another file or to none by now."""
+        try:
+            if self._memory >= 0 and os.fstat(self._memory).st_ino == self._inode:
+                return
+        except OSError:
+            pass  # closed
+        self._memory = descriptor_of(self._path + "-shm")
+        self._inode = os.fstat(self._memory).st_ino if self._memory >= 0 else 0
 
     def _read(self) -> bytes:
         return os.pread(self._memory, *_FRAMES) if self._memory >= 0 else b""
@@ -233,7 +262,7 @@ class _Left:
             self._is_nothing = False
 
     def check(self, handle: Database) -> None:
-        """Raise DamagedError if the database at the path lacks it."""
+        """Raise LostError if the database at the path lacks it."""
         if self._is_nothing:
             return
         lost = []
@@ -246,7 +275,7 @@ class _Left:
             if lost
             else "what this process has stored last besides events may not be in it"
         )
-        error = DamagedError(
+        error = LostError(
             f"the WAL of '{handle.path}' was taken away while this process had it open: {what}",
             "the next write takes back those that events.jsonl has; then run 'eventq check'"
             if lost

@@ -72,15 +72,22 @@ class Reader:
             except apsw.ConnectionClosedError:
                 pass  # just now: nothing runs there
 
-    def close(self) -> None:
-        """Close the connection once nobody is inside; a later use opens another one."""
-        with self.lock:
+    def close(self, *, wait: bool = True) -> None:
+        """Close the connection once nobody is inside; a later use opens another one.
+
+        Without `wait` nothing is done while somebody is.
+        """
+        if not self.lock.acquire(blocking=wait):
+            return
+        try:
             if self._sandbox is not None:
                 self._sandbox.close()
             if self._open is not None:
                 self._open.close()
                 self._open = None
                 _forget(self)
+        finally:
+            self.lock.release()
 
 
 _clock = count(1)
@@ -96,11 +103,8 @@ def _keep(reader: Reader) -> None:
         found = sorted(filter(None, (one() for one in _open)), key=lambda one: one.used)[:-KEPT]
     for one in found:
         # Without waiting: whoever is inside another reader may be about to close this one.
-        if one is not reader and one.lock.acquire(blocking=False):
-            try:
-                one.close()
-            finally:
-                one.lock.release()
+        if one is not reader:
+            one.close(wait=False)
 
 
 def _forget(reader: Reader) -> None:
