@@ -128,7 +128,7 @@ def _row(text: bytes) -> Row | None:
         "".join(texts).encode()
     except (TypeError, UnicodeEncodeError):
         return None
-    if found["id"] >= _MOST:
+    if found["id"] >= _MOST or not all(texts[:3]):
         return None
     at, source, kind, content, _ = texts
     new = NewEvent(source, kind, content, found.get("subtype"), key_in(kind, content))
@@ -256,8 +256,10 @@ def keep_aside(layout: Layout, blocks: Iterable[bytes], journal: Journal) -> Non
             count += block.count(b"\n")
             block = next(blocks, None)
         os.fsync(fd)
-    except BaseException:
-        os.ftruncate(fd, begun)  # a full disk: what is torn would be glued to what comes next
+    except BaseException:  # a full disk: what is torn would be glued to what comes next
+        os.ftruncate(fd, begun)
+        if not begun:
+            os.unlink(f"{folder}/{name}")
         raise
     finally:
         os.close(fd)

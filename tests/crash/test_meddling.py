@@ -499,3 +499,35 @@ def test_what_is_known_of_consumers_is_not_kept(thread: eventq.Thread) -> None:
         assert sqlite(other.database).consumers.version() != version
         thread.subscribe("c")
         assert [event.id for event in other.pop("c")] == [*range(1, 11)]
+
+
+def test_a_handle_that_was_set_aside_takes_back_first(path: str) -> None:
+    """After the WAL is gone, the handle that was not told writes no event under a used id."""
+    with eventq.open(path) as one, eventq.open(path) as other:
+        push(one, 3)
+        push(other, 3)
+        for suffix in ("-wal", "-shm"):
+            os.unlink(f"{path}/events.db{suffix}")
+        with pytest.raises(LostError):
+            push(one, 1)
+        assert push(other, 1) == [7]
+        assert one.check() == []
+
+
+def test_another_sqlite_writes_in_the_middle_of_a_transaction(thread: eventq.Thread) -> None:
+    """To the system both are one process, which has the lock: what it wrote is kept."""
+    push(thread, 1)
+    with pytest.raises(BusyError), thread.write():
+        push(thread, 1)
+        look(thread.path, "ro")  # releases the lock
+        other = sqlite3.connect(f"{thread.path}/events.db", isolation_level=None)
+        other.execute(
+            "INSERT INTO events (created_at, source, type, content) VALUES ('', 'a', 'b', 'c')"
+        )
+        other.execute("BEGIN IMMEDIATE")
+    other.execute("ROLLBACK")
+    assert [event.content for event in thread.peek(0)] == ["n0", "c"]
+    other.execute("DELETE FROM events WHERE id = 2")
+    other.execute("UPDATE sqlite_sequence SET seq = 1 WHERE name = 'events'")
+    other.close()
+    push(thread, 1)

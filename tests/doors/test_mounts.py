@@ -207,3 +207,18 @@ def test_an_init_under_way_is_no_second_name(path: str) -> None:
     os.link(f"{path}/events.db", f"{path}/events.db.new")
     with eventq.open(path) as thread:
         thread.push("self", "note", "x")
+        os.unlink(f"{path}/events.db.new")
+        os.link(f"{path}/events.db", f"{path}/backup.db")
+        with open(f"{path}/events.db.new", "w", encoding="utf-8"), pytest.raises(LogicError):
+            thread.push("self", "note", "x")
+    os.unlink(f"{path}/backup.db")
+
+
+def test_a_database_that_is_a_link(path: str, tmp_path: Path) -> None:
+    """It is read, and not written: its WAL lies in another folder, which nobody looks at."""
+    os.rename(f"{path}/events.db", tmp_path / "real.db")
+    os.symlink(tmp_path / "real.db", f"{path}/events.db")
+    with eventq.open(path) as thread:
+        assert thread.last_id() == 0
+        with pytest.raises(LogicError, match="is a symbolic link"):
+            thread.push("self", "note", "x")

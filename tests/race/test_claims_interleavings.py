@@ -583,10 +583,10 @@ def reworded(name: str, reword: Callable[[str], str]) -> Callable[[pytest.Monkey
 
 def without_a_second_look(sql: str) -> str:
     """Let an ack store after it has looked for leases, without another look."""
-    start, both, rest = sql.partition("WHERE NOT EXISTS")
+    start, both, rest = sql.partition("AND NOT EXISTS")
     if not both or "?5" not in rest:
         return sql
-    return f"{start} WHERE ?2 AND (?5 IS NULL OR ?5 >= 0) {rest[rest.index('ON CONFLICT') :]}"
+    return f"{start} AND ?2 AND (?5 IS NULL OR ?5 >= 0) {rest[rest.index('ON CONFLICT') :]}"
 
 
 def without_nonces(sql: str) -> str:

@@ -610,7 +610,7 @@ class Database(Commits):
 
     def close(self) -> None:
         """Close the connections and cut a long WAL; do nothing the second time or after a fork."""
-        if self.forked or (self.open_connection is None and not self._is_aside):
+        if self.forked:
             return
         with self.lock:
             if self.writable and self.open_connection is not None:
@@ -672,7 +672,8 @@ class Database(Commits):
                 raise NotAThreadError(self.directory)
             if time != self._folder_time or now > self._next_count:
                 found = os.stat(self.path)
-                self._links, self._next_count = found.st_nlink, now + _COUNT_SECONDS
+                self._next_count = now + _COUNT_SECONDS
+                self._links = found.st_nlink + os.path.islink(self.path)
                 if found.st_ino != database:
                     raise NotAThreadError(self.directory)
                 is_inside = bool(self._marks)  # then its end looks
@@ -849,11 +850,12 @@ class Database(Commits):
             self.check_writable()
             self.check_open()
         self.alive()
+        connection = self.open_connection or self.connection
         if self._links > 1 and self.refuses_links:
             self._check_links()
         if self._is_first:
             self._begin_to_write()
-        connection = self.open_connection or self.connection
+            connection = self.connection
         if not connection.get_autocommit():  # left behind by an interrupt
             connection.execute("ROLLBACK")
         if relaxed is not self.is_relaxed:
@@ -862,8 +864,15 @@ class Database(Commits):
 
     def _check_links(self) -> None:
         """Raise LogicError for a file with several names: SQLite keeps a WAL for each of them."""
-        count = os.stat(self.path).st_nlink
-        if count > 1 and not os.path.exists(os.path.join(self.directory, FRESH)):  # not by an init
+        if os.path.islink(self.path):
+            raise LogicError(
+                f"'{self.path}' is a symbolic link, and its WAL lies beside the file it leads to",
+                "move that file here, or let the whole directory be a link",
+            )
+        count, fresh = os.stat(self.path).st_nlink, os.path.join(self.directory, FRESH)
+        if os.path.exists(fresh) and os.path.samefile(fresh, self.path):
+            count -= 1  # by an init that goes on
+        if count > 1:
             raise LogicError(
                 f"'{self.path}' has {count} hard links: what is written under one name is lost"
                 " under another",

@@ -147,7 +147,7 @@ class Handles:
             writer.reopen()
             if writer.may_begin():
                 return
-            if not self._close(_MOMENT_SECONDS, moments=False):
+            if not self._close(self._all(), _MOMENT_SECONDS, moments=False):
                 raise ReadOnlyError(
                     f"this process reads '{writer.path}' at one moment, with a handle that may not"
                     " write",
@@ -169,22 +169,25 @@ class Handles:
             try:
                 if handle.has_wal():  # or it was closed for another one
                     return
-                left = _Left(handle)
-                if not self._close(BUSY_SECONDS, moments=True):
+                others = [one for one in self._all() if one is not handle]
+                if not self._close(others, BUSY_SECONDS, moments=True):
                     raise _held(handle.path)
+                left = _Left(handle)  # what a transaction that ended just now has stored as well
+                handle.step_aside()
                 handle.reopen()
             finally:
                 self.lock.release()
             left.check(handle)
 
-    def _close(self, seconds: float, *, moments: bool) -> bool:
-        """Close all connections; return False if one is still in use after some time.
+    @staticmethod
+    def _close(handles: list[Database], seconds: float, *, moments: bool) -> bool:
+        """Close the connections of handles; return False if one is still in use after some time.
 
         Handles that read at one moment have a little time to end it; then, if `moments`, they lose
         it.
         """
         begun = clock.monotonic()
-        while left := [one for one in self._all() if one.is_open]:
+        while left := [one for one in handles if one.is_open]:
             waited = clock.monotonic() - begun
             if waited > seconds:
                 return False
@@ -218,14 +221,18 @@ class WriteLock:
         self._frames = self._read()
 
     def check(self) -> None:
-        """Raise BusyError if another process may have written in the middle of the transaction.
+        """Raise BusyError if anybody else may have written in the middle of the transaction.
 
-        A lock that was released is taken again, if nobody has used that.
+        A lock that was released is taken again, if nobody has used that. Another SQLite in this
+        process may have written though it is held: the system takes both for one.
         """
-        if has_lock(self._memory, _WRITE_LOCK):
-            return
         self._find()
-        if take_lock(self._memory, _WRITE_LOCK) and self._read() == self._frames:
+        is_ours = has_lock(self._memory, _WRITE_LOCK)
+        if not is_ours:
+            self._memory = -1  # that of a file which is not at the path any more has to be left
+            self._find()
+            is_ours = take_lock(self._memory, _WRITE_LOCK)
+        if is_ours and self._read() == self._frames:
             return
         raise BusyError(
             f"'{self._path}' was opened and closed in this process in the middle of a transaction,"
@@ -288,7 +295,8 @@ class _Left:
 
 def _in_words(numbers: list[int]) -> str:
     first, last = numbers[-1], numbers[0]
-    return str(first) if first == last else f"{first} to {last}"
+    which = str(first) if first == last else f"{first} to {last}"
+    return f"{which} and maybe earlier ones" if len(numbers) == _COMPARED else which
 
 
 def _held(path: str) -> BusyError:

@@ -126,7 +126,7 @@ _TABLES = """
 SELECT l.name, l.type,
     (SELECT group_concat(i.name, ', ') FROM pragma_table_info(l.name, l.schema) i) AS columns
 FROM pragma_table_list l
-WHERE substr(l.name, 1, 7) <> 'sqlite_'
+WHERE substr(l.name, 1, 7) NOT IN ('sqlite_', 'schema_')
 ORDER BY l.name NOT IN ('events', 'subscriptions', 'consumer_progress'), l.type = 'table', l.name
 """
 
