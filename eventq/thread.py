@@ -330,15 +330,22 @@ class Thread:
         read_only: bool = False,
         strict_source: bool | None = None,
         any_mount: bool = False,
+        patience: float | None = None,
     ) -> None:
-        """Open the thread at `path`; see `eventq.open`."""
+        """Open the thread at `path`; see `eventq.open`.
+
+        `patience` is how many seconds a change of a thread in a directory waits for other writers
+        (default: 30).
+        """
         self._any_mount = any_mount
         self.layout, shared = _place_of(_text(path))
         self.journal = Journal(self.layout)
         self.is_shared = shared is not None
         try:
             if shared is None:
-                self.database = engines.open_database(self.layout.directory, write=not read_only)
+                self.database = engines.open_database(
+                    self.layout.directory, write=not read_only, patience=patience
+                )
             else:
                 self.database = engines.open_shared(shared.address, write=not read_only)
         except StoreError as error:

@@ -64,7 +64,7 @@ PARTS = {
         "cat": "output",
         "artifact": "artifact",
         "output": "output",
-        "hook": "log",
+        "hook": "hook",
         "hooks": "hooks",
     },
     "Care: set up, check, clean, copy, look up": {

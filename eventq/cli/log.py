@@ -1,4 +1,4 @@
-"""The commands of the log: push, pop, ack, peek, tail and hook."""
+"""The commands of the log: push, pop, ack, peek and tail."""
 
 from __future__ import annotations
 
@@ -221,22 +221,6 @@ def _show_readable(events: Sequence[Event]) -> None:
         show.say(f"{event.created_at}  #{event.id}  {event.source}  {kind}  {content}")
 
 
-def hook(thread: Thread, *, source: str) -> None:
-    """Store the JSON object that a coding agent's hook sends.
-
-    It is read from stdin and stored as one event; the command prints nothing and always exits
-    0.
-    """
-    from eventq.cli.batch import hook_event
-
-    try:
-        fd = show.stdin()
-        given = show.read_all(lambda: show.read(fd), limit_of_event())
-        thread.push(*hook_event(given, source or "self"))
-    except Exception as error:  # noqa: BLE001 (whatever it is)
-        thread.journal.warn(f"hook: {error or type(error).__name__}")
-
-
 _NEWEST = 20  # events that `peek` shows by itself
 _PROCESSED = "last-event-id N", "The last event that was processed"
 _REPLAY = Option("replay", "Go back to an event that was acked before; ends all claims.")
@@ -388,11 +372,5 @@ COMMANDS = {
             JSON,
         ],
         "eventq tail --thread ./inbox -n 20 -f",
-    ),
-    "hook": Command(
-        hook,
-        [THREAD, Option("source ADDRESS", "The sender.", kinds.verbatim, default="self")],
-        'echo \'{"hook_event_name": "Stop"}\' | eventq hook --thread ./inbox',
-        silent=True,
     ),
 }

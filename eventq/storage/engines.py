@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.watcher import Bells
 
 
-def open_database(directory: str, *, write: bool = True) -> base.Database:
+def open_database(
+    directory: str, *, write: bool = True, patience: float | None = None
+) -> base.Database:
     """Open the database of the thread in a directory; without `write` nothing is ever changed.
 
+    `patience` is how many seconds a change waits for other writers (default: 30).
     Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
     """
-    return Database(directory, write=write)
+    return Database(directory, write=write, patience=patience)
 
 
 def open_shared(address: Address, *, write: bool = True) -> base.Database:

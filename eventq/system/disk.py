@@ -91,10 +91,10 @@ def open_regular(path: str, *, follow: bool = True, buffering: int = -1) -> Bina
     raise OSError(EINVAL, "it is not a regular file", path)
 
 
-def unnamed_file(folder: str) -> BinaryIO:
+def unnamed_file(folder: str | None) -> BinaryIO:
     """Return a new file without a name: it is gone with its descriptor, even after a crash.
 
-    It is on the disk of a folder, or of temporary files where that folder takes none.
+    It is on the disk of a folder, or of temporary files without one, or where it takes none.
     """
     from tempfile import TemporaryFile
 

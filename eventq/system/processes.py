@@ -62,16 +62,22 @@ def which(name: str) -> str | None:
 
 
 def spawn(
-    argv: list[str], *, keep: Sequence[int] = (), environ: Mapping[str, str] | None = None
+    argv: list[str],
+    *,
+    keep: Sequence[int] = (),
+    environ: Mapping[str, str] | None = None,
+    stdin: int | None = None,
 ) -> int:
     """Start a program in a new session, its three streams on /dev/null, and return its pid.
 
-    It inherits the descriptors in `keep`. Raises OSError if it cannot be started. `posix_spawn`
-    is used because a caller with several OS threads must not be forked.
+    It inherits the descriptors in `keep`, and one as its stdin. Raises OSError if it cannot be
+    started. `posix_spawn` is used because a caller with several OS threads must not be forked.
     """
     null = os.devnull
     actions: list[tuple[object, ...]] = [
-        (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 0, null, os.O_RDONLY, 0)
+        if stdin is None
+        else (os.POSIX_SPAWN_DUP2, stdin, 0),
         (os.POSIX_SPAWN_OPEN, 1, null, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_OPEN, 2, null, os.O_WRONLY, 0),
     ]

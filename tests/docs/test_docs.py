@@ -36,7 +36,13 @@ PROSE = [
     "vitest-parity/README.md",
 ]  # fmt: skip
 COLUMNS = 100
-INTERNAL = {"EVENTQ_COMPLETE", "EVENTQ_DISPATCH_AFTER", "EVENTQ_DISPATCH_FD", "EVENTQ_JSON_"}
+INTERNAL = {
+    "EVENTQ_COMPLETE",
+    "EVENTQ_DISPATCH_AFTER",
+    "EVENTQ_DISPATCH_FD",
+    "EVENTQ_HOOK_KEY",
+    "EVENTQ_JSON_",
+}
 _FRONT = re.compile(r"\A---\n.*?^---$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 

@@ -124,14 +124,15 @@ def _first_look(connection: apsw.Connection) -> None:
 class Busy:
     """A busy handler with short random waits: SQLite's back-off starves the longest waiter."""
 
-    def __init__(self) -> None:
-        """Start with no wait under way."""
+    def __init__(self, seconds: float = BUSY_SECONDS) -> None:
+        """Take how long to wait."""
+        self._seconds = seconds
         self._until = 0.0
 
     def __call__(self, tries: int) -> bool:
         """Wait a moment; return False when the time is up."""
         if tries == 0:
-            self._until = clock.monotonic() + BUSY_SECONDS
+            self._until = clock.monotonic() + self._seconds
         elif clock.monotonic() > self._until:
             return False
         clock.pause(0.0002 + os.urandom(1)[0] * 0.0008 / 255)
@@ -242,9 +243,17 @@ class Database(Commits):
         erasures: Erasures
         copies: Copies
 
-    def __init__(self, directory: str, *, write: bool = True, vfs: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        write: bool = True,
+        vfs: str | None = None,
+        patience: float | None = None,
+    ) -> None:
         """Open the database in `directory`; `write=False` never creates or changes a file.
 
+        `patience` is how many seconds a change waits for other writers (default: BUSY_SECONDS).
         Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
         """
         super().__init__()
@@ -255,6 +264,7 @@ class Database(Commits):
         self.on_first_write: Callable[[], object] | None = None
         self.refuses_links = True
         self._is_first = True
+        self._patience = BUSY_SECONDS if patience is None else patience
         # Called with the error for what SQLite refuses.
         self.on_refusal: Callable[[EventqError], object] | None = None
         # Where a file lock is held while reading, it is taken inside this one.
@@ -386,7 +396,7 @@ class Database(Commits):
         except apsw.BusyError:
             pass
         finally:
-            connection.set_busy_handler(Busy())
+            connection.set_busy_handler(Busy(self._patience))
         return True
 
     @property
@@ -438,7 +448,7 @@ class Database(Commits):
                 _look_as_root(connection, write=write)
             else:
                 _first_look(connection)
-        connection.set_busy_handler(Busy())
+        connection.set_busy_handler(Busy(self._patience))
         configure(connection)
         if write and environment.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal") == "normal":
             connection.pragma("synchronous", "normal")
@@ -634,7 +644,7 @@ class Database(Commits):
         if isinstance(error, EventqError) and not outdated:
             return error
         found = (
-            migrate.outdated(self.path) if outdated else translate(error, self.path, BUSY_SECONDS)
+            migrate.outdated(self.path) if outdated else translate(error, self.path, self._patience)
         )
         # Other errors are about a text or a path that the caller passed.
         of_sqlite = isinstance(error, (apsw.Error, FilterError))
@@ -1310,7 +1320,7 @@ class Database(Commits):
             except apsw.Error as error:
                 raise self.explain(error) from error
             finally:
-                connection.set_busy_handler(Busy())
+                connection.set_busy_handler(Busy(self._patience))
 
     def _held(self) -> BusyError:
         """Return the error for a WAL that others still read, with their names."""
