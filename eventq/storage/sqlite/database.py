@@ -1164,7 +1164,7 @@ class Database(Commits):
         """Run a statement that changes no row, outside of `write`."""
         with self.lock:
             try:
-                self.prepare_write().execute(sql)
+                self.prepare_write().execute(sql).fetchall()  # or it would not run to its end
             except apsw.Error as error:
                 raise self.explain(error) from error
             self.alive()
