@@ -488,6 +488,16 @@ def test_handles_that_open_and_close_at_once_know_each_other(path: str) -> None:
     assert not errors
 
 
+def test_a_transaction_that_begins_the_wal_anew(thread: eventq.Thread) -> None:
+    """One that is larger than SQLite's cache writes to a WAL that was copied, and commits."""
+    for turn in range(1, 4):
+        push(thread, 1)
+        checkpoint(thread.path)
+        with thread.write():
+            thread.push_many([("self", "note", "x" * 1_000)] * 6_000)
+        assert thread.last_id() == 6_001 * turn
+
+
 def test_what_is_known_of_consumers_is_not_kept(thread: eventq.Thread) -> None:
     """A handle that was closed for another one's sake looks anew who is due."""
     with eventq.open(thread.path) as other:

@@ -41,6 +41,7 @@ _TURN_SECONDS = 0.01
 # In the shared memory of a WAL (sqlite.org/walformat.html):
 _WRITE_LOCK = 120  # the byte that a writer locks
 _FRAMES = (24, 16)  # bytes, and from where on: how far the WAL goes, and its check sum and salt
+_NONE = bytes(4)  # how that begins for a WAL without any
 _COMPARED = 1_000  # events of a WAL that is gone
 _NEWEST = """
 SELECT id, created_at, source, type, subtype, octet_length(content), substr(content, 1, 1000)
@@ -232,7 +233,9 @@ class WriteLock:
             self._memory = -1  # that of a file which is not at the path any more has to be left
             self._find()
             is_ours = take_lock(self._memory, _WRITE_LOCK)
-        if is_ours and self._read() == self._frames:
+        now = self._read()
+        # A large transaction of our own begins the WAL anew before its end: then it has no frames.
+        if is_ours and (now == self._frames or now.startswith(_NONE)):
             return
         raise BusyError(
             f"'{self._path}' was opened and closed in this process in the middle of a transaction,"
