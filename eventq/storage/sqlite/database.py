@@ -994,7 +994,9 @@ class Database(Commits):
             if depth > 1:
                 connection.execute(f"RELEASE s{depth - 1}")
             else:
-                self._write_lock.check()
+                if not self._write_lock.is_sound():
+                    self.alive()  # another thread may be at the path, which says more
+                    raise self._write_lock.lost()
                 connection.execute("COMMIT")
                 effects, self._effects = self._effects, []
                 parts, self._parts, self._size = self._parts, [], 0

@@ -221,8 +221,8 @@ class WriteLock:
         self._find()
         self._frames = self._read()
 
-    def check(self) -> None:
-        """Raise BusyError if anybody else may have written in the middle of the transaction.
+    def is_sound(self) -> bool:
+        """Return whether nobody else can have written in the middle of the transaction.
 
         A lock that was released is taken again, if nobody has used that. Another SQLite in this
         process may have written though it is held: the system takes both for one.
@@ -235,9 +235,11 @@ class WriteLock:
             is_ours = take_lock(self._memory, _WRITE_LOCK)
         now = self._read()
         # A large transaction of our own begins the WAL anew before its end: then it has no frames.
-        if is_ours and (now == self._frames or now.startswith(_NONE)):
-            return
-        raise BusyError(
+        return is_ours and (now == self._frames or now.startswith(_NONE))
+
+    def lost(self) -> BusyError:
+        """Return the error for a transaction in which somebody else may have written."""
+        return BusyError(
             f"'{self._path}' was opened and closed in this process in the middle of a transaction,"
             " which released its lock, and the WAL has changed: the transaction was undone",
             "do all of it again, and read the file from another process",
