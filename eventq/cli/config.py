@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventq.cli import kinds, render, show
 from eventq.cli.options import JSON, thread_option
 from eventq.cli.table import Argument, Command
+from eventq.storage.rules import ANY_MOUNT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ COMMANDS = {
         [
             Argument("[NAME]"),
             Argument("[VALUE]"),
-            thread_option(kinds.Opened(reads="VALUE")),
+            thread_option(kinds.Opened(reads="VALUE", allows=lambda raw: raw["NAME"] == ANY_MOUNT)),
             JSON,
         ],
         "eventq config --thread ./inbox",

@@ -169,11 +169,15 @@ def place(word: str, name: str) -> str:
 class Opened:
     """A thread that is open while the command runs.
 
-    It is opened read-only if `reads` is true, or if the flag that `reads` names is missing.
+    It is opened read-only if `reads` is true, or if the flag that `reads` names is missing. What
+    `allows` returns of the words says whether it may be on any file system from now on.
     """
 
-    def __init__(self, *, reads: bool | str = False) -> None:
+    def __init__(
+        self, *, reads: bool | str = False, allows: Callable[[Any], bool] | None = None
+    ) -> None:
         self._reads = reads
+        self._allows = allows
 
     def open(self, word: str, name: str, raw: Any) -> Thread:
         """Open the thread; raise the errors of `eventq.open`."""
@@ -181,13 +185,13 @@ class Opened:
 
         where = place(word, name)
         reads = self._reads if isinstance(self._reads, bool) else not raw[self._reads]
-        # The tool that `thread` replaces refuses no file system; and one can be allowed.
-        takes_any = show.program() == "thread" or raw.get("NAME") == "any_mount"
+        # The tool that `thread` replaces refuses no file system.
+        is_allowed = show.program() == "thread" or (self._allows is not None and self._allows(raw))
         return Thread(
             where,
             read_only=reads,
             strict_source=raw.get("strict-source") or None,
-            any_mount=takes_any,
+            any_mount=is_allowed,
         )
 
 

@@ -119,11 +119,6 @@ def first_line(path: str) -> bytes:
         return b""
 
 
-def first_id(path: str) -> int:
-    """Return the id in the first line of a file, 0 for none."""
-    return number_of(first_line(path))
-
-
 def last_line(fd: int, end: int) -> tuple[int, int, int, bytes]:
     """Return the last whole line that is an event, read from the end of the file.
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import os
 from json import dumps, loads
+from shlex import quote
 
 from eventq.errors import InputError, LogicError
 from eventq.log.adoption import agrees, fields_of
-from eventq.log.mirror_lines import first_id, last_place, line
+from eventq.log.mirror_lines import last_place, line
 from eventq.records.checks import ERASED
 from eventq.records.event import NewEvent
 from eventq.storage.asking import key_in
@@ -214,12 +215,16 @@ def warnings(db: Database, layout: Layout) -> Iterator[str]:
         if clock.now() - os.stat(path).st_mtime < _NOTED_SECONDS:
             with open(path, "rb") as file:
                 count = sum(1 for _ in file)
-            yield (
-                f"{_lines(count)} of events.jsonl did not agree with the log and"
-                f" {_were(count)} moved to lost/{os.path.basename(path)};"
-                f" 'eventq mirror recover lost/{os.path.basename(path)}' pushes"
-                f" {'it' if count == 1 else 'them'} again"
-            )
+            yield _moved(layout, path, count)
+
+
+def _moved(layout: Layout, path: str, count: int) -> str:
+    """Return what became of lines that did not agree, and the command that pushes them again."""
+    command = f"eventq mirror recover --thread {quote(layout.directory)} {quote(path)}"
+    return (
+        f"{_lines(count)} of events.jsonl did not agree with the log and {_were(count)} moved to"
+        f" lost/{os.path.basename(path)}; '{command}' pushes {'it' if count == 1 else 'them'} again"
+    )
 
 
 def _lines(count: int) -> str:
@@ -246,9 +251,9 @@ def keep_aside(layout: Layout, blocks: Iterable[bytes], journal: Journal) -> Non
     if not os.path.isdir(folder):
         layout.make_folder(folder)
         disk.sync_folder(layout.directory)
-    name = f"events-{clock.file_stamp(clock.now())}.jsonl"
+    path = f"{folder}/events-{clock.file_stamp(clock.now())}.jsonl"
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    fd = os.open(f"{folder}/{name}", flags, layout.file_mode())
+    fd = os.open(path, flags, layout.file_mode())
     count, begun = 0, os.lseek(fd, 0, os.SEEK_END)
     try:
         while block is not None:
@@ -259,15 +264,12 @@ def keep_aside(layout: Layout, blocks: Iterable[bytes], journal: Journal) -> Non
     except BaseException:  # a full disk: what is torn would be glued to what comes next
         os.ftruncate(fd, begun)
         if not begun:
-            os.unlink(f"{folder}/{name}")
+            os.unlink(path)
         raise
     finally:
         os.close(fd)
     disk.sync_folder(folder)
-    journal.warn(
-        f"mirror: {_lines(count)} that did not agree with the log moved to lost/{name};"
-        f" 'eventq mirror recover lost/{name}' pushes them again"
-    )
+    journal.warn(f"mirror: {_moved(layout, path, count)}")
 
 
 def cut(
@@ -306,8 +308,8 @@ def _strangers_in(file: Iterable[bytes], db: Mirrored) -> Iterator[bytes]:
         number = fields_of(text).get("id", 0)
         event = db.events.get(number) if number else None
         is_known = 0 < number <= last if event is None else says(text, event)  # or it was pruned
-        if not is_known and text.endswith(b"\n"):
-            yield text
+        if not is_known and (number or text.endswith(b"\n")):  # what is torn says nothing
+            yield text.rstrip(b"\n") + b"\n"
 
 
 # --- lines that a person has pushed again ---------------------------------------------------------
@@ -337,7 +339,7 @@ def set_aside(layout: Layout) -> bool:
 
     Raises LogicError if there is nothing that a new one could be made of.
     """
-    if not any(first_id(p) for p in (layout.mirror, *rotated(layout.mirror)) if os.path.isfile(p)):
+    if not any(_first_in(p) for p in (layout.mirror, *rotated(layout.mirror)) if os.path.isfile(p)):
         raise LogicError(
             f"'{layout.mirror}' has no event: the log cannot be made of it",
             "restore a backup, or begin anew with 'eventq init' in another directory",
@@ -346,6 +348,8 @@ def set_aside(layout: Layout) -> bool:
     stamp = clock.file_stamp(clock.now())
     if not os.path.isdir(folder):
         os.mkdir(folder, 0o700)
+    while os.path.lexists(f"{folder}/events-{stamp}.db"):  # of another recovery, a moment ago
+        stamp = clock.file_stamp_after(stamp)
     # The database first: a WAL beside none is left alone, and one of another database is not.
     for suffix in ("", "-wal", "-shm", "-journal"):
         if os.path.lexists(layout.database + suffix):

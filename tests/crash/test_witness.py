@@ -269,8 +269,10 @@ def test_lines_that_do_not_agree(
     assert [found["content"] for found in lines(path)] == contents(path)
     warned = check(path)
     assert "did not agree with the log" in warned[0]
-    for name in sorted(os.listdir(f"{path}/lost")) * 2:
-        run("mirror", "recover", "--thread", path, f"{path}/lost/{name}")
+    hints = [one.split("'")[-2] for one in warned if "did not agree" in one]
+    assert len(hints) == len(os.listdir(f"{path}/lost"))
+    for hint in hints * 2:
+        run(*shlex.split(hint)[1:])
     assert sorted(contents(path)[4:]) == [f"event {number}" for number in range(3, 7)]
     check(path)
 
@@ -558,3 +560,24 @@ def test_a_full_disk_while_lines_are_kept_aside(
     assert lost(path) == ["event 3", "event 4", "event 5"]
     assert contents(path)[2:] == ["another 3", "another 4", "another 5"]
     check(path)
+
+
+def test_a_stranger_at_the_end_without_its_newline(path: str, tmp_path: Path) -> None:
+    """A rebuild keeps a whole line aside, though nothing ends it; what is torn says nothing."""
+    disagree(path, tmp_path, 2)
+    mirror = Path(path, "events.jsonl")
+    mirror.write_bytes(mirror.read_bytes().rstrip(b"\n"))
+    with eventq.open(path) as thread:
+        thread.rebuild_mirror()
+    assert lost(path) == ["event 3", "event 4"]
+
+
+def test_recoveries_in_one_second_keep_what_each_found(path: str, clock: Any) -> None:
+    """Each moves the database that it found to a name of its own."""
+    with eventq.open(path) as thread:
+        fill(thread, 1, 1)
+    for text in ("one", "two"):
+        Path(path, "events.db").write_text(text * 100)
+        assert eventq.recover(path) == 1
+    kept = {one.read_text()[:3] for one in Path(path, "lost").glob("*.db")}
+    assert kept == {"one", "two"}

@@ -154,6 +154,9 @@ def test_the_command_line_allows_it(
     assert run("config", "any_mount", "true", "--thread", path).code == 0
     assert run(*push, path).code == 0
     other = str(tmp_path / "other")
+    assert run("config", "any_mount", "false", "--thread", path).code == 0
+    assert run("config", "runs.emit", "on", "--thread", path).code == 1
+    assert run("output", "put", "any_mount", "--thread", path).code == 1, "a name allows nothing"
     assert run("init", other).code == 1
     assert run("init", "--any-mount", other).code == 0
     assert run(*push, other).code == 0

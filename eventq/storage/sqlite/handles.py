@@ -283,7 +283,7 @@ class _Left:
                 break
             lost.append(row[0])
         what = (
-            f"events {_in_words(lost)}, which this process had stored, are not in it"
+            f"{_in_words(lost)}, which this process had stored, {_be(lost)} not in it"
             if lost
             else "what this process has stored last besides events may not be in it"
         )
@@ -300,8 +300,12 @@ class _Left:
 
 def _in_words(numbers: list[int]) -> str:
     first, last = numbers[-1], numbers[0]
-    which = str(first) if first == last else f"{first} to {last}"
+    which = f"event {first}" if first == last else f"events {first} to {last}"
     return f"{which} and maybe earlier ones" if len(numbers) == _COMPARED else which
+
+
+def _be(numbers: list[int]) -> str:
+    return "is" if len(numbers) == 1 else "are"
 
 
 def _held(path: str) -> BusyError:
