@@ -25,7 +25,6 @@ from eventq.records.checks import check_natural, check_positive
 from eventq.records.event import Batch, Event
 from eventq.storage import engines
 from eventq.storage.layout import LINK, Layout, is_shared, is_url, resolve
-from eventq.storage.rules import ANY_MOUNT
 from eventq.system import clock, disk, environment
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.locks import FolderLock
@@ -386,6 +385,8 @@ class Thread:
         try:
             check_local(self.path)
         except PlatformError:
+            from eventq.storage.rules import ANY_MOUNT
+
             if self._any_mount:
                 self.settings.set(ANY_MOUNT, "true")
             elif self.settings.get(ANY_MOUNT) != "true":

@@ -541,3 +541,22 @@ def test_another_sqlite_writes_in_the_middle_of_a_transaction(thread: eventq.Thr
     other.execute("UPDATE sqlite_sequence SET seq = 1 WHERE name = 'events'")
     other.close()
     push(thread, 1)
+
+
+def test_the_file_is_damaged_when_the_handles_go_on(path: str) -> None:
+    """Whoever notices gets an error of eventq with a next step, and the next call one as well."""
+    with eventq.open(path) as thread:
+        push(thread)
+        checkpoint(path)
+        for suffix in ("-wal", "-shm"):
+            os.unlink(f"{path}/events.db{suffix}")
+        with open(f"{path}/events.db", "r+b") as file:
+            file.write(b"0123456789abcdef")
+        for call in (
+            thread.database.alive,
+            lambda: push(thread, 1),
+            lambda: [*thread.peek(0, filter="id > 0")],
+            thread.status,
+        ):
+            with pytest.raises(DamagedError, match="mirror recover"):
+                call()

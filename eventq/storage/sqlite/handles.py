@@ -176,6 +176,8 @@ class Handles:
                 left = _Left(handle)  # what a transaction that ended just now has stored as well
                 handle.step_aside()
                 handle.reopen()
+            except apsw.Error as error:  # it is still aside: the next use tries again
+                raise handle.explain(error) from error
             finally:
                 self.lock.release()
             left.check(handle)
