@@ -127,11 +127,7 @@ def init(path: Path, *, shared: bool = False, any_mount: bool = False) -> str:
     if not _text(path):
         raise UsageError("the path is empty", "give the directory of the new thread")
     layout = Layout(resolve(_text(path)))
-    if exists(path) and os.path.isfile(layout.database) and os.path.getsize(layout.database):
-        raise ThreadExistsError(layout.directory)
-    if os.path.isdir(layout.database) or os.path.lexists(f"{layout.directory}/{LINK}"):
-        raise ThreadExistsError(layout.directory)
-    _refuse_others_files(layout)
+    _refuse_a_thread(layout)
     engines.check_path(layout.directory)
     if not any_mount:
         check_local(layout.directory)
@@ -145,10 +141,19 @@ def init(path: Path, *, shared: bool = False, any_mount: bool = False) -> str:
     return layout.directory
 
 
+def _refuse_a_thread(layout: Layout) -> None:
+    """Raise ThreadExistsError if there is a thread, or what can only be one."""
+    if os.path.lexists(f"{layout.directory}/{LINK}") or os.path.isdir(layout.database):
+        raise ThreadExistsError(layout.directory)
+    if os.path.isfile(layout.database) and os.path.getsize(layout.database):
+        raise ThreadExistsError(layout.directory)
+
+
 def _refuse_others_files(layout: Layout) -> None:
     """Raise LogicError for files that a new thread would write to, and that are not its own.
 
-    An init that crashed has left empty ones.
+    An init that crashed has left empty ones. Under the lock of the directory: whoever makes the
+    thread at this moment has files of no thread there.
     """
     mirror, wal = layout.mirror, f"{layout.database}-wal"
     is_file = os.path.isfile(mirror) and not os.path.islink(mirror)
@@ -214,6 +219,8 @@ def _make(layout: Layout, *, shared: bool) -> None:
 
 def _fill(layout: Layout, folder: int, file: int) -> None:
     """Make the files of a thread that are missing, under the lock of its directory."""
+    _refuse_a_thread(layout)
+    _refuse_others_files(layout)
     for path in (layout.run, layout.logs, layout.handlers):
         if not os.path.isdir(path):
             os.mkdir(path, folder)

@@ -119,9 +119,11 @@ def test_a_test_that_hears_no_signal_ends_its_worker(tmp_path: Path) -> None:
 def test_processes_are_known_by_their_mark() -> None:
     """A process is found by what it inherited, and only then."""
     process = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        [sys.executable, "-uc", "print(); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before it runs, the system shows no environment of it
         assert process.pid in marked(os.environ["TESTS_RUN_AS"])
         assert process.pid not in marked("somebody else")
         process.communicate(b"\n")

@@ -309,16 +309,15 @@ class Database(Commits):
 
     def _begin(self) -> None:
         """Open the database, as a new handle of this process; bring it up to date."""
-        with self.lock:  # a writer makes no handle give way that is half open
+        with self.lock:  # others make no handle give way that is half open
             self.handles.prepare(self)
             self.reopen()
             self._look_again()
             if self.writable:
                 self.handles.make_way(self)
-        if self.writable and self.version < migrate.SCHEMA:
-            migrate.apply(self.connection, clock.stamp(clock.now()), self.version)
-            self._look_again()  # a newer eventq may have migrated it too
-            self._note_wal()
+                if self.version < migrate.SCHEMA:
+                    migrate.apply(self.connection, clock.stamp(clock.now()), self.version)
+                    self._look_again()  # a newer eventq may have migrated it too
 
     @property
     def memory(self) -> Database:
@@ -701,11 +700,12 @@ class Database(Commits):
 
         Its number is read from the folder: `stat` of a WAL makes each later commit write its time.
         """
-        return (
-            self.open_connection is None
-            or self._stamp is not None  # it is read without one, or compared with each read
-            or disk.inode_in(self.directory, _WAL) == self._wal
-        )
+        if self.open_connection is None or self._stamp is not None:
+            return True  # it is read without one, or compared with each read
+        found = disk.inode_in(self.directory, _WAL)
+        if not self._wal:  # of the original tool, until it is migrated: the next read opens it
+            self._wal = found
+        return found == self._wal
 
     # --- transactions -----------------------------------------------------------------------------
 

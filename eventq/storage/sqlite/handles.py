@@ -163,6 +163,8 @@ class Handles:
         handle is in a transaction for too long.
         """
         with handle.lock:
+            if handle.has_wal():  # now that it is open whole
+                return
             if not self.lock.acquire(blocking=False):
                 handle.step_aside()  # whoever has it closes all handles, or opens one
                 if not self.lock.acquire(timeout=BUSY_SECONDS):

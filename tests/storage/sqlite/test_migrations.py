@@ -138,6 +138,31 @@ def test_several_migrate_at_once(original: str) -> None:
         assert (thread.last_id(), thread.check()) == (7, [])
 
 
+def test_others_wait_for_a_migration(original: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opens the thread while another OS thread migrates it leaves the connection to that."""
+    before = apsw.Connection(os.path.join(original, "events.db"))
+    before.pragma("journal_mode", "delete")
+    before.close()
+    real, opened = migrate.apply, []
+
+    def apply(connection: apsw.Connection, stamp: str, start: int) -> None:
+        monkeypatch.setattr(migrate, "apply", real)
+        connection.pragma("journal_mode", "wal")
+        connection.execute("BEGIN IMMEDIATE; ROLLBACK")  # makes the WAL
+        other = threading.Thread(target=lambda: opened.append(eventq.open(original)))
+        other.start()
+        other.join(0.3)  # it would have closed the connection by then
+        real(connection, stamp, start)
+        threads.append(other)
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(migrate, "apply", apply)
+    with eventq.open(original) as thread:
+        threads[0].join()
+        assert (thread.push("self", "note", "x").id, thread.check()) == (4, [])
+        opened[0].close()
+
+
 def test_a_migration_that_fails_leaves_the_thread_as_it_was(
     original: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
