@@ -27,7 +27,7 @@ from eventq.storage import engines
 from eventq.storage.layout import LINK, Layout, is_shared, is_url, resolve
 from eventq.system import clock, disk, environment
 from eventq.system.clock import SLOW_LOOK
-from eventq.system.locks import FolderLock
+from eventq.system.locks import alone_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,22 +184,22 @@ def recover(path: Path) -> int:
     layout = Layout(resolve(_text(path)))
     if not os.path.isdir(layout.directory):
         raise NotAThreadError(layout.directory)
-    lock = FolderLock(layout.directory)
+
+    def begin_anew() -> None:
+        if engines.is_sound(layout.database):
+            raise LogicError(
+                f"'{layout.database}' is sound: there is no log to make anew",
+                "give a file with lines of events, to push those again",
+            )
+        _fill(layout, *(_SHARED if set_aside(layout) else _OWN))
+
     try:
-        with lock:
-            if engines.is_sound(layout.database):
-                raise LogicError(
-                    f"'{layout.database}' is sound: there is no log to make anew",
-                    "give a file with lines of events, to push those again",
-                )
-            _fill(layout, *(_SHARED if set_aside(layout) else _OWN))
+        alone_in(layout.directory, begin_anew)
         with open_thread(layout.directory) as thread:
             thread._take_back()  # noqa: SLF001 (it is this module's own)
             return thread.database.events.bounds()[2]
     except OSError as error:
         raise _refused(layout.directory, error) from error
-    finally:
-        lock.close()
 
 
 def _make(layout: Layout, *, shared: bool) -> None:
@@ -209,18 +209,17 @@ def _make(layout: Layout, *, shared: bool) -> None:
         os.mkdir(layout.directory, folder)
     except FileExistsError:
         pass  # it exists or is just being created; the next step refuses a file in its place
-    lock = FolderLock(layout.directory)
-    try:
-        with lock:
-            _fill(layout, folder, file)
-    finally:
-        lock.close()
+
+    def make() -> None:
+        _refuse_a_thread(layout)
+        _refuse_others_files(layout)
+        _fill(layout, folder, file)
+
+    alone_in(layout.directory, make)
 
 
 def _fill(layout: Layout, folder: int, file: int) -> None:
     """Make the files of a thread that are missing, under the lock of its directory."""
-    _refuse_a_thread(layout)
-    _refuse_others_files(layout)
     for path in (layout.run, layout.logs, layout.handlers):
         if not os.path.isdir(path):
             os.mkdir(path, folder)

@@ -99,8 +99,12 @@ class Staged:
         self._time = clock.now() - last // ROTATE_LINES
         self._fd = -1
         self._lines = 0
-        self._lock = _lock(layout, wait=wait)
-        self._clear()
+        self.lock = _lock(layout, wait=wait)
+        try:
+            self._empty()
+        except BaseException:
+            os.close(self.lock)
+            raise
 
     def add(self, blocks: Iterable[bytes]) -> None:
         """Append whole lines."""
@@ -126,9 +130,9 @@ class Staged:
         self._fd, self._lines = os.open(path, flags, self._layout.file_mode()), 0
 
     def _end(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def commit(self) -> None:
         """Move the new files to their places; the caller holds the lock of the thread's folder."""
@@ -136,17 +140,14 @@ class Staged:
         os.rename(self._folder, self._layout.adopt)
         finish(self._layout)
 
-    def close(self) -> None:
-        """Remove what was not committed, and release the lock."""
+    def clear(self) -> None:
+        """Remove what was not committed; then the lock is to be closed."""
         self._end()
-        try:
-            if _is_at(self._lock, self._folder):
-                self._clear()
-                os.rmdir(self._folder)
-        finally:
-            os.close(self._lock)
+        if _is_at(self.lock, self._folder):
+            self._empty()
+            os.rmdir(self._folder)
 
-    def _clear(self) -> None:
+    def _empty(self) -> None:
         for name in os.listdir(self._folder):
             os.unlink(f"{self._folder}/{name}")
 

@@ -11,7 +11,7 @@ from _thread import RLock
 
 from eventq.storage.layout import ROTATE_LINES, Layout, rotate_log
 from eventq.system import clock
-from eventq.system.locks import FolderLock
+from eventq.system.locks import alone_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Journal:
         self.close()
         self._open()
         if self._lines > ROTATE_LINES:
-            self._rotate()
+            alone_in(self._layout.logs, self._rotate)
         self._looked = now
 
     def _open(self) -> None:
@@ -131,24 +131,21 @@ class Journal:
         return lines
 
     def _rotate(self) -> None:
-        lock = FolderLock(self._layout.logs)
-        try:
-            with lock:
-                self.close()
-                self._open()  # somebody else may have been quicker
-                if self._lines > ROTATE_LINES:
-                    rotate_log(self._layout.journal)
-                    self.close()
-                    self._open()
-        finally:
-            lock.close()
+        """Begin a new file, under the lock of the folder."""
+        self.close()
+        self._open()  # somebody else may have been quicker
+        if self._lines > ROTATE_LINES:
+            rotate_log(self._layout.journal)
+            self.close()
+            self._open()
 
     def close(self) -> None:
         """Close the file."""
         with self._turn:
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
+            # First: an interrupt would leave the number, which may be another file's by then.
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
 
 
 def printable(text: str) -> str:

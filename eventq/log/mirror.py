@@ -32,17 +32,20 @@ from eventq.log.mirror_lines import (
 from eventq.storage.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
 from eventq.system import disk
 from eventq.system.disk import write_all
-from eventq.system.locks import FolderLock, lock_whole
+from eventq.system.locks import FolderLock, alone_in, lock_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import TypeVar
 
+    from eventq.log.adoption import Staged
     from eventq.log.journal import Journal
     from eventq.records.event import Commit
     from eventq.storage.base import Mirrored
 
     Change = Callable[[int, bytes], bytes]
+    T = TypeVar("T")
 
 _REBUILD = "run 'eventq mirror rebuild'"
 STEP = 1_000  # events between two looks whether a file is long enough
@@ -88,8 +91,7 @@ class Mirror:
         meanwhile.
         """
         try:
-            with self._db.exclusive, self._lock:
-                self._append(commit, self._db.alive())
+            self._alone(lambda: self._append(commit, self._db.alive()))
         except _OriginalError:
             self._try(lambda: self._adopt(wait=False))
         except OSError as error:
@@ -97,6 +99,11 @@ class Mirror:
         except BaseException:
             self._forget()  # an interrupt may have come after a write, before that was noted
             raise
+
+    def _alone(self, step: Callable[[], T]) -> T:
+        """Run a step that writes, or looks at what others write: nobody else does meanwhile."""
+        with self._db.exclusive:  # in this order, as reading takes it
+            return self._lock.run(step)
 
     def _try(self, step: Callable[[], object]) -> None:
         try:
@@ -106,7 +113,7 @@ class Mirror:
 
     def _give_up(self, error: OSError) -> None:
         """Leave the file to the next push; raise NotAThreadError if the thread is gone."""
-        with self._lock.turn:
+        with self._db.exclusive:
             self._forget()
         if not os.path.exists(self._layout.database):
             raise NotAThreadError(self._layout.directory) from error
@@ -167,9 +174,7 @@ class Mirror:
             self._cut()
 
     def _open(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._forget()
         if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
             self._finish_adoption()
         if os.path.exists(self._layout.rebuilt):
@@ -277,16 +282,24 @@ class Mirror:
             if not self._are_originals():  # somebody has just done it: not all of it again
                 return
             staged.add(db.events.blocks(0, done))
-            with db.exclusive, self._lock:  # in this order, as `append` has them
-                db.alive()
-                if not self._is_originals():
-                    return
-                staged.add(db.events.blocks(done, db.events.last()))
-                staged.commit()
-                self._forget()
+            if not self._alone(lambda: self._take_over(staged, done)):
+                return
         finally:
-            staged.close()
+            try:
+                staged.clear()
+            finally:
+                os.close(staged.lock)  # no method: an interrupt may come as one begins
         self._journal.info(f"mirror: written anew; the files of the original are kept in {KEPT}")
+
+    def _take_over(self, staged: Staged, done: int) -> bool:
+        """Put the new files in place, unless somebody has done so."""
+        self._db.alive()
+        if not self._is_originals():
+            return False
+        staged.add(self._db.events.blocks(done, self._db.events.last()))
+        staged.commit()
+        self._forget()
+        return True
 
     def _finish_adoption(self) -> None:
         """Do what is left of an adoption that was killed."""
@@ -299,20 +312,22 @@ class Mirror:
 
         Raises OSError, what reading raises, and NotAThreadError.
         """
-        with self._db.exclusive, self._lock:
-            try:
-                self._sync(self._db.alive())
-                last = self._db.events.last()
-                while self._last < last:
-                    if self._first and self._last - self._first >= ROTATE_LINES:
-                        self._rotate()
-                    upto = min(last, self._last + STEP)
-                    for block in self._db.events.blocks(self._last, upto):
-                        self._write(block)
-                    self._last = upto
-            except BaseException:
-                self._forget()
-                raise
+        self._alone(self._write_missing)
+
+    def _write_missing(self) -> None:
+        try:
+            self._sync(self._db.alive())
+            last = self._db.events.last()
+            while self._last < last:
+                if self._first and self._last - self._first >= ROTATE_LINES:
+                    self._rotate()
+                upto = min(last, self._last + STEP)
+                for block in self._db.events.blocks(self._last, upto):
+                    self._write(block)
+                self._last = upto
+        except BaseException:
+            self._forget()
+            raise
 
     def settle(self) -> None:
         """Write what the files lack, and adopt or replace what the original wrote.
@@ -323,13 +338,7 @@ class Mirror:
 
     def _settle(self) -> None:
         self._adopt_first()
-        with self._db.exclusive, self._lock:  # in this order, as `append` has them
-            try:
-                self._sync(self._db.alive())
-                self._catch_up()
-            except BaseException:
-                self._forget()
-                raise
+        self._alone(self._write_missing)
 
     def rebuild(self) -> int:
         """Rewrite the mirror as one file, remove the rotated ones; return the number of lines.
@@ -349,20 +358,24 @@ class Mirror:
             keep_aside(self._layout, strangers(files, self._db), self._journal)
             done = self._db.events.last()
             lines = _copy(fd, self._db.events.blocks(0, done))
-            with self._db.exclusive, self._lock:  # in this order, as `append` has them
-                self._db.alive()
-                lines += _copy(fd, self._db.events.blocks(done, self._db.events.last()))
-                before = os.stat(self._layout.directory).st_mtime_ns
-                os.replace(fresh, self._layout.rebuilt)
-                self._put_in_place()
-                touch_folder(self._layout.directory, before)
-                self._forget()
+            lines += self._alone(lambda: self._replace(fresh, fd, done))
         except BaseException:
             if os.path.exists(fresh):
                 os.unlink(fresh)
             raise
         finally:
             os.close(fd)
+        return lines
+
+    def _replace(self, fresh: str, fd: int, done: int) -> int:
+        """Write the last events to a rebuilt file, put it in place; return how many they are."""
+        self._db.alive()
+        lines = _copy(fd, self._db.events.blocks(done, self._db.events.last()))
+        before = os.stat(self._layout.directory).st_mtime_ns
+        os.replace(fresh, self._layout.rebuilt)
+        self._put_in_place()
+        touch_folder(self._layout.directory, before)
+        self._forget()
         return lines
 
     def rewrite(self, change: Change) -> None:
@@ -376,23 +389,25 @@ class Mirror:
         fresh = self._layout.mirror + ".new"
         fd = self._fresh(fresh)  # a rebuild that began before puts its file in place first
         try:
-            with self._db.exclusive, self._lock:  # in this order, as `append` has them
-                self._db.alive()
-                before = os.stat(self._layout.directory).st_mtime_ns
-                self._forget()
-                if os.path.exists(self._layout.rebuilt):
-                    self._put_in_place()
-                if os.path.exists(self._rewritten):  # left by a kill
-                    os.unlink(self._rewritten)
-                for path in self._every_file():
-                    self._rewrite(path, change)
-                    disk.sync_folder(os.path.dirname(path))
-                touch_folder(self._layout.directory, before)
-                self._sync(self._db.alive())
-                self._catch_up()
+            self._alone(lambda: self._rewrite_all(change))
         finally:
             os.unlink(fresh)
             os.close(fd)
+
+    def _rewrite_all(self, change: Change) -> None:
+        self._db.alive()
+        before = os.stat(self._layout.directory).st_mtime_ns
+        self._forget()
+        if os.path.exists(self._layout.rebuilt):
+            self._put_in_place()
+        if os.path.exists(self._rewritten):  # left by a kill
+            os.unlink(self._rewritten)
+        for path in self._every_file():
+            self._rewrite(path, change)
+            disk.sync_folder(os.path.dirname(path))
+        touch_folder(self._layout.directory, before)
+        self._sync(self._db.alive())
+        self._catch_up()
 
     def _rewrite(self, path: str, change: Change) -> None:
         """Replace lines in a file that has some; delete a rotated one that has no line to keep."""
@@ -429,10 +444,12 @@ class Mirror:
 
     def _are_originals(self) -> bool:
         """Return whether the files are the original's, after finishing an adoption under way."""
-        with self._db.exclusive, self._lock:
-            if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
-                self._finish_adoption()
-            return self._is_originals()
+        return self._alone(self._finish_and_look)
+
+    def _finish_and_look(self) -> bool:
+        if os.path.exists(self._layout.adopt) or os.path.exists(self._layout.adopted):
+            self._finish_adoption()
+        return self._is_originals()
 
     def _fresh(self, path: str) -> int:
         """Open the file that a rebuild writes, empty and locked, reusing what a kill left."""
@@ -464,8 +481,8 @@ class Mirror:
         found: list[str] = []
         for _ in range(5):  # anew when a file was rotated meanwhile
             before = self._db.alive()
-            with self._lock:  # a push that has committed and not yet written is not a fault
-                pass
+            # A push that has committed and not yet written is not a fault.
+            alone_in(self._layout.directory, lambda: None)
             found = list(self._faults_now())
             if self._db.alive() == before:
                 break
@@ -538,13 +555,16 @@ class Mirror:
             after = upto
 
     def _forget(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = (
+            self._fd,
+            -1,
+        )  # first: by the time of an interrupt the number may be another's
+        if fd >= 0:
+            os.close(fd)
 
     def close(self) -> None:
         """Close the file and the lock, once no other thread writes."""
-        with self._lock.turn:
+        with self._db.exclusive:
             self._forget()
             self._lock.close()
 

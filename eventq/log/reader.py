@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from eventq.errors import ConsumerInUseError, EventqError, FencedError, LeaseLostError
+from eventq.storage.blocks import Block
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 
@@ -26,6 +27,40 @@ _RETRY_SECONDS = 0.02  # between two tries to take the lease: nothing reports it
 _LOOK_SECONDS = 1.0  # between two looks at the lease: no lease ends sooner than that
 _NEVER = float("inf")
 _held: set[Lease] = set()  # by the readers of this process
+
+
+class _Holding(Block):
+    """A lease for as long as a block lasts; a child that is forked in it leaves it to its parent.
+
+    An interrupt may come whenever it is taken or released: it is released all the same.
+    """
+
+    _lease: Lease | None = None
+
+    def __init__(self, take: Callable[[], Lease]) -> None:
+        """Prepare; `take` returns the lease."""
+        self._take = take
+        self._pid = os.getpid()
+
+    def __enter__(self) -> Lease:
+        """Take the lease."""
+        self._lease = lease = self._take()
+        _held.add(lease)
+        return lease
+
+    def leave(self, *_: object) -> None:
+        """Release the lease."""
+        self.undo()
+
+    def undo(self, *_: object) -> None:
+        """Release the lease, if that is left to do."""
+        lease = self._lease
+        if lease is not None and self._pid == os.getpid():
+            lease.release()
+            self._lease = None
+            _held.discard(lease)
+            lease.forget()
+        self._guard = None
 
 
 class Reader:
@@ -58,25 +93,20 @@ class Reader:
 
     def events(self, wait: float | None, idle: float | None) -> Iterator[Event]:
         """Yield the events; wait for the lease, and up to `idle` seconds for the next event."""
-        self._lease = lease = self._take(wait)
-        _held.add(lease)
-        stop: Callable[[], object] = bool  # does nothing
-        try:
-            stop = _keep(lease)
-            lease.note()
-            self._fence = self._subscriptions.raise_fence(self._consumer)
-            self._begin()
-            with self._db.watch() as watcher:
-                yield from self._follow(watcher, _NEVER if idle is None else idle)
-        finally:
-            if lease in _held:  # not in a child that the body has forked
-                _held.discard(lease)
-                stop()
-                try:
+        with _Holding(lambda: self._take(wait)) as lease:
+            self._lease = lease
+            stop: Callable[[], object] = bool  # does nothing
+            try:
+                stop = _keep(lease)
+                lease.note()
+                self._fence = self._subscriptions.raise_fence(self._consumer)
+                self._begin()
+                with self._db.watch() as watcher:
+                    yield from self._follow(watcher, _NEVER if idle is None else idle)
+            finally:
+                if lease in _held:  # not in a child that the body has forked
+                    stop()
                     self._flush()
-                finally:
-                    lease.release()
-                    lease.forget()
 
     def _take(self, wait: float | None) -> Lease:
         deadline = _NEVER if wait is None else clock.monotonic() + wait

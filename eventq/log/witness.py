@@ -22,7 +22,7 @@ from eventq.records.event import NewEvent
 from eventq.storage.asking import key_in
 from eventq.storage.layout import rotated
 from eventq.system import clock, disk
-from eventq.system.locks import FolderLock
+from eventq.system.locks import alone_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,12 +50,8 @@ def give_back(db: Database, layout: Layout, journal: Journal) -> bool:
     Nothing is stored if the two do not agree up to there. Raises OSError for a file that cannot be
     read.
     """
-    lock = FolderLock(layout.directory)
-    try:
-        with db.write(), lock:
-            return _give_back(db, layout, journal)
-    finally:
-        lock.close()
+    with db.write():
+        return alone_in(layout.directory, lambda: _give_back(db, layout, journal))
 
 
 def _give_back(db: Database, layout: Layout, journal: Journal) -> bool:

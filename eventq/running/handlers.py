@@ -9,7 +9,7 @@ from eventq.log import fences
 from eventq.record import Record
 from eventq.storage.layout import ROTATE_LINES, rotate_log
 from eventq.system import clock, disk, processes
-from eventq.system.locks import FolderLock
+from eventq.system.locks import alone_in
 from eventq.system.processes import MARK, identity, mark_of
 
 TYPE_CHECKING = False
@@ -193,10 +193,7 @@ class Handlers:
             os.close(fd)
             raise
         os.close(fd)
-        lock = FolderLock(self._layout.handlers)
-        with lock:
-            rotate_log(path)
-        lock.close()
+        alone_in(self._layout.handlers, lambda: rotate_log(path))
         return self._open_file(path)
 
 

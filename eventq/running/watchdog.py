@@ -88,9 +88,9 @@ class Watchdog:
             self._end()
 
     def _end(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
             processes.wait(self._pid, _GONE_SECONDS)
 
     def close(self, *, farewell: bool) -> None:

@@ -29,7 +29,10 @@ from eventq.system import clock, disk, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 # How long a push waits for the mirror's lock: its event is stored, and the next push catches up.
 LOCK_SECONDS = 5.0
@@ -42,34 +45,51 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 _LOOK_SECONDS = 5.0  # no look takes that long: a shared lock that lasts counts as held
 
 
+def within(lock: RLock, seconds: float, step: Callable[[], object]) -> bool:
+    """Run a step with a lock of this process; return False if that is not free in time.
+
+    Nothing is waited for in 0 seconds, and everything in -1. An interrupt may come when the lock
+    was taken, before that is known: the release knows it.
+    """
+    try:
+        if not lock.acquire(timeout=seconds):
+            return False
+        step()
+        return True
+    finally:
+        try:
+            lock.release()
+        except RuntimeError:
+            pass  # it was not taken
+
+
 class FolderLock:
     """The lock of a folder, on the folder itself: it cannot be deleted, and ends with its holder.
 
-    Threads that share one take turns first: to the system, one descriptor is one holder.
+    OS threads that share one take turns first: to the system, one descriptor is one holder.
     """
 
     def __init__(self, path: str) -> None:
         """Prepare; nothing is opened yet."""
         self._path = path
         self._fd = -1
-        self.turn = RLock()
 
-    def __enter__(self) -> None:
-        """Wait for the lock."""
+    def run(self, step: Callable[[], T]) -> T:
+        """Run a step with the lock.
+
+        No block of `with`, as an interrupt may keep its end from being run. Raises TimeoutError
+        when another process keeps the lock for LOCK_SECONDS.
+        """
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if not self.turn.acquire(timeout=LOCK_SECONDS):
-                raise TimeoutError(f"another OS thread keeps the lock of {self._path}")
-            if self._fd < 0:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 flock(self._fd, LOCK_EX | LOCK_NB)
             except BlockingIOError:
                 self._wait()
-        except BaseException:
-            # Not when an interrupt ended the wait for it.
-            if self.turn._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 (no other way)
-                self.turn.release()
-            raise
+            return step()
+        finally:
+            flock(self._fd, LOCK_UN)
 
     def _wait(self) -> None:
         """Take the lock; raise TimeoutError when somebody keeps it for LOCK_SECONDS."""
@@ -83,20 +103,20 @@ class FolderLock:
                 if clock.monotonic() > deadline:
                     raise TimeoutError(f"another process keeps the lock of {self._path}") from None
 
-    def __exit__(
-        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
-    ) -> None:
-        """Release the lock."""
-        try:
-            flock(self._fd, LOCK_UN)
-        finally:
-            self.turn.release()
-
     def close(self) -> None:
         """Close the descriptor."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def alone_in(path: str, step: Callable[[], T]) -> T:
+    """Run a step with the lock of a folder, which is used for nothing else."""
+    lock = FolderLock(path)
+    try:
+        return lock.run(step)
+    finally:
+        lock.close()
 
 
 def descriptor_of(path: str) -> int:
@@ -231,16 +251,19 @@ class ConsumerLock:
         """
         deadline = clock.monotonic() + _LOOK_SECONDS
         while (guard := _take(files.guard, files.database)) is not None:
+            fd = None
             try:
                 fd = _take(files.lock, files.database)
-            except BaseException:
+                if fd is not None:
+                    lock = cls(files, guard, fd)
+                    lock._begin()
+                    return lock
+                flock(guard, LOCK_UN)
+            except BaseException:  # an interrupt as well
+                if fd is not None:
+                    os.close(fd)
                 os.close(guard)
                 raise
-            if fd is not None:
-                lock = cls(files, guard, fd)
-                lock._begin()
-                return lock
-            flock(guard, LOCK_UN)
             os.close(guard)
             # An eventq without guards holds the file. Whoever met our guard meanwhile has left its
             # event to us, so look again: a holder that is still there has its own last look before
@@ -293,8 +316,12 @@ class ConsumerLock:
 
         It is lost when somebody was quicker, or the thread is gone.
         """
-        self.guard = self._kept(self.guard, self._files.guard)
-        self.fd = self._kept(self.fd, self._files.lock)
+        before, self.guard = self.guard, self._kept(self.guard, self._files.guard)
+        if before != self.guard:
+            os.close(before)
+        before, self.fd = self.fd, self._kept(self.fd, self._files.lock)
+        if before != self.fd:
+            os.close(before)
         return _is_at(self.guard, self._files.guard)
 
     def _kept(self, fd: int, path: str) -> int:
@@ -311,7 +338,6 @@ class ConsumerLock:
             os.close(fresh)
             return fd
         os.pwrite(fresh, self._noted, 0)
-        os.close(fd)
         return fresh
 
     def _is_our_thread(self) -> bool:
@@ -359,9 +385,10 @@ class ConsumerLock:
             flock(self.guard, LOCK_SH | LOCK_NB)
             if _is_at(self.guard, path) and _read(self.guard) == self._noted:
                 os.unlink(path)
-            flock(self.guard, LOCK_UN)
         except OSError:
             pass  # taken, or a disk that fails: then the next push looks after the consumer
+        finally:
+            flock(self.guard, LOCK_UN)
         self.close()
 
     def close(self) -> None:
@@ -377,16 +404,17 @@ def _take(path: str, database: str) -> int | None:
     """
     while True:
         fd = _open(path, database)
+        is_ours = False
         try:
-            if not _locks(fd):
-                os.close(fd)
-                return None
-            if _is_at(fd, path):
+            is_ours = _locks(fd)
+            if is_ours and _is_at(fd, path):
                 return fd
         except BaseException:
             os.close(fd)
             raise
         os.close(fd)
+        if not is_ours:
+            return None
 
 
 def _locks(fd: int) -> bool:
@@ -517,15 +545,15 @@ class Hold:
 
     def release(self) -> None:
         """Let pushes start handlers from now on."""
-        if self._fd >= 0:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
             try:
                 os.unlink(self._path)
             except OSError:
                 pass  # the thread is gone, or will be cleaned by the next supervisor
             # Not only closed: a fork that is yet to become a handler may have the descriptor.
-            flock(self._fd, LOCK_UN)
-            os.close(self._fd)
-            self._fd = -1
+            flock(fd, LOCK_UN)
+            os.close(fd)
 
 
 def _is_worker(path: str) -> bool:

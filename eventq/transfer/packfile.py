@@ -920,9 +920,9 @@ class _Target:
                 pass
         self._clean()
         self._files.clear()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def _clean(self) -> None:
         for name in self._files:

@@ -292,10 +292,9 @@ def test_the_folder_lock_is_one_holders(tmp_path: Path) -> None:
     one, two = FolderLock(str(tmp_path)), FolderLock(str(tmp_path))
     seconds, locks.LOCK_SECONDS = locks.LOCK_SECONDS, 0.01
     try:
-        with one, pytest.raises(TimeoutError), two:
-            pass
-        with two:
-            pass
+        with pytest.raises(TimeoutError):
+            one.run(lambda: two.run(lambda: None))
+        assert two.run(lambda: "mine") == "mine"
     finally:
         locks.LOCK_SECONDS = seconds
         one.close()

@@ -194,9 +194,9 @@ class FilterSandbox:
 
     def close(self) -> None:
         """Close the connection; the next use opens a new one."""
-        if self._db is not None:
-            self._db.close()
-        self._db = None
+        connection, self._db = self._db, None
+        if connection is not None:
+            connection.close()
         self._steps = 0
         self._registered.clear()
 

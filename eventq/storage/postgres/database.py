@@ -24,6 +24,7 @@ from eventq.errors import (
     UnsupportedError,
 )
 from eventq.records.info import Stats
+from eventq.storage.blocks import Block
 from eventq.storage.commits import Commits, commit_of
 from eventq.storage.postgres import failures, queues, schema
 from eventq.storage.postgres.claims import Claims
@@ -36,7 +37,6 @@ from eventq.system import clock
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import Any, NoReturn, TypeVar
 
     from eventq.errors import EventqError
@@ -67,13 +67,14 @@ _TIME = f"SELECT {NOW}"
 _ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"
 
 
-class Write:
+class Write(Block):
     """One `with db.write()`: begins at once, or joins an outer one; rolls back on any exception.
 
     One that `joins` has no savepoint of its own: what fails in it spoils the transaction around it.
     """
 
     _number = 0  # of the transaction that this one began
+    _is_joined = False
 
     def __init__(self, db: Database, *, relaxed: bool = False, joins: bool = False) -> None:
         """Prepare a transaction; nothing begins yet."""
@@ -83,35 +84,49 @@ class Write:
 
     def __enter__(self) -> Write:
         """Begin, or set a savepoint inside the transaction under way."""
-        if not self._joins or not self._db.join():
-            self._db.begin(relaxed=self._relaxed)
-            self._number = self._db.begun
+        if self._joins and self._db.join():
+            self._is_joined = True
+            return self
+        self._db.begin(relaxed=self._relaxed)
+        self._number = self._db.begun
+        if self._guard is None:
+            self.__class__ = _ByHand
         return self
 
-    def __del__(self) -> None:
-        """Roll back if an interrupt prevented `__exit__`."""
+    def leave(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commit, or undo what was done since the matching `__enter__`."""
+        number = self._number
+        try:
+            if not number:
+                if kind is not None:
+                    self._db.spoil()
+            elif kind is None:
+                self._db.commit(number)
+            else:
+                self._db.rollback(number)
+        except BaseException:
+            self.undo()  # if an interrupt came before the database had left it
+            raise
+        self._guard = None
+
+    def undo(self, *_: object) -> None:
+        """Roll back, if that is left to do."""
         if self._number:
             self._db.abandon(self._number)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        """Commit, or undo what was done since the matching `__enter__`."""
-        if not self._number:
-            self._db.leave(failed=kind is not None)
-            return
-        try:
-            if kind is None:
-                self._db.commit(self._number)
-            else:
-                self._db.rollback(self._number)
-        except BaseException:
-            self._db.abandon(self._number)  # if an interrupt came before the database had left it
-            raise
-        self._number = 0
+        elif self._is_joined:
+            self._db.spoil()
+        self._guard = None
 
 
-class Read:
+class _ByHand(Write):
+    """One that no `with` looks after, as in `contextlib.ExitStack`: its last reference ends it."""
+
+    def __del__(self) -> None:
+        """Roll back, if that is left to do."""
+        self.undo()
+
+
+class Read(Block):
     """One `with db.read()`: a snapshot, on a separate connection."""
 
     def __init__(self, db: Database) -> None:
@@ -132,12 +147,15 @@ class Read:
             raise
         return own
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def leave(self, *_: object) -> None:
         """Close the connection."""
+        self.undo()
+
+    def undo(self, *_: object) -> None:
+        """Close the connection, if that is left to do."""
         if self._own is not None:
             self._own.close()
+        self._guard = None
 
 
 class Database(Commits):
@@ -354,11 +372,15 @@ class Database(Commits):
 
     def _take(self) -> bool:
         """Take the lock; return False, without it, when another OS thread is inside `write`."""
-        if self.lock.acquire(blocking=False):
-            return True
-        if self._is_snapshot:
-            return self.lock.acquire()
-        return not self.depth and self.lock.acquire(timeout=_PATIENCE)
+        try:
+            if self.lock.acquire(blocking=False):
+                return True
+            if self._is_snapshot:
+                return self.lock.acquire()
+            return not self.depth and self.lock.acquire(timeout=_PATIENCE)
+        except BaseException:  # an interrupt may come once it is taken
+            self._let_go()
+            raise
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -423,23 +445,13 @@ class Database(Commits):
             self.lock.release()
 
     def join(self) -> bool:
-        """Lock the current transaction of this OS thread; return False if there is none."""
+        """Return whether this OS thread is in a transaction, which goes on."""
         self.check_process()
-        try:
-            self.lock.acquire()
-            if self.depth:
-                return True
-        except BaseException:
-            self._let_go()
-            raise
-        self.lock.release()
-        return False
+        return self.in_write()
 
-    def leave(self, *, failed: bool) -> None:
-        """Leave a transaction that was joined; one that failed half-way can only be undone."""
-        if failed:
-            self._spoiled = max(self._spoiled, self.depth)
-        self.lock.release()
+    def spoil(self) -> None:
+        """Let the transaction under way end in nothing: a part of it that was joined has failed."""
+        self._spoiled = max(self._spoiled, self.depth)
 
     def abandon(self, number: int) -> None:
         """Roll back a transaction whose block was interrupted, and those inside it."""

@@ -27,6 +27,7 @@ from eventq.errors import (
     way_back,
 )
 from eventq.records.info import Stats
+from eventq.storage.blocks import Block
 from eventq.storage.commits import Commits, commit_of
 from eventq.storage.layout import FRESH
 from eventq.storage.sqlite import migrate
@@ -36,11 +37,11 @@ from eventq.storage.sqlite.events import Events
 from eventq.storage.sqlite.failures import is_lacking, translate
 from eventq.storage.sqlite.handles import BUSY_SECONDS, Handles, WriteLock
 from eventq.system import clock, disk, environment, processes
+from eventq.system.locks import within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import Any
 
     from eventq.log.filters.sandbox import FilterSandbox
@@ -139,7 +140,7 @@ class Busy:
         return True
 
 
-class Write:
+class Write(Block):
     """One `with db.write()`: begins at once, joins an outer one, rolls back on any exception.
 
     One that `joins` is a part of the transaction under way without a savepoint of its own, which
@@ -148,6 +149,7 @@ class Write:
     """
 
     _number = 0  # of the transaction that this one began
+    _is_joined = False
 
     def __init__(self, db: Database, *, relaxed: bool = False, joins: bool = False) -> None:
         """Prepare a transaction; nothing begins yet."""
@@ -159,35 +161,48 @@ class Write:
         """Begin, or set a savepoint inside the transaction under way."""
         db = self._db
         if self._joins and db.join():
+            self._is_joined = True
             return self
         db.begin(relaxed=self._relaxed)
         self._number = db.begun
+        if self._guard is None:
+            self.__class__ = _ByHand
         return self
 
-    def __del__(self) -> None:
-        """Roll back if an interrupt prevented `__exit__`: one may strike between any two calls."""
+    def leave(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commit, or undo what was done since the matching `__enter__`."""
+        number = self._number
+        try:
+            if not number:
+                if kind is not None:
+                    self._db.spoil()
+            elif kind is None:
+                self._db.commit(number)
+            else:
+                self._db.rollback(number)
+        except BaseException:
+            self.undo()  # if an interrupt came before the database had left it
+            raise
+        self._guard = None
+
+    def undo(self, *_: object) -> None:
+        """Roll back, if that is left to do."""
         if self._number:
             self._db.abandon(self._number)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        """Commit, or undo what was done since the matching `__enter__`."""
-        if not self._number:
-            self._db.leave(failed=kind is not None)
-            return
-        try:
-            if kind is None:
-                self._db.commit(self._number)
-            else:
-                self._db.rollback(self._number)
-        except BaseException:
-            self._db.abandon(self._number)  # if an interrupt came before the database had left it
-            raise
-        self._number = 0
+        elif self._is_joined:
+            self._db.spoil()
+        self._guard = None
 
 
-class Read:
+class _ByHand(Write):
+    """One that no `with` looks after, as in `contextlib.ExitStack`: its last reference ends it."""
+
+    def __del__(self) -> None:
+        """Roll back, if that is left to do."""
+        self.undo()
+
+
+class Read(Block):
     """One `with db.read()`: a snapshot, on a separate connection."""
 
     def __init__(self, db: Database) -> None:
@@ -207,12 +222,15 @@ class Read:
             raise
         return own
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def leave(self, *_: object) -> None:
         """Close the connection."""
+        self.undo()
+
+    def undo(self, *_: object) -> None:
+        """Close the connection, if that is left to do."""
         if self._own is not None:
             self._own.close()
+        self._guard = None
 
 
 def configure(connection: apsw.Connection) -> None:
@@ -303,7 +321,7 @@ class Database(Commits):
         except (apsw.Error, OSError, UnicodeEncodeError) as error:
             self.close()
             raise self.explain(error) from error
-        except EventqError:
+        except BaseException:  # an interrupt as well
             self.close()
             raise
 
@@ -413,13 +431,15 @@ class Database(Commits):
 
         A reader that somebody is inside is waited for; without `wait` it stays open.
         """
-        connection, self.open_connection = self.open_connection, None
         self._is_aside = True
         for reader in self._readers():
             if reader.is_open:  # or it may be about to open, and waits for who calls this
                 reader.close(wait=wait)
-        if connection is not None:
-            connection.close()
+        try:
+            if self.open_connection is not None:
+                self.open_connection.close()
+        finally:  # not before: an interrupt would leave it open
+            self.open_connection = None
 
     def _come_back(self) -> apsw.Connection:
         """Open again after stepping aside; raise ClosedError after `close` and after a fork."""
@@ -917,24 +937,16 @@ class Database(Commits):
         return self.lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 (no other way)
 
     def join(self) -> bool:
-        """Lock the current transaction of this OS thread; return False if there is none."""
+        """Return whether this OS thread is in a transaction, which goes on."""
         self.check_process()
-        try:
-            self.lock.acquire()
-            if self.depth:
-                self.ready()
-                return True
-        except BaseException:
-            self.let_go()
-            raise
-        self.lock.release()
-        return False
+        if not self.in_write():
+            return False
+        self.ready()
+        return True
 
-    def leave(self, *, failed: bool) -> None:
-        """Leave a transaction that was joined; one that failed half-way can only be undone."""
-        if failed:
-            self._spoiled = max(self._spoiled, self.depth)
-        self.lock.release()
+    def spoil(self) -> None:
+        """Let the transaction under way end in nothing: a part of it that was joined has failed."""
+        self._spoiled = max(self._spoiled, self.depth)
 
     def ready(self) -> apsw.Connection:
         """Return the connection; refuse to go on in a transaction that SQLite has undone.
@@ -1266,12 +1278,9 @@ class Database(Commits):
 
         Each connection has numbers of its own: None while another OS thread keeps it in `write`.
         """
-        if not self.lock.acquire(timeout=_PATIENCE):
-            return None
-        try:
-            return int(self.one("PRAGMA data_version"))
-        finally:
-            self.lock.release()
+        found: list[int] = []
+        within(self.lock, _PATIENCE, lambda: found.append(int(self.one("PRAGMA data_version"))))
+        return found[0] if found else None
 
     def compact(self) -> None:
         """Return the space of deleted rows to the system, some pages a transaction.

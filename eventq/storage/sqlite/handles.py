@@ -19,12 +19,13 @@ from __future__ import annotations
 import os
 from _thread import RLock
 from _weakref import ref
+from functools import partial
 
 import apsw
 
 from eventq.errors import BusyError, LogicError, LostError, NotAThreadError, ReadOnlyError
 from eventq.system import clock
-from eventq.system.locks import descriptor_of, has_lock, take_lock
+from eventq.system.locks import descriptor_of, has_lock, take_lock, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,11 +125,8 @@ class Handles:
         SQLite writes nothing then, as no connection of ours checkpoints when it closes.
         """
         for one in self._all():
-            if not one.depth and one.lock.acquire(blocking=False):
-                try:
-                    one.step_aside(wait=False)
-                finally:
-                    one.lock.release()
+            if not one.depth:
+                within(one.lock, 0, partial(one.step_aside, wait=False))
             self.is_inside = self.is_inside or bool(one.depth and one.writable)
 
     def make_way(self, writer: Database) -> None:
@@ -165,24 +163,26 @@ class Handles:
         with handle.lock:
             if handle.has_wal():  # now that it is open whole
                 return
-            if not self.lock.acquire(blocking=False):
+            renew = partial(self._renew, handle)
+            if not within(self.lock, 0, renew):
                 handle.step_aside()  # whoever has it closes all handles, or opens one
-                if not self.lock.acquire(timeout=BUSY_SECONDS):
+                if not within(self.lock, BUSY_SECONDS, renew):
                     raise _held(handle.path)
-            try:
-                if handle.has_wal():  # or it was closed for another one
-                    return
-                others = [one for one in self._all() if one is not handle]
-                if not self._close(others, BUSY_SECONDS, moments=True):
-                    raise _held(handle.path)
-                left = _Left(handle)  # what a transaction that ended just now has stored as well
-                handle.step_aside()
-                handle.reopen()
-            except apsw.Error as error:  # it is still aside: the next use tries again
-                raise handle.explain(error) from error
-            finally:
-                self.lock.release()
-            left.check(handle)
+
+    def _renew(self, handle: Database) -> None:
+        """Close all handles and open one, unless somebody else has just done so."""
+        if handle.has_wal():
+            return
+        others = [one for one in self._all() if one is not handle]
+        if not self._close(others, BUSY_SECONDS, moments=True):
+            raise _held(handle.path)
+        try:
+            left = _Left(handle)  # what a transaction that ended just now has stored as well
+            handle.step_aside()
+            handle.reopen()
+        except apsw.Error as error:  # it is still aside: the next use tries again
+            raise handle.explain(error) from error
+        left.check(handle)
 
     @staticmethod
     def _close(handles: list[Database], seconds: float, *, moments: bool) -> bool:
@@ -197,12 +197,8 @@ class Handles:
             if waited > seconds:
                 return False
             for one in left:
-                if one.lock.acquire(timeout=_TURN_SECONDS):
-                    try:
-                        if not one.is_moment or (moments and waited > _MOMENT_SECONDS):
-                            one.step_aside()
-                    finally:
-                        one.lock.release()
+                if not one.is_moment or (moments and waited > _MOMENT_SECONDS):
+                    within(one.lock, _TURN_SECONDS, one.step_aside)
             clock.pause(_TURN_SECONDS / 10)
         return True
 

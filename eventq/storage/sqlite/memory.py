@@ -11,7 +11,7 @@ from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 
 class MemoryRead(Read):
@@ -29,17 +29,16 @@ class MemoryRead(Read):
             raise
         return self._db
 
-    def __del__(self) -> None:
-        """Release the lock if an interrupt prevented `__exit__`."""
-        if self._is_inside:
-            self._db.let_go()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def leave(self, *_: object) -> None:
         """Release the lock."""
-        self._is_inside = False  # first: an interrupt strikes after the call
-        self._db.lock.release()
+        self.undo()
+
+    def undo(self, *_: object) -> None:
+        """Release the lock, if that is left to do."""
+        if self._is_inside:
+            self._is_inside = False  # first: an interrupt strikes after the call
+            self._db.lock.release()
+        self._guard = None
 
 
 class MemoryDatabase(Database):

@@ -15,6 +15,8 @@ from itertools import count
 
 import apsw
 
+from eventq.system.locks import within
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,17 +79,15 @@ class Reader:
 
         Without `wait` nothing is done while somebody is.
         """
-        if not self.lock.acquire(blocking=wait):
-            return
-        try:
-            if self._sandbox is not None:
-                self._sandbox.close()
-            if self._open is not None:
-                self._open.close()
-                self._open = None
-                _forget(self)
-        finally:
-            self.lock.release()
+        within(self.lock, -1 if wait else 0, self._close)
+
+    def _close(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
+        connection, self._open = self._open, None  # first: a closed one would be used again
+        if connection is not None:
+            connection.close()
+            _forget(self)
 
 
 _clock = count(1)

@@ -364,8 +364,9 @@ class _Notify:
 
     def _close_unused(self) -> None:
         if self._instance is not None and not self._watches and self._reader is None:
-            self._instance.close()
-            self._instance = None
+            # In this order: an interrupt would leave a closed one to the next watcher.
+            instance, self._instance = self._instance, None
+            instance.close()
 
     def wait(self, watch: _Watch, deadline: float) -> bool:
         """Wait until a watch rings; return False when the time is up."""
@@ -381,7 +382,10 @@ class _Notify:
             rang, watch.rang = watch.rang, False
             return rang
         finally:
-            self._leave(watch)
+            with self.lock:  # nothing is called first: an interrupt would leave others unread
+                if self._reader is watch:
+                    self._reader = None
+                self._leave(watch)
 
     def _begin_to_read(self, watch: _Watch) -> INotify | None:
         """Return the instance if this waiter is the one that reads it, else None."""
@@ -415,14 +419,11 @@ class _Notify:
 
     def _leave(self, watch: _Watch) -> None:
         """Stop waiting, even after an interrupt; another waiter reads from now on."""
-        with self.lock:
-            if watch in self._waiting:
-                self._waiting.remove(watch)
-            if self._reader is watch:
-                self._reader = None
-            if self._waiting and self._reader is None:
-                self._waiting[0].nudge()
-            self._close_unused()
+        if watch in self._waiting:
+            self._waiting.remove(watch)
+        if self._waiting and self._reader is None:
+            self._waiting[0].nudge()
+        self._close_unused()
 
 
 os.register_at_fork(after_in_child=_Notify.forget)

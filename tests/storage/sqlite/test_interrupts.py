@@ -9,11 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import pytest
 
 import eventq
+from eventq.log import reader
 from eventq.storage.engines import in_memory
 from eventq.storage.sqlite import database, memory
+from eventq.system import locks
 from eventq.system.locks import FolderLock
 from tests.engines import sqlite
 
@@ -197,7 +200,6 @@ def test_an_interrupt_leaves_no_lock_of_the_database(thread: eventq.Thread) -> N
     lock: Any = sqlite(db).lock
     for call in (
         sqlite(db).begin,
-        sqlite(db).join,
         lambda: sqlite(db).run("SELECT 1"),
         lambda: sqlite(db).steady(str),
     ):
@@ -223,7 +225,7 @@ def test_an_interrupt_leaves_no_lock_of_a_database_in_memory() -> None:
         seen.append(where)
         number += 1
         where = read_interrupted(db, number)
-    assert seen == ["read", "__enter__", "__exit__"]
+    assert seen == ["read", "__enter__", "leave", "undo"]
 
 
 def read_interrupted(db: MemoryDatabase, number: int) -> str:
@@ -256,19 +258,156 @@ def can_take(lock: Any) -> bool:
 
 
 def test_an_interrupt_leaves_no_lock_of_a_folder(tmp_path: Path) -> None:
-    """Another OS thread, and another program, can lock a folder after an interrupt."""
-    lock = FolderLock(str(tmp_path))
-    turn: Any = lock.turn
-    lock.turn = InterruptedLock(turn)  # type: ignore[assignment]
-    with pytest.raises(KeyboardInterrupt), lock:
-        pass
-    lock.turn = turn
-    taken: list[bool] = []
-    runner = threading.Thread(target=lambda: taken.append(turn.acquire(timeout=1)))
-    runner.start()
-    runner.join()
-    lock.close()
-    assert taken == [True]
+    """Another holder can lock a folder at once after an interrupt, whenever that strikes."""
+    lock, other = FolderLock(str(tmp_path)), FolderLock(str(tmp_path))
+    number = 1
+    while True:
+        interrupts, before = Interrupts(number, locks.__file__), sys.gettrace()
+        sys.settrace(interrupts)
+        try:
+            lock.run(lambda: None)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        if not interrupts.where:
+            break
+        assert other.run(lambda: True), interrupts.where
+        number += 1
+    assert number > 1
+
+
+def test_an_interrupt_of_a_step_leaves_no_lock_of_this_process() -> None:
+    """A lock that was taken as the interrupt came is released; one that was not is left alone."""
+    lock: Any = threading.RLock()
+    with pytest.raises(KeyboardInterrupt):
+        locks.within(InterruptedLock(lock), 1, lambda: None)  # type: ignore[arg-type]
+    assert can_take(lock)
+    with lock:
+        assert locks.within(lock, 0, lambda: None)
+        taken: list[bool] = []
+        other = threading.Thread(target=lambda: taken.append(locks.within(lock, 0, taken.clear)))
+        other.start()
+        other.join()
+        assert (taken, can_take(lock)) == ([False], False)
+    assert can_take(lock)
+
+
+KEPT: list[BaseException] = []
+
+
+@pytest.mark.parametrize("how", ["write", "read", "joined"])
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_interrupt_as_a_block_ends_undoes_it_though_its_traceback_is_kept(
+    thread: eventq.Thread, how: str, failed: bool
+) -> None:
+    """As a REPL keeps it: what comes next joins nothing that was interrupted, and is stored."""
+    db, number = sqlite(thread.database), 1
+    blocks: dict[str, Any] = {"write": db.write, "read": db.read, "joined": db.joined}
+    while True:
+        interrupts, before = Interrupts(number), sys.gettrace()
+        try:
+            sys.settrace(interrupts)
+            with blocks[how]():
+                if how != "read":
+                    thread.push("self", "note", "y")
+                if failed:
+                    raise LookupError
+        except (KeyboardInterrupt, LookupError) as error:
+            sys.settrace(before)
+            KEPT[:] = [error]  # with its traceback, and all frames in that
+            event = thread.push("self", "note", "after")
+            assert not db.depth
+            with eventq.open(thread.path, read_only=True) as other:
+                assert other.last_id() == event.id, interrupts.where
+            assert pushes_elsewhere(thread), interrupts.where
+            db.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # nobody reads
+        finally:
+            sys.settrace(before)
+        if not interrupts.where:
+            break
+        number += 1
+    KEPT.clear()
+    assert number > 3
+
+
+def test_an_interrupt_as_a_joined_part_ends_spoils_the_transaction(thread: eventq.Thread) -> None:
+    """A part that failed half-way is not committed, if its end was interrupted as well."""
+    db = sqlite(thread.database)
+    before = thread.last_id()
+
+    def part() -> None:
+        with db.joined():
+            thread.push("self", "note", "half")
+            sys.settrace(Interrupts(1))
+            raise LookupError
+
+    trace = sys.gettrace()
+    with pytest.raises(eventq.DiskError), db.write():
+        try:
+            part()
+        except KeyboardInterrupt as error:
+            sys.settrace(trace)
+            KEPT.append(error)
+    KEPT.clear()
+    assert thread.last_id() == before
+
+
+def test_an_interrupt_as_a_file_closes_leaves_others_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of a closed file is not used again: by then it may be another file's."""
+    close, number = os.close, 0
+    closed: list[int] = []
+
+    def interrupted(fd: int) -> None:
+        close(fd)
+        closed.append(fd)
+        if len(closed) == number:
+            raise KeyboardInterrupt
+
+    while len(closed) == number:
+        closed, number = [], number + 1
+        thread = eventq.open(tmp_path / f"t{number}", create=True)
+        thread.push("self", "note", "x")
+        monkeypatch.setattr("os.close", interrupted)
+        with suppress(KeyboardInterrupt):
+            thread.close()
+        monkeypatch.undo()
+        others: list[int] = []
+        while closed and closed[-1] not in others:
+            others.append(os.open(tmp_path, os.O_RDONLY))
+        thread.close()
+        for fd in others:
+            close(fd)  # raises if somebody else has done so
+    assert number > 2
+
+
+@pytest.mark.parametrize("file", [locks.__file__, reader.__file__])
+def test_an_interrupt_leaves_no_lease_of_a_reader(thread: eventq.Thread, file: str) -> None:
+    """The next loop of the process reads as the consumer at once, whenever an interrupt came."""
+    thread.subscribe("reader")
+    thread.push("self", "note", "y")
+    number = 1
+    while True:
+        interrupts, before = Interrupts(number, file), sys.gettrace()
+        sys.settrace(interrupts)
+        try:
+            for _ in thread.consume("reader", wait=0, idle=0):
+                pass
+        except KeyboardInterrupt as error:
+            sys.settrace(before)
+            KEPT[:] = [error]
+            thread.push("self", "note", "z")
+            found = [event.content for event in thread.consume("reader", wait=0, idle=0)]
+            assert found[-1:] == ["z"], interrupts.where
+        finally:
+            sys.settrace(before)
+        if not interrupts.where:
+            break
+        number += 1
+    KEPT.clear()
+    assert number > 5
 
 
 def pushes_elsewhere(thread: eventq.Thread) -> bool:
