@@ -142,11 +142,11 @@ def has_lock(fd: int, byte: int) -> bool:
     """
     if fd < 0 or _GET_LOCK is None:
         return True
-    ask = _FLOCK.pack(F_WRLCK, os.SEEK_SET, byte, 1, 0)
     try:
-        kind, _, _, _, pid = _FLOCK.unpack(fcntl(fd, _GET_LOCK, ask))
+        found = fcntl(fd, _GET_LOCK, _FLOCK.pack(F_WRLCK, os.SEEK_SET, byte, 1, 0))
     except OSError as error:
         return error.errno != EBADF
+    kind, _, _, _, pid = _FLOCK.unpack(found)
     return bool(kind == F_WRLCK and pid == os.getpid())
 
 

@@ -17,6 +17,7 @@ A handle that has made way opens again with its next use. All connections open i
 from __future__ import annotations
 
 import os
+import sys
 from _thread import RLock
 from _weakref import ref
 from functools import partial
@@ -41,7 +42,9 @@ _MOMENT_SECONDS = 1.0  # that a handle which reads at one moment has, before oth
 _TURN_SECONDS = 0.01
 # In the shared memory of a WAL (sqlite.org/walformat.html):
 _WRITE_LOCK = 120  # the byte that a writer locks
-_FRAMES = (24, 16)  # bytes, and from where on: how far the WAL goes, and its check sum and salt
+_HEADER = 40  # bytes from the start
+_VERSION = (3_007_000).to_bytes(4, sys.byteorder)  # how they begin
+_FRAMES = slice(16, 40)  # how far the WAL goes, its check sum and salt
 _NONE = bytes(4)  # how that begins for a WAL without any
 _COMPARED = 1_000  # events of a WAL that is gone
 _NEWEST = """
@@ -213,13 +216,15 @@ class WriteLock:
         """Prepare for the transactions of a connection that was just opened."""
         self._path = path
         self._memory = -1  # a descriptor of the shared memory, of this SQLite or another one
-        self._inode = 0  # of that
-        self._frames = b""
+        self._header = b""
 
     def note(self) -> None:
         """Note how far the WAL goes, when a transaction has begun."""
-        self._find()
-        self._frames = self._read()
+        self._header = self._read()
+        if not self._header.startswith(_VERSION):
+            # The number is of no file yet, or of another one.
+            self._memory = descriptor_of(self._path + "-shm")
+            self._header = self._read()
 
     def is_sound(self) -> bool:
         """Return whether nobody else can have written in the middle of the transaction.
@@ -227,15 +232,13 @@ class WriteLock:
         A lock that was released is taken again, if nobody has used that. Another SQLite in this
         process may have written though it is held: the system takes both for one.
         """
-        self._find()
         is_ours = has_lock(self._memory, _WRITE_LOCK)
         if not is_ours:
-            self._memory = -1  # that of a file which is not at the path any more has to be left
-            self._find()
+            self._memory = descriptor_of(self._path + "-shm")  # that of the file at the path
             is_ours = take_lock(self._memory, _WRITE_LOCK)
         now = self._read()
         # A large transaction of our own begins the WAL anew before its end: then it has no frames.
-        return is_ours and (now == self._frames or now.startswith(_NONE))
+        return is_ours and (now[_FRAMES] == self._header[_FRAMES] or now[_FRAMES].startswith(_NONE))
 
     def lost(self) -> BusyError:
         """Return the error for a transaction in which somebody else may have written."""
@@ -245,18 +248,12 @@ class WriteLock:
             "do all of it again, and read the file from another process",
         )
 
-    def _find(self) -> None:
-        """Find a descriptor again, if the number belongs to another file or to none by now."""
-        try:
-            if self._memory >= 0 and os.fstat(self._memory).st_ino == self._inode:
-                return
-        except OSError:
-            pass  # closed
-        self._memory = descriptor_of(self._path + "-shm")
-        self._inode = os.fstat(self._memory).st_ino if self._memory >= 0 else 0
-
     def _read(self) -> bytes:
-        return os.pread(self._memory, *_FRAMES) if self._memory >= 0 else b""
+        """Return the start of the shared memory, nothing if it cannot be read."""
+        try:
+            return os.pread(self._memory, _HEADER, 0) if self._memory >= 0 else b""
+        except OSError:
+            return b""  # closed, or a pipe that got the number
 
 
 class _Left:
