@@ -8,9 +8,12 @@ block can rely on is the end of the reference that `with` keeps to what it calls
 from __future__ import annotations
 
 from _weakref import ref
-from functools import partial
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from functools import partial
+else:
+    from _functools import partial  # without the module around it, which a command can do without
 
 
 class _End:

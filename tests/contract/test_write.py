@@ -187,7 +187,9 @@ def test_many_threads_share_one(path: str) -> None:
                 with thread.write():
                     thread.push("self", "note", "both")
                     context.append("both")
-                thread.push("self", "note", "keyed", key=f"{threading.get_ident()} {number}")
+                thread.push(
+                    "self", "note", "keyed", key=f"{threading.current_thread().name} {number}"
+                )
                 with pytest.raises(ZeroDivisionError), thread.write():
                     thread.push("self", "note", "neither")
                     raise ZeroDivisionError

@@ -103,7 +103,7 @@ def finished(path: str, work: str) -> None:
     assert remains(path, TEXTS[1]) == []
 
 
-@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [31, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("work", WORK)
 def test_killed_at_a_step(template: str, tmp_path: Path, work: str, stride: int) -> None:
     """A process that dies anywhere has erased it, or can be asked to do it again."""
@@ -122,7 +122,7 @@ def test_killed_at_a_step(template: str, tmp_path: Path, work: str, stride: int)
     assert number > 20
 
 
-@pytest.mark.parametrize("stride", [37, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [149, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 @pytest.mark.parametrize("work", WORK)
 def test_refused_at_a_step(

@@ -48,7 +48,7 @@ Scenario = "Callable[[eventq.Thread, Outcome], None]"
 
 
 # Of the steps after the first ones, which are all tried, some stand for the others.
-STRIDE = pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
+STRIDE = pytest.mark.parametrize("stride", [19, pytest.param(1, marks=pytest.mark.soak)])
 
 
 def push(thread: eventq.Thread, outcome: Outcome) -> None:

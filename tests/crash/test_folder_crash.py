@@ -23,7 +23,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_process_that_is_killed(
     stride: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,7 +175,7 @@ def brought(packed: Path, path: str) -> bool:
     return whole
 
 
-@pytest.mark.parametrize("stride", [31, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [67, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_killed_import(packed: Path, stride: int) -> None:
     """After a kill at any step, turns and heads are all there or none; repeating adds the rest."""
     path = f"{packed}/thread"
@@ -195,7 +195,7 @@ def test_a_killed_import(packed: Path, stride: int) -> None:
     assert set(seen) == {True, False}
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [19, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 def test_an_import_that_the_disk_refuses(
     error: type[Exception], lasting: bool, stride: int, packed: Path, vfs: FaultyVFS

@@ -426,6 +426,10 @@ class Database(Commits):
         """Whether the handle reads at one moment."""
         return self._is_alone
 
+    def step_aside_now(self) -> None:
+        """Do so, but for a reader that somebody is inside."""
+        self.step_aside(wait=False)
+
     def step_aside(self, *, wait: bool = True) -> None:
         """Close what is open; the next use opens it again, unless it goes on with something.
 

@@ -20,7 +20,6 @@ import os
 import sys
 from _thread import RLock
 from _weakref import ref
-from functools import partial
 
 import apsw
 
@@ -129,7 +128,7 @@ class Handles:
         """
         for one in self._all():
             if not one.depth:
-                within(one.lock, 0, partial(one.step_aside, wait=False))
+                within(one.lock, 0, one.step_aside_now)
             self.is_inside = self.is_inside or bool(one.depth and one.writable)
 
     def make_way(self, writer: Database) -> None:
@@ -166,10 +165,9 @@ class Handles:
         with handle.lock:
             if handle.has_wal():  # now that it is open whole
                 return
-            renew = partial(self._renew, handle)
-            if not within(self.lock, 0, renew):
+            if not within(self.lock, 0, lambda: self._renew(handle)):
                 handle.step_aside()  # whoever has it closes all handles, or opens one
-                if not within(self.lock, BUSY_SECONDS, renew):
+                if not within(self.lock, BUSY_SECONDS, lambda: self._renew(handle)):
                     raise _held(handle.path)
 
     def _renew(self, handle: Database) -> None:
