@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.cli import show
 from eventq.errors import InputError, TooLargeError
-from eventq.system.jsontext import Reader, skip
+from eventq.system.jsontext import BARE, as_written, skip
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,21 +23,13 @@ _AROUND = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".joi
 )
 
 
-def _constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-# Numbers are never used: `len` in place of a conversion is fast, and accepts any length.
-_json = Reader(parse_float=len, parse_int=len, parse_constant=_constant)
-
-
 def parse_object(text: str) -> dict[str, Any]:
     """Parse a JSON object, with numbers as their lengths; raise ValueError if it is invalid."""
     start = skip(text, 0)
     if text[start : start + 1] != "{":
         raise ValueError("not a JSON object")
     try:
-        value, end = _json.scan(text, start)
+        value, end = BARE.scan(text, start)
     except StopIteration as error:
         raise ValueError(f"not JSON, at character {error.value}") from error
     except RecursionError as error:
@@ -51,22 +43,6 @@ def parse_object(text: str) -> dict[str, Any]:
     if skip(text, end) != len(text):
         raise ValueError(f"more than one JSON value, at character {end}")
     return value  # type: ignore[no-any-return]
-
-
-def as_written(text: str, name: str) -> str:
-    """Return the JSON text of a member of a valid object; the last of several."""
-    found = ""
-    at = skip(text, skip(text, 0) + 1)
-    while text[at] != "}":
-        key, at = _json.parse_string(text, at + 1, True)
-        start = skip(text, skip(text, at) + 1)
-        at = _json.scan(text, start)[1]
-        if key == name:
-            found = text[start:at]
-        at = skip(text, at)
-        if text[at] == ",":
-            at = skip(text, at + 1)
-    return found
 
 
 class Lines:

@@ -16,14 +16,14 @@ from eventq.http import log_api, memory_api, output_api
 from eventq.http.access import RefusedError
 from eventq.http.cxdb import Cxdb, refusal
 from eventq.http.exchange import Budget, Exchange
-from eventq.http.following import STREAM, stream
+from eventq.http.following import STREAMS, stream
 from eventq.http.metrics import exposition
 from eventq.http.openapi import document
 from eventq.http.operations import Operation, Reply, of_json
 from eventq.http.pages import Pages
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_content, send_problem, send_reply
-from eventq.serving.parameters import MOST, Part, load, of_object, of_words
+from eventq.serving.parameters import MOST, Part, load, of_object, of_words, with_key
 from eventq.serving.plans import QUICK
 from eventq.serving.served import said
 from eventq.system import clock
@@ -49,7 +49,7 @@ MCP = b"/mcp"  # and that of a thread by its name: /mcp/NAME
 
 OPERATIONS: Sequence[Operation] = (
     *log_api.OPERATIONS,
-    STREAM,
+    *STREAMS,
     *memory_api.OPERATIONS,
     *output_api.OPERATIONS,
 )
@@ -120,7 +120,8 @@ class App:
             )
             return
         methods, names = place
-        if await self._allow(method, tuple(methods), send, is_stream=STREAM in methods.values()):
+        is_stream = any(one.follows is not None for one in methods.values())
+        if await self._allow(method, tuple(methods), send, is_stream=is_stream):
             return
         served = self.threads.get(names.pop("thread"))
         if served is None:
@@ -132,16 +133,19 @@ class App:
         if "id" in names:
             given["id"] = _NUMBER.of_query(names.pop("id"))
         given.update(names)
-        if operation is STREAM:
-            await stream(served, given, headers, receive, send)
+        if operation.follows is not None:
+            pages = operation.follows(served, given)
+            await stream(served.feed, pages, given["after"], headers, receive, send)
             return
         has_body = operation.raw or operation.body is not None
         body = await body_of(receive, headers) if has_body else b""
         wait = given.pop("wait", 0) or 0
         run = _call_of(operation, given, body, headers)
-        if wait:
+        if wait or operation.watched:
             async with Caller(receive) as caller:
                 reply = await _poll(served, operation, run, wait, caller)
+                if reply.undo is not None and await caller.is_gone():
+                    await served.do(reply.undo, operation.how, alone=operation.alone)
         else:
             reply = await served.do(run, operation.how, len(body), alone=operation.alone)
         if reply.content is not None:
@@ -216,6 +220,7 @@ def _call_of(
 ) -> Callable[[Thread], Reply]:
     """Return what a worker does for a request; if it does that again, what `again` changes."""
     lines = "ndjson" in headers.get("content-type", "")
+    key = _key_of(headers)
     tries = count()
 
     def run(thread: Thread) -> Reply:
@@ -224,12 +229,23 @@ def _call_of(
             values["body"] = body
         elif operation.body is not None:
             value = load(body, lines=lines and operation.many)
-            values |= {"body": value} if operation.many else of_object(operation.body, value)
+            if operation.many:
+                values |= {"body": value, "text": body, "is_lines": lines, "key": key}
+            else:
+                values |= with_key(of_object(operation.body, value), key)
         if next(tries) and operation.again is not None:
             values = operation.again(values)
         return operation.run(thread, values)
 
     return run
+
+
+def _key_of(headers: Mapping[str, str]) -> str | None:
+    """Return the key that Idempotency-Key gives: a text, or a string in quotes (RFC 8941)."""
+    key = headers.get("idempotency-key")
+    if key is not None and len(key) > 1 and key[0] == key[-1] == '"':
+        return key[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    return key
 
 
 async def _poll(

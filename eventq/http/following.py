@@ -1,17 +1,19 @@
-"""New events as they come: server-sent events, or lines of JSON."""
+"""Events and runs as they come: server-sent events, or lines of JSON."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import EventqError
-from eventq.http.operations import AT, Operation, Reply
+from eventq.http.operations import AT, Followed, Operation, Reply
 from eventq.http.sending import Caller
+from eventq.records.run import RunChange
 from eventq.serving.event_pages import in_bounds, next_lines
-from eventq.serving.parameters import Part, fitting
+from eventq.serving.parameters import Given, Part, fitting
 from eventq.serving.plans import READ
 from eventq.serving.served import said
 from eventq.system import clock
+from eventq.system.jsontext import writer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -23,42 +25,33 @@ if TYPE_CHECKING:
     Send = Callable[[dict[str, Any]], Awaitable[None]]
     Page = tuple[list[int], list[bytes], int]  # ids, their lines, and the id that was reached
 
+_encode = writer()
 HEARTBEAT = 15.0  # seconds of silence after which a comment, or an empty line, is sent
 PAGE = 500  # lines that are sent at once
 PAGE_BYTES = 1 << 20  # of them, unless one alone has more
 
 
-def follow(_: Thread, __: dict[str, Any]) -> Reply:
-    """Follow the events from now on, or after an id, for as long as the connection lasts."""
-    raise NotImplementedError  # it has no reply; see `stream`
-
-
-STREAM = Operation(
-    "streamEvents", "GET", f"{AT}/events/stream", READ, follow, "Stream",
-    (
-        Part("after", "integer", "Only those above this id; the header Last-Event-ID wins."),
-        Part("filter", "string", "A SQL condition over the columns of events."),
-    ),
-)  # fmt: skip
-
-
 async def stream(
-    served: ServedThread,
-    given: dict[str, Any],
+    feed: Feed,
+    pages: Followed,
+    after: int | None,
     headers: Mapping[str, str],
     receive: Receive,
     send: Send,
 ) -> None:
-    """Send events until the caller or the server goes: as SSE, or NDJSON if that is accepted."""
+    """Send pages until the caller or the server goes: as SSE, or NDJSON if that is accepted.
+
+    They begin after a position, or after the one in the header Last-Event-ID.
+    """
     is_lines = "ndjson" in headers.get("accept", "")
     last = headers.get("last-event-id", "")
-    after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else given["after"]
-    served.feed.followers += 1
+    if last.isascii() and last.isdigit() and len(last) < 19:
+        after = int(last)
+    pages.watch(1)
     try:
         async with Caller(receive) as caller:
-            pages = Pages(served, given["filter"])
-            after = await pages.start(after)
-            found = await pages.after(after)  # what is wrong with a filter is a reply of its own
+            # What is wrong with a filter is a reply of its own.
+            found = await pages.after(await pages.start(after))
             kind = b"application/x-ndjson" if is_lines else b"text/event-stream"
             start = [
                 (b"content-type", kind),
@@ -68,17 +61,17 @@ async def stream(
             await send({"type": "http.response.start", "status": 200, "headers": start})
             await _send(send, b"" if is_lines else b": connected\n\n")
             try:
-                await _follow(served.feed, pages, found, caller, send, is_lines=is_lines)
+                await _follow(feed, pages, found, caller, send, is_lines=is_lines)
             except EventqError as error:
                 if not is_lines:
                     await _send(send, _as_event("error", said(error)[1]))
             await send({"type": "http.response.body", "body": b""})
     finally:
-        served.feed.followers -= 1
+        pages.watch(-1)
 
 
 async def _follow(
-    feed: Feed, pages: Pages, found: Page, caller: Caller, send: Send, *, is_lines: bool
+    feed: Feed, pages: Followed, found: Page, caller: Caller, send: Send, *, is_lines: bool
 ) -> None:
     """Send what is found and all after it, until the caller or the server goes."""
     spoke = clock.monotonic()
@@ -117,9 +110,14 @@ async def _send(send: Send, data: bytes) -> None:
 class Pages:
     """What follows an id: from the lines that the feed keeps, or from the log."""
 
-    def __init__(self, served: ServedThread, where: str | None) -> None:
+    def __init__(self, served: ServedThread, given: Given) -> None:
+        """Take a filter, or None for all events."""
         self._served = served
-        self._where = where
+        self._where: str | None = given["filter"]
+
+    def watch(self, count: int) -> None:
+        """Let the feed keep lines for one more, or one less."""
+        self._served.feed.followers += count
 
     async def start(self, after: int | None) -> int:
         """Return where to begin, by default after the newest event. Raises FilterError."""
@@ -147,3 +145,75 @@ class Pages:
             return numbers, [one.encode("utf-8", "replace") for one in lines], reached
 
         return await self._served.do(run, READ)
+
+
+class RunPages:
+    """The runs under way, then each run when it has changed, with the number of the change."""
+
+    def __init__(self, served: ServedThread, given: Given) -> None:
+        """Take a group, or None for all runs."""
+        self._served = served
+        self._group: str | None = given["group"]
+        self._first: list[bytes] = []  # the runs under way, which are not sent yet
+
+    def watch(self, count: int) -> None:
+        """Let the feed look for what is no event for one more, or one less."""
+        self._served.feed.watchers += count
+
+    async def start(self, after: int | None) -> int:
+        """Return the change to go on after: by default the newest, with the runs before it."""
+
+        def run(thread: Thread) -> tuple[int, list[bytes]]:
+            newest = thread.runs.last_change()
+            if after is not None:
+                return min(after, newest), []
+            found = thread.runs.active(self._group)
+            return newest, [_run_line(RunChange("active", one.run_id, one)) for one in found]
+
+        reached, self._first = await self._served.do(run, READ)
+        return reached
+
+    async def after(self, after: int) -> Page:
+        """Return the numbers and lines of the next changes, and the number that was reached."""
+        if self._first:
+            lines, self._first = self._first[:PAGE], self._first[PAGE:]
+            return [after] * len(lines), lines, after
+        found = await self._served.do(
+            lambda thread: thread.runs.changes(after, PAGE, self._group), READ
+        )
+        lines = [_run_line(change) for _, change in found]
+        numbers = [number for number, _ in found]
+        return numbers, lines, numbers[-1] if numbers else after
+
+
+def _run_line(change: RunChange) -> bytes:
+    run = None if change.run is None else change.run._asdict()
+    return _encode({**change._asdict(), "run": run}).encode("utf-8", "replace")
+
+
+def follow(_: Thread, __: Given) -> Reply:
+    """Follow the events from now on, or after an id, for as long as the connection lasts."""
+    raise NotImplementedError  # it has no reply; see `stream`
+
+
+def follow_runs(_: Thread, __: Given) -> Reply:
+    """Follow the runs: those under way, then each when it has changed, null when it was removed."""
+    raise NotImplementedError  # it has no reply; see `stream`
+
+
+STREAMS = (
+    Operation(
+        "streamEvents", "GET", f"{AT}/events/stream", READ, follow, "Stream", follows=Pages,
+        query=(
+            Part("after", "integer", "Only those above this id; the header Last-Event-ID wins."),
+            Part("filter", "string", "A SQL condition over the columns of events."),
+        ),
+    ),
+    Operation(
+        "streamRuns", "GET", f"{AT}/runs/stream", READ, follow_runs, "Stream", follows=RunPages,
+        query=(
+            Part("after", "integer", "Only changes above this number, and no runs before them."),
+            Part("group", "string", "Only runs of this group."),
+        ),
+    ),
+)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eventq.errors import (
@@ -10,16 +11,18 @@ from eventq.errors import (
     UnknownEventError,
     UsageError,
 )
-from eventq.http.operations import AT, Operation, Reply, of_json
+from eventq.http.operations import AT, Operation, Reply, of_json, once
 from eventq.log.claims import claim_line
 from eventq.log.mirror_lines import line
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
-from eventq.serving.parameters import MOST_WAIT, Given, Part, of_object
+from eventq.serving.parameters import MOST_WAIT, Given, Part, lines_of, of_object, with_key
 from eventq.serving.plans import QUICK, READ, WRITE
+from eventq.system.jsontext import as_written, items_as_written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from eventq.log.claims import Claim
     from eventq.records.claim import DeadLetter
     from eventq.records.event import Event
     from eventq.records.info import ThreadStatus
@@ -64,19 +67,41 @@ def event(thread: Thread, given: Given) -> Reply:
 def push(thread: Thread, given: Given) -> Reply:
     """Store one event, or many as one change; with a key each is stored once.
 
-    One is an object; many are a list of them, or one object a line (application/x-ndjson).
+    One is an object; many are a list of them, or one object a line (application/x-ndjson). The
+    header Idempotency-Key is the key of one. A content that is no text is stored as its JSON is
+    written.
     """
     body = given["body"]
     if isinstance(body, dict):
-        one = of_object(EVENT, body)
-        before = thread.last_id() if one["key"] is not None else 0
-        stored = thread.push(**one)
-        status = 200 if one["key"] is not None and stored.id <= before else 201
+        one = with_key(_pushed(body, given["text"].decode), given["key"])
+        stored, status = once(
+            thread, one["key"], thread.last_id, lambda: thread.push(**one), lambda it: it.id
+        )
         return Reply(line(stored).encode("utf-8", "replace"), status=status)
     if not isinstance(body, list):
         raise InputError("the body is no event", "send an object, a list of objects, or lines")
-    batch = thread.push_many([of_object(EVENT, one) for one in body])
-    return of_json(batch._asdict(), status=201)
+    if given["key"] is not None:
+        raise UsageError("Idempotency-Key is for one event", "give each of several its own key")
+    texts: list[str] = []  # of each, if any is asked for
+
+    def text_of(number: int) -> str:
+        if not texts:
+            sent: bytes = given["text"]
+            texts.extend(lines_of(sent) if given["is_lines"] else items_as_written(sent.decode()))
+        return texts[number]
+
+    batch = thread.push_many(
+        [_pushed(one, partial(text_of, number)) for number, one in enumerate(body)]
+    )
+    return of_json(batch._asdict(), status=201 if batch.count else 200)
+
+
+def _pushed(value: Any, text: Callable[[], str]) -> Given:
+    """Return the parameters of an event; `text` gives its JSON as it was sent."""
+    one = of_object(EVENT, value)
+    if not isinstance(one["content"], str):
+        one["content"] = as_written(text(), "content")
+    return one
 
 
 # --- questions ------------------------------------------------------------------------------------
@@ -103,7 +128,10 @@ def questions(thread: Thread, _: Given) -> Reply:
 def ask(thread: Thread, given: Given) -> Reply:
     """Ask a question; with a key it is asked once."""
     given["options"] = given["options"] or ()
-    return _question(thread.ask(**given), status=201)
+    found, status = once(
+        thread, given["key"], thread.last_id, lambda: thread.ask(**given), lambda it: it.question_id
+    )
+    return _question(found, status=status)
 
 
 def question(thread: Thread, given: Given) -> Reply:
@@ -200,14 +228,23 @@ def resume(thread: Thread, given: Given) -> Reply:
 
 
 def claim(thread: Thread, given: Given) -> Reply:
-    """Lease the next events to a worker."""
+    """Lease the next events to a worker.
+
+    Without a nonce, those of a caller who has gone before the reply are given back, and no attempt
+    counts; with one, the same call again returns them.
+    """
     found = thread.claim(
         given["consumer"], given["limit"], given["lease"], 0, given["nonce"],
         worker=given["worker"],
     )  # fmt: skip
     return Reply(
-        f'{{"claims":[{",".join(map(claim_line, found))}]}}'.encode("utf-8", "replace"), not found
-    )
+        f'{{"claims":[{",".join(map(claim_line, found))}]}}'.encode("utf-8", "replace"), not found,
+        undo=partial(_give_back, found) if found and given["nonce"] is None else None,
+    )  # fmt: skip
+
+
+def _give_back(found: list[Claim], thread: Thread) -> None:
+    thread.settle(retry=found, delay=0, count=False)
 
 
 def settle(thread: Thread, given: Given) -> Reply:
@@ -281,7 +318,7 @@ _SOURCE = Part("source", "string", "Who says it.", "self")
 EVENT = (
     Part("source", "string", "The sender.", "self"),
     Part("type", "string", "The type.", "message"),
-    Part("content", "string", "The payload.", required=True),
+    Part("content", "json", "The payload: text, or JSON, which is kept as written.", required=True),
     Part("subtype", "string", "The subtype."),
     Part("key", "string", "Store the event once; if the key was used, that event is returned."),
 )
@@ -424,6 +461,7 @@ OPERATIONS: Sequence[Operation] = (
             Part("worker", "string", "The name of the worker, which others see."),
         ),
         alone=True,
+        watched=True,
     ),
     Operation(
         "settle",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from base64 import b64decode
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eventq.errors import InputError, UsageError
-from eventq.http.operations import AT, Operation, Reply, of_json
+from eventq.http.operations import AT, Operation, Reply, of_json, once
 from eventq.memory.turns import View
 from eventq.records.run import NewRun, NewStep
 from eventq.records.turn import NewTurn, turn_object
@@ -15,13 +15,15 @@ from eventq.serving.parameters import Given, Part, fitting
 from eventq.serving.plans import QUICK, READ, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from eventq.memory.contexts import Context
     from eventq.memory.runs import Run
+    from eventq.records.run import Step
     from eventq.records.turn import Page, Turn
     from eventq.thread import Thread
 
+M = TypeVar("M", "Turn", "Step")
 PAGE = 2_000  # turns, steps, contexts or runs of a page, at most
 PAGE_BYTES = 16 << 20  # of the payloads of a page, unless one alone has more
 MOST_REFS = 1_000
@@ -113,11 +115,21 @@ def append(thread: Thread, given: Given) -> Reply:
         payload = payload.encode("utf-8", "replace")  # JSON, not the text of it
     of_turn = {name: given[name] for name in ("type_id", "type_version", "encoding", "flags")}
     new = NewTurn(payload, canonical=given["canonical"], refs=given["refs"] or (), **of_turn)
-    made = thread.contexts.get(given["context"]).append(
+    branch = thread.contexts.get(given["context"])
+    made, status = _stored(thread, given, lambda: branch.append(
         new, parent=given["parent"], expected_head=given["expected_head"], key=given["key"],
         source=given["source"],
-    )  # fmt: skip
-    return of_json(turn_object(made, payload=False), status=201)
+    ))  # fmt: skip
+    return of_json(turn_object(made, payload=False), status=status)
+
+
+def _stored(thread: Thread, given: Given, store: Callable[[], M]) -> tuple[M, int]:
+    """Store a turn or a step, once with a key; return it and its status."""
+
+    def newest() -> int:
+        return thread.database.memory.copies.last_ids().turn
+
+    return once(thread, given["key"], newest, store, lambda made: made.turn_id)
 
 
 def diff(thread: Thread, given: Given) -> Reply:
@@ -139,9 +151,13 @@ def diff(thread: Thread, given: Given) -> Reply:
 
 
 def runs(thread: Thread, given: Given) -> Reply:
-    """List the runs by id, all or those under way."""
-    choose = thread.runs.active if given["active"] else thread.runs.list
-    found = [*islice(choose(given["group"], after=given["after"]), given["limit"])]
+    """List the runs by id: all, those under way, or those that were completed on a day."""
+    if given["day"] is not None:
+        chosen = thread.runs.history(given["day"], given["group"], after=given["after"])
+    else:
+        choose = thread.runs.active if given["active"] else thread.runs.list
+        chosen = choose(given["group"], after=given["after"])
+    found = [*islice(chosen, given["limit"])]
     reached = found[-1].run_id if found else given["after"]
     return of_json({"runs": [one._asdict() for one in found], "next": reached})
 
@@ -188,10 +204,52 @@ def step(thread: Thread, given: Given) -> Reply:
     """Record a role's output as the next step of a run, once if it has a key."""
     names = ("role", "meta", "content", "edge_prompt", "agent", "compact", "child")
     new = NewStep(refs=given["refs"] or (), **{name: given[name] for name in names})
-    made = thread.runs.get(given["run"]).step(
-        new, expected_head=given["expected_head"], key=given["key"]
+    run = thread.runs.get(given["run"])
+    made, status = _stored(
+        thread, given, lambda: run.step(new, expected_head=given["expected_head"], key=given["key"])
     )
+    return of_json(made._asdict(), status=status)
+
+
+def poke(thread: Thread, given: Given) -> Reply:
+    """Replace the last step of a run by another of its role; the old one is kept as an attempt."""
+    made = thread.runs.get(given["run"]).poke(
+        given["meta"], given["content"], refs=given["refs"] or (),
+        edge_prompt=given["edge_prompt"], agent=given["agent"],
+    )  # fmt: skip
     return of_json(made._asdict(), status=201)
+
+
+def compact(thread: Thread, given: Given) -> Reply:
+    """Add a summary that models see in place of earlier steps. None is deleted."""
+    made = thread.runs.get(given["run"]).compact(given["summary"])
+    return of_json(made._asdict(), status=201)
+
+
+def fork_run(thread: Thread, given: Given) -> Reply:
+    """Make a run that goes on from a step of another, which stays as it is; nothing is copied."""
+    at = given["at"]
+    made = thread.runs.get(given["run"]).fork(
+        int(at) if at is not None and at.isascii() and at.isdigit() and len(at) < 10 else at,
+        role=given["role"],
+        label=given["label"],
+    )
+    return _run(made, 201)
+
+
+def suspend(thread: Thread, given: Given) -> Reply:
+    """Suspend an active run: it takes no steps until it is resumed."""
+    return of_json(thread.runs.get(given["run"]).suspend()._asdict())
+
+
+def resume_run(thread: Thread, given: Given) -> Reply:
+    """Let a run that is suspended, completed or cancelled take steps again."""
+    return of_json(thread.runs.get(given["run"]).resume()._asdict())
+
+
+def delete_run(thread: Thread, given: Given) -> Reply:
+    """Delete a run; its steps stay until a collection, and its forks are not affected."""
+    return of_json(thread.runs.delete(given["run"])._asdict())
 
 
 def end(thread: Thread, given: Given) -> Reply:
@@ -270,6 +328,7 @@ OPERATIONS: Sequence[Operation] = (
         (
             Part("group", "string", "Only runs of this group."),
             Part("active", "boolean", "Only those under way, or suspended.", False),
+            Part("day", "string", "Only those completed on this day of UTC, as 2026-03-18."),
             _AFTER, _LIMIT,
         ),
     ),
@@ -316,6 +375,31 @@ OPERATIONS: Sequence[Operation] = (
             _SUMMARY,
         ),
     ),
+    Operation(
+        "pokeRun", "POST", f"{_RUN}/poke", WRITE, poke, "Step", made=True,
+        body=(
+            Part("content", "string", "The text of its output.", ""),
+            Part("meta", "json", "The structured part, any JSON."),
+            _REFS,
+            Part("edge_prompt", "string", "The question asked of the role; unchanged without it."),
+            Part("agent", "string", "What played the role; unchanged without it."),
+        ),
+    ),
+    Operation(
+        "compactRun", "POST", f"{_RUN}/compact", WRITE, compact, "Step", made=True,
+        body=(Part("summary", "string", "What has happened.", required=True),),
+    ),
+    Operation(
+        "forkRun", "POST", f"{_RUN}/fork", WRITE, fork_run, "Run", made=True,
+        body=(
+            Part("at", "string", "A step: its number, its ref, or turn:ID. The last but one."),
+            Part("role", "string", "The first step of this role, instead."),
+            Part("label", "string", "A name for the run, which no other has."),
+        ),
+    ),
+    Operation("suspendRun", "POST", f"{_RUN}/suspend", WRITE, suspend, "RunInfo", body=()),
+    Operation("resumeRun", "POST", f"{_RUN}/resume", WRITE, resume_run, "RunInfo", body=()),
+    Operation("deleteRun", "DELETE", _RUN, WRITE, delete_run, "RunInfo"),
     Operation("cancelRun", "POST", f"{_RUN}/cancel", WRITE, cancel, "Step", body=(_SUMMARY,)),
     Operation(
         "listMessages", "GET", f"{_RUN}/messages", READ, messages, "Messages",

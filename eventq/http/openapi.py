@@ -159,6 +159,11 @@ _STREAMS: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 
+def _schema(kind: str) -> dict[str, Any]:
+    """Return what is said of bytes; an event stream is no text to those who read the document."""
+    return {} if kind == "text/event-stream" else _BYTES
+
+
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """Return the document of some operations, and of what is about the server."""
     paths: dict[str, dict[str, Any]] = {
@@ -214,7 +219,7 @@ def _operation(one: Operation) -> dict[str, Any]:
     }
     if one.reply in _STREAMS:
         replies = {
-            status: {"description": about, "content": dict.fromkeys(kinds, _BYTES)}
+            status: {"description": about, "content": {kind: _schema(kind) for kind in kinds}}
             for status, about, kinds in _STREAMS[one.reply]
         }
         return {**found, "responses": {**replies, "default": _PROBLEM}}

@@ -6,14 +6,17 @@ One table has the routes, the checks of what is given, and the OpenAPI document.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from eventq.record import Record
 from eventq.serving.parameters import Given, Part
+from eventq.serving.served import ServedThread
 from eventq.system.jsontext import writer
 from eventq.thread import Thread
 
 AT = "/api/threads/{thread}"
 _encode = writer()
+T = TypeVar("T")
 
 
 class Content(Record):
@@ -34,7 +37,7 @@ class Content(Record):
 class Reply(Record):
     """What an operation came to: the bytes of the body, and whether a long poll goes on waiting.
 
-    In place of a body there may be `content`.
+    In place of a body there may be `content`. `undo` is done if the caller has gone by then.
     """
 
     body: bytes
@@ -43,6 +46,7 @@ class Reply(Record):
     status: int = 200
     content: Content | None = None
     more: tuple[tuple[bytes, bytes], ...] = ()  # headers
+    undo: Callable[[Thread], object] | None = None
 
 
 def of_json(value: object, *, is_empty: bool = False, status: int = 200) -> Reply:
@@ -50,13 +54,47 @@ def of_json(value: object, *, is_empty: bool = False, status: int = 200) -> Repl
     return Reply(_encode(value).encode("utf-8", "replace"), is_empty, status=status)
 
 
+class Followed(Protocol):
+    """What a stream sends, page by page: ids, lines, and the position that was reached."""
+
+    async def start(self, after: int | None) -> int:
+        """Return where to begin; None is the default. Raises EventqError."""
+
+    async def after(self, after: int) -> tuple[list[int], list[bytes], int]:
+        """Return what comes after a position."""
+
+    def watch(self, count: int) -> None:
+        """Let the feed of the thread look for such changes, or no more with -1."""
+
+
+def once(
+    thread: Thread,
+    key: str | None,
+    newest: Callable[[], int],
+    store: Callable[[], T],
+    number: Callable[[T], int],
+) -> tuple[T, int]:
+    """Store something, once with a key; return it and its status: 200 if it was there already.
+
+    With a key nobody else stores meanwhile, so that what is above the newest number is new.
+    """
+    if key is None:
+        return store(), 201
+    with thread.write():
+        before = newest()
+        found = store()
+    return found, 201 if number(found) > before else 200
+
+
 class Operation(Record):
     """One method of one path; `how` is a plan's, and `run` gives the reply.
 
-    With `alone`, a write shares no transaction with others. `body` has the members of a JSON
+    With `alone`, a write shares no transaction with others. With `watched`, what its reply says is
+    undone if the caller does not wait for it. `body` has the members of a JSON
     object, unless it is None; `many` says that it may also be a list of such objects, or lines.
     With `raw` the body is any bytes. `made` says that the reply may be a 201. `again` is what a
-    long poll looks with after the first time.
+    long poll looks with after the first time. `follows` makes the pages of a stream, which has no
+    reply.
     """
 
     name: str
@@ -68,10 +106,12 @@ class Operation(Record):
     query: tuple[Part, ...] = ()
     body: tuple[Part, ...] | None = None
     alone: bool = False
+    watched: bool = False
     many: bool = False
     raw: bool = False
     made: bool = False
     again: Callable[[Given], Given] | None = None
+    follows: Callable[[ServedThread, Given], Followed] | None = None
 
     @property
     def about(self) -> str:

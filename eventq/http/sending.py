@@ -179,6 +179,11 @@ class Caller:
         """Whether the caller has closed the connection."""
         return self._gone.done()
 
+    async def is_gone(self) -> bool:
+        """Return whether the caller has closed the connection by now."""
+        await asyncio.sleep(0)  # what has come in since the loop was busy is known then
+        return self.has_gone
+
     async def wait(self, seconds: float, *changed: asyncio.Future[None]) -> bool:
         """Wait for a change, the caller's end or so many seconds; return False if time is up."""
         first = asyncio.FIRST_COMPLETED

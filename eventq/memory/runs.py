@@ -229,9 +229,21 @@ class Runs:
         """Yield the active and suspended runs after an id, of all groups or of one."""
         return self._all(RunChoice(group, active=True), after)
 
-    def history(self, day: str, group: str | None = None) -> Iterator[RunInfo]:
-        """Yield the runs that were completed on a UTC day, such as `2026-03-18`."""
-        return self._all(RunChoice(group, day=_day(day)))
+    def history(self, day: str, group: str | None = None, *, after: int = 0) -> Iterator[RunInfo]:
+        """Yield the runs after an id that were completed on a UTC day, such as `2026-03-18`."""
+        return self._all(RunChoice(group, day=_day(day)), after)
+
+    def last_change(self) -> int:
+        """Return the number of the newest change of any run, 0 for none."""
+        return self.engine.last_change()
+
+    def changes(
+        self, after: int, limit: int, group: str | None = None
+    ) -> Sequence[tuple[int, RunChange]]:
+        """Return the next changes after a number, each with its own; see `watch`."""
+        if group is not None:
+            check_name(group, "group", empty=True)
+        return self.engine.changes(after, self.engine.last_change(), limit, group)
 
     def list(self, group: str | None = None, *, after: int = 0) -> Iterator[RunInfo]:
         """Yield all runs after an id, by id, whatever their status."""

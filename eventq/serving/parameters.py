@@ -192,11 +192,34 @@ def _check_all(parts: tuple[Part, ...], found: Given) -> None:
             raise UsageError(f"{part.name} is missing", f"it is for: {part.about}")
 
 
+def with_key(given: Given, key: str | None) -> Given:
+    """Return parameters with the key that was sent beside them, for what is done once.
+
+    Raises UsageError if they have another one.
+    """
+    for name in ("key", "nonce"):
+        if key is not None and name in given:
+            if given[name] not in (None, key):
+                what = f"the header Idempotency-Key is not the {name} in the body"
+                raise UsageError(what, "send one of the two")
+            given[name] = key
+    return given
+
+
+def lines_of(body: bytes) -> list[str]:
+    """Return the lines of a body that are not blank."""
+    return [one for one in body.decode().split("\n") if one.strip()]
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
 def load(body: bytes, *, lines: bool) -> Any:
     """Return the value of a JSON body, or with `lines` the list of its lines. Raises InputError."""
     try:
         if lines:
-            return [json.loads(one) for one in body.decode().split("\n") if one.strip()]
-        return json.loads(body.decode() or "{}")
+            return [json.loads(one, parse_constant=_no_constant) for one in lines_of(body)]
+        return json.loads(body.decode() or "{}", parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InputError(f"the body is no JSON: {error}", "send JSON in UTF-8") from error

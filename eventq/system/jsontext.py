@@ -91,3 +91,40 @@ def skip(text: str, at: int) -> int:
     while at < len(text) and text[at] in BLANKS:
         at += 1
     return at
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+# Numbers are never used: `len` in place of a conversion is fast, and accepts any length.
+BARE = Reader(parse_float=len, parse_int=len, parse_constant=_no_constant)
+
+
+def as_written(text: str, name: str) -> str:
+    """Return the JSON text of a member of a valid object; the last of several."""
+    found = ""
+    at = skip(text, skip(text, 0) + 1)
+    while text[at] != "}":
+        key, at = BARE.parse_string(text, at + 1, True)
+        start = skip(text, skip(text, at) + 1)
+        at = BARE.scan(text, start)[1]
+        if key == name:
+            found = text[start:at]
+        at = skip(text, at)
+        if text[at] == ",":
+            at = skip(text, at + 1)
+    return found
+
+
+def items_as_written(text: str) -> list[str]:
+    """Return the JSON texts of the items of a valid list."""
+    found = []
+    at = skip(text, skip(text, 0) + 1)
+    while text[at] != "]":
+        end = BARE.scan(text, at)[1]
+        found.append(text[at:end])
+        at = skip(text, end)
+        if text[at] == ",":
+            at = skip(text, at + 1)
+    return found

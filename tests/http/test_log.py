@@ -57,6 +57,51 @@ def test_a_key_stores_once(client: httpx.Client, thread: eventq.Thread) -> None:
     assert thread.last_id() == 1
 
 
+def test_the_header_of_a_key_is_the_key(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Plain or in quotes; of a question, a claim, a turn and a step as well."""
+    for key, status in (("k 1", 201), ('"k 1"', 200), ('"k \\"2\\""', 201)):
+        found = client.post("events", json={"content": "x"}, headers={"idempotency-key": key})
+        assert found.status_code == status
+    assert thread.push("self", "message", "x", key='k "2"').id == 2
+    header = {"idempotency-key": "k 1"}
+    one = {"content": "x", "key": "k 1"}
+    assert client.post("events", json=one, headers=header).status_code == 200
+    assert problem(client.post("events", json=one | {"key": "y"}, headers=header))[0] == 400
+    assert problem(client.post("events", json=[one], headers=header))[0] == 400
+    client.put("consumers/pool", json={})
+    taken = client.post("consumers/pool/claim", json={"limit": 1}, headers=header).json()
+    assert client.post("consumers/pool/claim", json={"nonce": "k 1"}).json() == taken
+    for status in (201, 200):
+        asked = client.post("questions", json={"text": "?"}, headers={"idempotency-key": "q"})
+        assert (asked.status_code, asked.json()["question_id"]) == (status, 3)
+    thread.contexts.create("main")
+    thread.runs.start("w", "task", system={"a": "A"}, label="r")
+    for place, body in (("contexts/main/turns", {"payload": "x"}), ("runs/r/steps", {"role": "a"})):
+        made = [client.post(place, json=body, headers=header) for _ in range(2)]
+        assert [one.status_code for one in made] == [201, 200]
+        assert made[0].json() == made[1].json()
+
+
+def test_a_content_that_is_json_is_stored_as_it_is_written(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """Alone, in a list and in lines; the last member of a name counts, as in `push --batch`."""
+    texts = ['{ "a": 1.0, "b":[1e400, {}] }', "12", "[]", "false", '{"\\u00e4": "\\/"}']
+    for text in texts:
+        body = f' {{"content": null, "content" : {text} , "type": "odd"}} '
+        assert client.post("events", content=body).status_code == 201
+    many = "[" + ", ".join(f'{{"content":{text}}}' for text in [*texts, '"plain"']) + "]"
+    assert client.post("events", content=many).json()["count"] == 6
+    lines = "\n\n".join(f'{{"content":{text}}}' for text in texts)
+    head = {"content-type": "application/x-ndjson"}
+    assert client.post("events", content=lines, headers=head).json()["count"] == 5
+    found = [event.content for event in thread.peek(0)]
+    assert found == [*texts, *texts, "plain", *texts]
+    again = client.post("events", json=[{"content": {}, "key": "k"}])
+    assert again.status_code == 201
+    assert client.post("events", json=[{"content": {}, "key": "k"}]).status_code == 200
+
+
 def test_a_long_poll_ends_with_the_event_that_it_waits_for(
     client: httpx.Client, thread: eventq.Thread
 ) -> None:
@@ -198,8 +243,10 @@ def test_the_status_is_that_of_the_library(client: httpx.Client, thread: eventq.
     [
         ("POST", "events", b"{", 422, "the body is no JSON"),
         ("POST", "events", b'"x"', 422, "the body is no event - send an object"),
-        ("POST", "events", b"{}", 400, "content is missing - it is for: The payload."),
-        ("POST", "events", b'{"content": 1}', 400, "content must be text"),
+        ("POST", "events", b"{}", 400, "content is missing - it is for: The payload"),
+        ("POST", "events", b'{"content": null}', 400, "content is missing"),
+        ("POST", "events", b'{"content": NaN}', 422, "NaN is not JSON"),
+        ("POST", "events", b'{"content": "x", "type": 1}', 400, "type must be text"),
         ("POST", "events", b'{"content": "x", "more": 1}', 422, "there is no member 'more'"),
         ("POST", "events", b'{"content": "\\ud800"}', 422, "unpaired surrogate"),
         ("POST", "events", b'[{"content": "x"}, 1]', 422, "the body is no JSON object"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,38 @@ def test_a_run_without_python(client: httpx.Client, thread: eventq.Thread) -> No
     listed = client.get("runs", params={"after": 1}).json()
     assert ([one["status"] for one in listed["runs"]], listed["next"]) == (["cancelled"], other)
     assert client.get("runs", params={"active": "true"}).json()["runs"] == []
+
+
+def test_a_run_is_changed_in_all_ways(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Poked, summed up, suspended, resumed, forked, ended, listed by its day, and deleted."""
+    client.post("runs", json={"name": "w", "prompt": "task", "system": {"a": "A"}, "label": "one"})
+    client.post("runs/one/steps", json={"role": "a", "content": "first", "agent": "m"})
+    client.post("runs/one/steps", json={"role": "a", "content": "second", "edge_prompt": "go"})
+    poked = client.post("runs/one/poke", json={"content": "better"})
+    assert (poked.status_code, poked.json()["content"]) == (201, "better")
+    assert (poked.json()["edge_prompt"], poked.json()["number"]) == ("go", 2)
+    summed = client.post("runs/one/compact", json={"summary": "all well"}).json()
+    assert (summed["number"], summed["content"]) == (3, "all well")
+    assert client.post("runs/one/suspend", json={}).json()["status"] == "suspended"
+    assert problem(client.post("runs/one/steps", json={"role": "a"}))[0] == 409
+    assert client.post("runs/one/resume", json={}).json()["status"] == "active"
+    made = client.post("runs/one/fork", json={"at": "1", "label": "two"})
+    assert (made.status_code, made.json()["depth"], made.json()["prompt"]) == (201, 1, "task")
+    other = client.post("runs/one/fork", json={"role": "a"}).json()
+    assert other["depth"] == 1
+    ref = thread.runs.get("one").chain()[1][0].ref
+    assert client.post("runs/one/fork", json={"at": ref}).json()["head"] == ref
+    assert problem(client.post("runs/one/fork", json={"at": "9"}))[0] == 409
+    assert client.post("runs/one/end").status_code == 200
+    day = client.get("runs/one").json()["completed_at_ms"]
+    shown = dt.datetime.fromtimestamp(day / 1000, dt.UTC).date().isoformat()
+    found = client.get("runs", params={"day": shown}).json()
+    assert [one["label"] for one in found["runs"]] == ["one"]
+    assert client.get("runs", params={"day": shown, "after": 1}).json()["runs"] == []
+    assert problem(client.get("runs", params={"day": "yesterday"}))[0] in (400, 422)
+    assert client.delete("runs/two").json()["label"] == "two"
+    assert problem(client.delete("runs/two"))[0] == 404
+    assert problem(client.delete("runs/99"))[0] == 404
 
 
 # --- what was produced ----------------------------------------------------------------------------

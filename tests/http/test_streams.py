@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+import eventq
 from eventq.http import following
 from eventq.serving import served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import eventq
 
 LINES = {"accept": "application/x-ndjson"}
 
@@ -170,3 +170,25 @@ def test_a_server_ends_streams_and_long_polls(client: httpx.Client, thread: even
     for user in users:
         user.join(60)
     assert ended == [[], []]
+
+
+def test_runs_are_followed(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Those under way come first, then each change; a stream that was cut goes on after its last."""
+    thread.runs.start("w", "task", system={"a": "A"}, label="one")
+    with client.stream("GET", "runs/stream") as found:
+        changes = events(found)
+        number, first = next(changes)
+        assert (first["op"], first["run"]["label"]) == ("active", "one")
+        thread.runs.get("one").step("a", content="x")
+        assert next(changes)[1]["run"]["depth"] == 1
+        thread.runs.get("one").suspend()
+        assert next(changes)[1]["run"]["status"] == "suspended"
+        thread.runs.delete("one")
+        last, change = next(changes)
+        assert (change["run_id"], change["run"], last > number) == (1, None, True)
+    thread.runs.start("w", "task", label="two", system={})
+    with client.stream("GET", "runs/stream", headers={"last-event-id": str(last)}) as back:
+        assert next(events(back))[1]["run"]["label"] == "two"
+    with client.stream("GET", "runs/stream", params={"group": "none"}, headers=LINES) as lines:
+        thread.runs.start(eventq.NewRun("w", "task", group="none"))
+        assert json.loads(next(lines.iter_lines()))["run"]["group"] == "none"
