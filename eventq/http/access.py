@@ -1,8 +1,8 @@
 """Who may do what: a token, or only reading on this machine; and no pages of other hosts.
 
 A browser sends requests for any page that asks it to. So a request must name this server as its
-`Host`, which a page of another name that was made to lead here does not, and one with an `Origin`
-must come from this server.
+`Host`, which a page of another name that was made to lead here does not. One with an `Origin`, or
+with a browser's `Sec-Fetch-Site`, must come from this server; a link to here may be followed.
 """
 
 from __future__ import annotations
@@ -98,14 +98,15 @@ class Access:
 
     # --- who may do what --------------------------------------------------------------------------
 
-    def check_place(self, headers: Mapping[str, str]) -> None:
+    def check_place(self, method: str, headers: Mapping[str, str]) -> None:
         """Refuse a request that asks for another server, or comes from a page of one."""
         host = headers.get("host", "")
         name = host.rpartition(":")[0] if not host.endswith("]") else host
         if self.is_local and (name or host).lower() not in self._hosts:
             raise RefusedError(421, "this server has another name - use the one it listens on")
         origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != host.lower():
+        is_of_other = origin is not None and origin.partition("://")[2].lower() != host.lower()
+        if is_of_other or not (_is_own(headers) or _is_followed(method, headers)):
             raise RefusedError(
                 403, "pages of other hosts may not use this server - call it yourself"
             )
@@ -124,12 +125,10 @@ class Access:
 
     def may_read(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller may see anything. Raises as `check`."""
-        self.check_place(headers)
         return self._is_known(headers) or self.is_local
 
     def may_write(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller may change anything. Raises as `check`."""
-        self.check_place(headers)
         return self.write and (self._is_known(headers) or self._insecure)
 
     def check(self, method: str, headers: Mapping[str, str]) -> None:
@@ -143,6 +142,17 @@ class Access:
         if method not in SAFE and by_cookie and not self.is_csrf(headers.get("x-csrf-token", "")):
             what = "a cookie alone changes nothing - send the page's X-CSRF-Token as well"
             raise RefusedError(403, what)
+
+
+def _is_own(headers: Mapping[str, str]) -> bool:
+    """Return whether a page of this server, a person, or no browser at all sent a request."""
+    return headers.get("sec-fetch-site", "none").lower() in ("none", "same-origin")
+
+
+def _is_followed(method: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a browser follows a link, and shows what comes as a document of its own."""
+    mode, shown = headers.get("sec-fetch-mode", ""), headers.get("sec-fetch-dest", "")
+    return (method, mode.lower(), shown.lower()) == ("GET", "navigate", "document")
 
 
 def _cookie_name(headers: Mapping[str, str]) -> str:

@@ -80,20 +80,28 @@ class App:
         except Exception as error:  # (a fault of ours is answered like any other)
             if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
                 raise
-            status, what = _problem(error)
-            if Cxdb.has(scope.get("raw_path") or scope["path"].encode()):
-                await send_reply(send, refusal(status, what), {}, scope["method"])
-            else:
-                await send_problem(send, status, what)
+            await self._refuse(scope, *_problem(error), send)
         finally:
             exchange.end()
 
+    async def _refuse(self, scope: Scope, status: int, what: str, send: Send) -> None:
+        """Answer an error in the form of its place."""
+        path = scope.get("raw_path") or scope["path"].encode()
+        if self._pages.has(path):
+            await send_reply(send, self._pages.refusal(status, what), {}, scope["method"])
+        elif Cxdb.has(path):
+            await send_reply(send, refusal(status, what), {}, scope["method"])
+        else:
+            await send_problem(send, status, what)
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Look where a request comes from, then who asks, and only then at its body."""
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         method = scope["method"]
         path = scope.get("raw_path") or scope["path"].encode()
+        self._access.check_place(method, headers)
         if self._pages.has(path):
             await self._pages.answer(scope, headers, receive, send)
             return

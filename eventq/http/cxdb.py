@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 from blake3 import blake3
 
 from eventq.errors import EventqError, InputError, UnknownContextError, UnknownTurnError
+from eventq.http.access import SAFE
 from eventq.http.cxdb_about import About, Abouts, QueryError, terms_of
 from eventq.http.cxdb_stream import follow
 from eventq.http.operations import Reply, of_json
@@ -463,7 +464,7 @@ class Cxdb:
         how, run = target
         query = dict(parse_qsl(scope["query_string"].decode("ascii", "replace")))
         try:
-            body = await body_of(receive, headers)
+            body = b"" if method in SAFE else await body_of(receive, headers)
             request = Request(names, query, headers, body)
             reply = await served.do(lambda thread: run(thread, request), how, len(body))
         except EventqError as error:

@@ -55,6 +55,7 @@ CARDS = 12
 SHOWN = 200  # characters of what was said last
 LONGEST = 4_000  # characters of an event
 MOST_NEEDS = 100  # of a thread
+MOST_FORM = 64 << 10  # bytes
 HEARTBEAT = 15.0
 PAUSE = 0.2  # seconds between two changes that a page hears of
 _POLICY = (
@@ -276,16 +277,10 @@ class Pages:
     async def answer(
         self, scope: Values, headers: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
-        """Answer a request."""
-        method = scope["method"]
-        try:
-            reply = await self._reply(scope, headers, receive, send)
-        except RefusedError as error:
-            reply = self._refused(error.status, error.what, headers)
-        except EventqError as error:
-            reply = self._problem(*said(error))
+        """Answer a request that comes from no other place. Raises RefusedError, EventqError."""
+        reply = await self._reply(scope, headers, receive, send)
         if reply is not None:
-            await send_reply(send, reply, headers, method)
+            await send_reply(send, reply, headers, scope["method"])
 
     async def _reply(
         self, scope: Values, headers: Mapping[str, str], receive: Receive, send: Send
@@ -301,14 +296,11 @@ class Pages:
         if target == "static":
             return _static(found[1]["file"])
         if target == "open":
-            self._access.check_place(headers)
             return self._let_in(headers, key=query.get("key", ""))
         if target == "form":
-            self._access.check_place(headers)
             return self._page("login.html", {"what": "Whoever has the token may change things."})
-        form = await self._form(receive, headers) if method == "POST" else {}
         if target == "login":
-            self._access.check_place(headers)
+            form = await _form(receive, headers)
             await asyncio.sleep(0.2)  # whoever guesses has to wait
             return self._let_in(headers, token=form.get("token", ""))
         if not self._access.may_read(headers):
@@ -326,14 +318,15 @@ class Pages:
             return self._problem(404, "there is no such thread")
         if target == "now":
             return await self._now(served, may_write=may_write)
-        ask = Ask(served, found[1], query, form)
         if target == "do":
-            return await self._do(ask, headers, may_write=may_write)
-        return await self._view(ask, target, may_write=may_write)
-
-    async def _form(self, receive: Receive, headers: Mapping[str, str]) -> dict[str, str]:
-        body = await body_of(receive, headers)
-        return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+            if not may_write:
+                raise RefusedError(403, "This server only shows its threads to you.")
+            action = _ACTIONS.get(found[1]["action"])
+            if action is None:
+                return self._problem(404, "there is no such action")
+            form = await _form(receive, headers)
+            return await self._do(Ask(served, found[1], query, form), headers, *action)
+        return await self._view(Ask(served, found[1], query, {}), target, may_write=may_write)
 
     # --- who comes in -----------------------------------------------------------------------------
 
@@ -343,14 +336,13 @@ class Pages:
             what = (
                 "The token is wrong." if token else "This link was used already, or is another's."
             )
-            return self._refused(401, what, headers)
+            return self.refusal(401, what)
         return _moved("/", (b"set-cookie", cookie.encode("latin-1")))
 
-    def _refused(self, status: int, what: str, headers: Mapping[str, str]) -> Reply:
+    def refusal(self, status: int, what: str) -> Reply:
+        """Return the page that says why there is no other: one to sign in, if that may help."""
         if status == 401 and self._access.has_token:
-            with suppress(RefusedError):
-                self._access.check_place(headers)
-                return self._page("login.html", {"what": what}, status=401)
+            return self._page("login.html", {"what": what}, status=401)
         return self._problem(status, what)
 
     # --- pages ------------------------------------------------------------------------------------
@@ -401,16 +393,12 @@ class Pages:
 
         return await ask.served.do(run, READ)
 
-    async def _do(self, ask: Ask, headers: Mapping[str, str], *, may_write: bool) -> Reply:
-        if not may_write:
-            raise RefusedError(403, "This server only shows its threads to you.")
+    async def _do(
+        self, ask: Ask, headers: Mapping[str, str], how: str,
+        act: Callable[[Thread, Ask], str | None],
+    ) -> Reply:  # fmt: skip
         if not self._access.is_csrf(ask.form.get("csrf", "")):
             raise RefusedError(403, "The form is not of this server, or an old one: load its page.")
-        action = _ACTIONS.get(ask.names["action"])
-        if action is None:
-            return self._problem(404, "there is no such action")
-        how, act = action
-
         place = await ask.served.do(lambda thread: act(thread, ask), how, alone=True)
         return _moved(place or _back(headers, ask.at))
 
@@ -430,6 +418,12 @@ class Pages:
                     await asyncio.sleep(PAUSE)
                 frame = _CHANGED if await caller.wait(HEARTBEAT, *changed) else b":\n\n"
             await send({"type": "http.response.body", "body": b""})
+
+
+async def _form(receive: Receive, headers: Mapping[str, str]) -> dict[str, str]:
+    """Read the form of who may send one. Raises TooLargeError, UsageError."""
+    body = await body_of(receive, headers, MOST_FORM)
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 
 def _back(headers: Mapping[str, str], at: str) -> str:

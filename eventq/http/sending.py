@@ -194,11 +194,11 @@ class Caller:
 # --- what is in memory ----------------------------------------------------------------------------
 
 
-async def body_of(receive: Receive, headers: Mapping[str, str]) -> bytes:
-    """Read a body. Raises TooLargeError, UsageError."""
+async def body_of(receive: Receive, headers: Mapping[str, str], most: int = MOST_BODY) -> bytes:
+    """Read a body of at most so many bytes. Raises TooLargeError, UsageError."""
     length = headers.get("content-length", "")
-    if length.isdigit() and int(length) > MOST_BODY:
-        raise _too_large(int(length))
+    if length.isdigit() and int(length) > most:
+        raise TooLargeError(int(length), most, "body", "send less at once")
     parts, size = [], 0
     while True:
         message = await receive()
@@ -206,14 +206,10 @@ async def body_of(receive: Receive, headers: Mapping[str, str]) -> bytes:
             raise UsageError("the body is not whole", "send it again")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-        if size > MOST_BODY:
-            raise _too_large(None)
+        if size > most:
+            raise TooLargeError(None, most, "body", "send less at once")
         if not message.get("more_body"):
             return b"".join(parts)
-
-
-def _too_large(size: int | None) -> TooLargeError:
-    return TooLargeError(size, MOST_BODY, "body", "send less at once")
 
 
 async def send_reply(send: Send, reply: Reply, headers: Mapping[str, str], method: str) -> None:
