@@ -311,12 +311,16 @@ class AsyncThread:
         options: Sequence[str] = (),
         *,
         approval: bool = False,
+        by_person: bool = False,
         source: str = "self",
         key: str | None = None,
         wait: float | None = 0,
     ) -> Question:
         """Ask something; see `Thread.ask`. Waiting does not block other calls."""
-        ask = partial(self._thread.ask, text, options, approval=approval, source=source, key=key)
+        ask = partial(
+            self._thread.ask, text, options, approval=approval, by_person=by_person, source=source,
+            key=key,
+        )  # fmt: skip
         return await self.question((await self._call(ask)).question_id, wait=wait)
 
     async def question(self, question_id: int, *, wait: float | None = 0) -> Question:

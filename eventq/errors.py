@@ -300,8 +300,10 @@ class UnknownQuestionError(LogicError):
 
     wire_code = 404
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"event {number} is no question", "see 'eventq questions'")
+    def __init__(self, number: int, *, is_erased: bool = False) -> None:
+        what = f"question {number} was erased, and is closed" if is_erased else ""
+        fix = "ask anew" if is_erased else "see 'eventq questions'"
+        super().__init__(what or f"event {number} is no question", fix)
         self.number = number
 
 

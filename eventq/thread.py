@@ -796,6 +796,7 @@ class Thread:
         options: Sequence[str] = (),
         *,
         approval: bool = False,
+        by_person: bool = False,
         source: str = "self",
         key: str | None = None,
         wait: float | None = 0,
@@ -804,10 +805,13 @@ class Thread:
 
         None waits forever; without an answer the question stays open, and `question` looks again.
         With `options`, these are proposed; an `approval` takes nothing but one of them (default:
-        approve, deny). The same `key` again asks nothing new: it returns the question that was
-        asked first. Raises InputError, KeyConflictError.
+        approve, deny); one that is `by_person` is answered at a page or a terminal, or with a token
+        that has the right `answer`, and in no other way. The same `key` again asks nothing new: it
+        returns the question that was asked first. Raises InputError, KeyConflictError.
         """
-        asked = self._questions.ask(text, options, source, key, approval=approval)
+        asked = self._questions.ask(
+            text, options, source, key, approval=approval, by_person=by_person
+        )
         return self._questions.wait(asked.question_id, wait)
 
     def question(self, question_id: int, *, wait: float | None = 0) -> Question:
@@ -824,8 +828,9 @@ class Thread:
     def answer(self, question_id: int, text: str, *, source: str = "self") -> Question:
         """Answer a question and return it; the same answer again changes nothing.
 
-        Raises UnknownQuestionError, AnsweredError for another answer, and InputError for an
-        approval that does not have this option.
+        `source` is the sender of the event; `answered_by` is the user of this process. Raises
+        UnknownQuestionError, AnsweredError for another answer, InputError for an approval that does
+        not have this option, and LogicError for one that is for a person to answer.
         """
         return self._questions.answer(question_id, text, source)
 

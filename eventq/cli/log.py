@@ -58,6 +58,7 @@ def push(
     json: bool,
 ) -> int:
     """Store an event durably, and wake its consumers."""
+    thread.log.answerer = show.answerer
     if many["batch"]:
         _push_batch(thread, key_strict=key_strict, json=json)
         return 0

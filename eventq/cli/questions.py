@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON, READ, THREAD
 from eventq.cli.render import fields
+from eventq.cli.rules import needs
 from eventq.cli.table import Argument, Command, Option, together
 from eventq.errors import LogicError, UsageError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
         options: list[str]
         approval: bool
+        by_person: bool
         source: str
         key: str | None
 
@@ -35,7 +37,11 @@ def ask(thread: Thread, *, text: str, asked: Asked, wait: float | None, json: bo
 
 
 def answer(thread: Thread, *, question: int, text: str, source: str, json: bool) -> None:
-    """Answer a question. The first answer counts."""
+    """Answer a question. The first answer counts.
+
+    Who answers is noted: the user, and whether at a terminal.
+    """
+    thread.log.answerer = show.answerer
     found = thread.answer(question, text, source=source)
     show.result(fields(found), f"Answered question {question}", json=json)
 
@@ -99,6 +105,7 @@ COMMANDS = {
                     "option TEXT…", "An answer that is proposed.", kinds.text, parameter="options"
                 ),
                 Option("approval", "Take nothing but one of the options (approve or deny)."),
+                Option("by-person", "Let only a page, a terminal or the right 'answer' answer."),
                 Option("source ADDRESS", "Who asks.", default="self"),
                 Option("key KEY", "Ask once. If the key was used, return to that question."),
             ),
@@ -107,6 +114,7 @@ COMMANDS = {
         ],
         "eventq ask 'Deploy to production?' --approval --wait 10m --thread ./inbox",
         "eventq ask 'Which region?' --option eu --option us --thread ./inbox",
+        rules=[needs("by-person", "approval")],
     ),
     "answer": Command(
         answer,
@@ -114,7 +122,7 @@ COMMANDS = {
             Argument("QUESTION", kinds.POSITIVE),
             Argument("TEXT", kinds.verbatim),
             THREAD,
-            Option("source ADDRESS", "Who answers.", default="self"),
+            Option("source ADDRESS", "The sender of the event.", default="self"),
             JSON,
         ],
         "eventq answer 17 approve --thread ./inbox",

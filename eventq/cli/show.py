@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eventq.records.question import Answerer
+
 _BLOCK = 1 << 16
 _now = {"place": ""}  # of the command that is running
 _closed: set[int] = set()  # streams that were closed when the program began
@@ -166,6 +168,15 @@ def stdin() -> int:
 def has_stdin() -> bool:
     """Return whether stdin is open, and not a terminal, at which a person would have to type."""
     return 0 not in _closed and not os.isatty(0)
+
+
+def answerer() -> Answerer:
+    """Return who answers a question by this command: a person, if stdin is a terminal."""
+    from eventq.records.question import Answerer
+    from eventq.system.environment import user_name
+
+    is_person = 0 not in _closed and os.isatty(0)
+    return Answerer("terminal" if is_person else "shell", user_name(), is_person)
 
 
 def read(fd: int) -> bytes:

@@ -12,6 +12,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from eventq.errors import UsageError
+from eventq.records.question import Answerer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,6 +131,11 @@ class Access:
     def may_write(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller may change anything. Raises as `check`."""
         return self.write and (self._is_known(headers) or self._insecure)
+
+    def answerer(self, headers: Mapping[str, str], via: str) -> Answerer:
+        """Return who answers a question by a request. Raises as `check`."""
+        is_known = self._is_known(headers)
+        return Answerer(via, "token" if is_known else "anonymous", is_known)
 
     def check(self, method: str, headers: Mapping[str, str]) -> None:
         """Refuse a request that may not be done."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from eventq.http.access import Access
     from eventq.records.info import ThreadStatus
+    from eventq.records.question import Answerer
     from eventq.serving.served import ServedThread
     from eventq.thread import Thread
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 _NUMBER = Part("id", "integer", "The id.", most=MOST)
 _encode = writer()
+ANSWERER = "eventq.answerer"  # in the scope of a request to MCP
 MCP = b"/mcp"  # and that of a thread by its name: /mcp/NAME
 
 
@@ -148,7 +150,8 @@ class App:
         has_body = operation.raw or operation.body is not None
         body = await body_of(receive, headers) if has_body else b""
         wait = given.pop("wait", 0) or 0
-        run = _call_of(operation, given, body, headers)
+        who = self._access.answerer(headers, "http")
+        run = _call_of(operation, given, body, headers, who)
         if wait or operation.watched:
             async with Caller(receive) as caller:
                 reply = await _poll(served, operation, run, wait, caller)
@@ -179,6 +182,7 @@ class App:
             await send_problem(send, 404, "there is no such thread - see /api/threads")
         else:
             may_write = self._access.may_write({**headers, "cookie": ""})
+            scope[ANSWERER] = self._access.answerer({**headers, "cookie": ""}, "mcp")
             await self._mcp.answer(served, scope, receive, send, may_write=may_write)
 
     async def _of_server(self, path: str) -> Reply | None:
@@ -224,14 +228,16 @@ class App:
 
 
 def _call_of(
-    operation: Operation, given: dict[str, Any], body: bytes, headers: Mapping[str, str]
-) -> Callable[[Thread], Reply]:
+    operation: Operation, given: dict[str, Any], body: bytes, headers: Mapping[str, str],
+    who: Answerer,
+) -> Callable[[Thread], Reply]:  # fmt: skip
     """Return what a worker does for a request; if it does that again, what `again` changes."""
     lines = "ndjson" in headers.get("content-type", "")
     key = _key_of(headers)
     tries = count()
 
     def run(thread: Thread) -> Reply:
+        thread.log.answerer = lambda: who
         values = dict(given)
         if operation.raw:
             values["body"] = body

@@ -379,6 +379,7 @@ OPERATIONS: Sequence[Operation] = (
             Part("text", "string", "What is asked.", required=True),
             Part("options", "strings", "Answers that are proposed.", most=100),
             Part("approval", "boolean", "Take nothing but one of the options.", False),
+            Part("by_person", "boolean", "Of an approval: only a person may answer.", False),
             _SOURCE,
             Part("key", "string", "Ask once."),
         ),

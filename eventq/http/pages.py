@@ -399,7 +399,13 @@ class Pages:
     ) -> Reply:  # fmt: skip
         if not self._access.is_csrf(ask.form.get("csrf", "")):
             raise RefusedError(403, "The form is not of this server, or an old one: load its page.")
-        place = await ask.served.do(lambda thread: act(thread, ask), how, alone=True)
+        who = self._access.answerer(headers, "page")
+
+        def run(thread: Thread) -> str | None:
+            thread.log.answerer = lambda: who
+            return act(thread, ask)
+
+        place = await ask.served.do(run, how, alone=True)
         return _moved(place or _back(headers, ask.at))
 
     # --- changes ----------------------------------------------------------------------------------

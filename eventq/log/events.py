@@ -10,7 +10,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.records.checks import REF, check_name, check_whole, refs_in
-from eventq.records.event import NOTED, Batch, Event, NewEvent
+from eventq.records.event import ANSWER_KEY, NOTED, Batch, Event, NewEvent
 from eventq.system import environment
 from eventq.system.clock import SLOW_LOOK
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eventq.errors import EventqError
     from eventq.log.journal import Journal
     from eventq.records.event import EventPage, LinePage
+    from eventq.records.question import Answerer
     from eventq.storage.base import Database
 
     EventInput = Mapping[str, Any] | Sequence[str | None]
@@ -63,6 +64,7 @@ class EventLog:
         self._limit = limit_of_event()
         self._short = min(_SHORT, self._limit // 4)  # characters that cannot exceed the limit
         self._known: set[tuple[str, str, str | None]] = set()  # names found valid before
+        self.answerer: Callable[[], Answerer] = _program  # who answers by what is pushed here
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -84,6 +86,8 @@ class EventLog:
         self._check(source, type, subtype, content)
         if key is not None:
             check_name(key, "key")
+            if key.startswith(ANSWER_KEY):
+                content = self._signed(source, type, content, subtype, key)
         new: NewEvent = _new(NewEvent, (source, type, content, subtype, key))
         if key is None and REF not in content and type not in NOTED:
             return self._db.events.add(new)
@@ -135,7 +139,12 @@ class EventLog:
         at: str | None = None
         with self._db.write():
             for rows, names in chunks:
-                made = stored.append(rows, _refs_of(rows), at)
+                try:
+                    made = stored.append(rows, _refs_of(rows), at)
+                except (InputError, LogicError) as error:
+                    if (place := getattr(error, "place", None)) is not None:
+                        error.what = f"{names[place]}: {error.what}"
+                    raise
                 at = made.created_at
                 if made.first:
                     first, last = first or made.first, made.last
@@ -149,9 +158,10 @@ class EventLog:
     ) -> list[int | EventqError]:
         """Store those events of a group that are valid, in one transaction.
 
-        Returns the id of each, or why it was not stored: InputError, TooLargeError, or
-        KeyConflictError if it differs from the first event with its key. The id of one whose key
-        was used before is that of the first event. `where` names the n-th event in an error.
+        Returns the id of each, or why it was not stored: InputError, TooLargeError, LogicError for
+        an answer that is refused, or KeyConflictError if it differs from the first event with its
+        key. The id of one whose key was used before is that of the first event. `where` names the
+        n-th event in an error.
         """
         found: list[Any] = []
         rows: list[NewEvent] = []
@@ -166,19 +176,24 @@ class EventLog:
         for index, refused in enumerate(found):
             if refused is None:
                 found[index] = made = next(ids)
-                if isinstance(made, KeyConflictError):
+                if isinstance(made, (InputError, LogicError)):
                     made.what = f"{where(index + 1)}: {made.what}"
         return found
 
-    def _ids_of(self, rows: Sequence[NewEvent]) -> list[int | KeyConflictError]:
-        """Store checked events in one transaction; return the id of each, or its conflict."""
+    def _ids_of(self, rows: Sequence[NewEvent]) -> list[int | EventqError]:
+        """Store checked events in one transaction; return the id of each, or why it is refused."""
         stored = self._db.events
-        ids: list[int | KeyConflictError] = []
+        ids: list[int | EventqError] = []
         at: str | None = None
         with self._db.write():
-            for start in range(0, len(rows), stored.most_rows):
-                part = rows[start : start + stored.most_rows]
-                made = stored.append(part, _refs_of(part), at)
+            for part in _parts(rows, stored.most_rows):
+                try:
+                    made = stored.append(part, _refs_of(part), at)
+                except (InputError, LogicError) as error:
+                    if not is_answer(part[0]):
+                        raise
+                    ids.append(error)
+                    continue
                 at, known, number = made.created_at, dict(made.found), made.first
                 for index, row in enumerate(part):
                     if index not in known:
@@ -287,6 +302,8 @@ class EventLog:
                 if key is not None:
                     check_name(key, "key")
                     key = _plain(key)
+                    if key.startswith(ANSWER_KEY):
+                        content = self._signed(source, type_, content, subtype, key)
                     names[len(rows)] = where(number)
             except (InputError, TooLargeError) as error:
                 error.what = f"{where(number)}: {error.what}"
@@ -298,6 +315,16 @@ class EventLog:
                 rows, names, size = [], {}, 0
         if rows:
             yield rows, names
+
+    def _signed(self, source: str, type_: str, content: str, subtype: str | None, key: str) -> str:
+        """Return the content of an answer, with who gives it; any other content as it is."""
+        from eventq.storage.asking import question_in, signed  # few pushes answer
+
+        if question_in(key) is None:
+            return content
+        content = signed(NewEvent(source, type_, content, subtype, key), self.answerer())
+        self._check_content(content)
+        return content
 
     def check_source(self, source: str) -> None:
         """Raise InputError unless `source` can be the source of a turn's or run's event."""
@@ -445,11 +472,49 @@ class EventLog:
 
 
 def key_conflict(event: Event, new: NewEvent) -> KeyConflictError | None:
-    """Return the error for `new` having the key of another event; None if both are equal."""
+    """Return the error for `new` having the key of another event; None if both are equal.
+
+    Two answers to one question are equal here: a second one that differs is not stored at all.
+    """
     source, type_, content, subtype, key = new
+    if is_answer(new):
+        return None
     pushed = {"source": source, "type": type_, "subtype": subtype, "content": content}
     fields = [name for name, value in pushed.items() if getattr(event, name) != value]
     return KeyConflictError(key or "", event.id, fields) if fields else None
+
+
+def is_answer(new: NewEvent) -> bool:
+    """Return whether an event has the key of an answer to a question."""
+    key = new[4]
+    if key is None or not key.startswith(ANSWER_KEY):
+        return False
+    from eventq.storage.asking import question_in
+
+    return question_in(key) is not None
+
+
+def _parts(rows: Sequence[NewEvent], most: int) -> Iterator[Sequence[NewEvent]]:
+    """Yield events in parts of at most so many; an answer, which may be refused, by itself."""
+    start = 0
+    for at, row in enumerate(rows):
+        if is_answer(row):
+            if start < at:
+                yield rows[start:at]
+            yield rows[at : at + 1]
+            start = at + 1
+        elif at - start + 1 == most:
+            yield rows[start : at + 1]
+            start = at + 1
+    if start < len(rows):
+        yield rows[start:]
+
+
+def _program() -> Answerer:
+    """Return who answers by a program that uses the library: the user whose process it is."""
+    from eventq.records.question import Answerer
+
+    return Answerer("program", environment.user_name())
 
 
 def refuse_conflict(conflict: KeyConflictError) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eventq.errors import AnsweredError, InputError, LogicError, UnknownQuestionError
-from eventq.records.checks import check_natural, check_whole
-from eventq.records.event import ANSWER
-from eventq.storage.asking import key_of, question_of
+from eventq.errors import InputError, UnknownQuestionError
+from eventq.records.checks import ERASED, check_natural, check_whole
+from eventq.records.event import ANSWER, ASKING
+from eventq.storage.asking import DECISIONS, key_of, question_of
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.jsontext import writer
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from eventq.storage.base import Database, Log
 
 LISTED = 1_000  # open questions that are listed at once, the oldest first
-DECISIONS = ("approve", "deny")  # the options of an approval that has no others
 
 
 def listed(log: Log) -> list[Question]:
@@ -37,14 +36,19 @@ class Questions:
         self._log = log
 
     def ask(
-        self, text: str, options: Sequence[str], source: str, key: str | None, *, approval: bool
-    ) -> Question:
+        self, text: str, options: Sequence[str], source: str, key: str | None, *, approval: bool,
+        by_person: bool,
+    ) -> Question:  # fmt: skip
         """Store a question and return it; with a key that was used before, the one stored first."""
         options = _checked(options) or (DECISIONS if approval else ())
         _check_text(text, "question")
+        if by_person and not approval:
+            raise InputError("only an approval can ask for a person", "make it an approval")
         content: dict[str, object] = {"text": text}
         if options:
             content["options"] = [*options]
+        if by_person:
+            content["by_person"] = True
         kind = "approval" if approval else "question"
         event = self._log.push(source, kind, writer()(content), None, key, key_strict=True)
         return self.get(event.id)
@@ -59,7 +63,8 @@ class Questions:
         event = events.get(check_natural(number, "a question"))
         found = None if event is None else question_of(event, events.keyed(key_of(number)))
         if found is None:
-            raise UnknownQuestionError(number)
+            is_erased = event is not None and event.type in ASKING and event.content == ERASED
+            raise UnknownQuestionError(number, is_erased=is_erased)
         return found
 
     def wait(self, number: int, seconds: float | None) -> Question:
@@ -79,25 +84,13 @@ class Questions:
     def answer(self, number: int, text: str, source: str) -> Question:
         """Answer a question and return it; the same answer again changes nothing.
 
-        Raises UnknownQuestionError, AnsweredError, and InputError for no option of an approval.
+        Raises UnknownQuestionError, AnsweredError, InputError for no option of an approval, and
+        LogicError for one that only a person can answer.
         """
-        question = self.get(number)
         _check_text(text, "answer")
-        if question.answer is None:
-            if question.type == "approval" and text not in question.options:
-                takes = " or ".join(map(repr, question.options))
-                raise InputError(
-                    f"approval {number} cannot be answered with {text!r:.100}", f"answer {takes}"
-                )
-            content = writer()({"question": number, "text": text})
-            event = self._log.push(source, ANSWER, content, None, key_of(number))
-            question = self.get(number)
-            if question.answer is None:
-                what = f"event {event.id} has the key of an answer to {number}, and is none"
-                raise LogicError(what, "ask anew")
-        if question.answer != text:  # somebody else was first
-            raise AnsweredError(number, question.answer or "", question.answered_by or "")
-        return question
+        content = writer()({"question": check_natural(number, "a question"), "text": text})
+        self._log.push(source, ANSWER, content, None, key_of(number))
+        return self.get(number)
 
 
 def _check_text(text: str, what: str) -> None:

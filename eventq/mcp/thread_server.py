@@ -17,20 +17,25 @@ from eventq.mcp.excerpts import dump
 from eventq.mcp.resources import TEMPLATES, content, resources
 from eventq.mcp.tools import TOOLS, Tool
 from eventq.mcp.watching import Watching
+from eventq.records.question import Answerer
 from eventq.serving.parameters import Given, of_object
 from eventq.serving.plans import READ, WRITE
 from eventq.serving.served import ServedThread, said
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
+from eventq.system.environment import user_name
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
+
+    from eventq.thread import Thread
 
     Context = ServerRequestContext[Any, Any]
 
 ROOM = 16 << 10  # bytes of a result
 MOST_CALLS = 1_000  # under way, of a client on stdio
 MAY_WRITE = "eventq.may_write"  # in the scope of an HTTP request
+ANSWERER = "eventq.answerer"  # the same: as whom its caller answers questions
 INSTRUCTIONS = (
     "An inbox and a memory that outlast this conversation. `read` and `wait` for events, `push`"
     " your own; `remember` and `recall` texts by context; `ask_person` when only a person can"
@@ -113,8 +118,10 @@ class ThreadServer:
             what = f"there is no tool '{params.name:.100}' - there are {', '.join(offered)}"
             raise MCPError(types.INVALID_PARAMS, what)
         self._note_task()
+        scope = {} if ctx.request is None else ctx.request.scope
+        who = scope.get(ANSWERER) or Answerer("mcp", user_name())
         try:
-            found = await self._run(tool, of_object(tool.parts, params.arguments or {}))
+            found = await self._run(tool, of_object(tool.parts, params.arguments or {}), who)
         except EventqError as error:
             return _said(_sentence(error), is_error=True)
         except Exception:  # noqa: BLE001 (a model gets no traceback)
@@ -130,16 +137,18 @@ class ThreadServer:
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _run(self, tool: Tool, given: Given) -> dict[str, Any]:
+    async def _run(self, tool: Tool, given: Given, who: Answerer) -> dict[str, Any]:
         """Return the result of a tool; look again while it is empty, as long as was asked for."""
         deadline = clock.monotonic() + given.pop("seconds", 0)
         feed, how = self._served.feed, tool.how
+
+        def run(thread: Thread) -> dict[str, Any]:
+            thread.log.answerer = lambda: who
+            return tool.run(thread, dict(given), self._room)
+
         while True:
-            changed, values = feed.changed, dict(given)
-            found = await self._served.do(
-                lambda thread: tool.run(thread, values, self._room),  # noqa: B023 (it is awaited)
-                how,
-            )
+            changed = feed.changed
+            found = await self._served.do(run, how)
             left = deadline - clock.monotonic()
             if tool.empty is None or not tool.empty(found) or left <= 0 or feed.is_closed:
                 return found

@@ -461,6 +461,7 @@ def ask_person(thread: Thread, given: Given, room: int) -> Object:
         return shown
     shown |= {"status": "answered", "answer": found.answer, "next": {}}
     shown["answered_by"] = cut(found.answered_by or "", NAME)
+    shown |= {"answered_via": found.answered_via} if found.answered_via else {}
     rest = {"id": found.question_id}
     return shorten(shown, "answer", room - FRAME, given["offset"], rest)
 

@@ -6,11 +6,12 @@ from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 ASKING = frozenset(("question", "approval"))  # the types of questions; see `storage.asking`
 ANSWER = "answer"
+ANSWER_KEY = f"{ANSWER}:"  # what the key of an answer begins with, before the id of its question
 NOTED = ASKING | {ANSWER}  # the types of events that change what is asked
 
 
@@ -49,6 +50,11 @@ class NewEvent(Record):
     content: str
     subtype: str | None = None
     key: str | None = None
+
+
+def may_answer(rows: Iterable[NewEvent]) -> bool:
+    """Return whether any event has a key that looks like that of an answer to a question."""
+    return any(row[4] is not None and row[4].startswith(ANSWER_KEY) for row in rows)
 
 
 class Appended(Record):

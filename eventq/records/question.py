@@ -10,8 +10,11 @@ class Question(Record):
 
     `type` is `question`, which takes any answer, or `approval`, which takes one of its `options`;
     of a question they are proposals. `asked_at` and `answered_at` are times as those of events,
-    `source` and `answered_by` who asked and who answered. What was answered is None while the
-    question is open.
+    `source` is who asked. `answered_by` is the system user or the name of a token, and
+    `answered_via` how the answer came: page, terminal, shell, http, mcp or program. Of an answer
+    that was stored before these were noted, the latter is None and the former the event's source.
+    With `by_person` only a page, a terminal or the right `answer` can answer. What was answered is
+    None while the question is open.
     """
 
     question_id: int
@@ -23,3 +26,17 @@ class Question(Record):
     answer: str | None = None
     answered_by: str | None = None
     answered_at: str | None = None
+    answered_via: str | None = None
+    by_person: bool = False
+
+
+class Answerer(Record):
+    """Who answers, as the door says that the answer comes through.
+
+    `via` and `by` are `answered_via` and `answered_by` of `Question`; `is_person` says whether this
+    is enough for a question that asks for a person.
+    """
+
+    via: str
+    by: str
+    is_person: bool = False

@@ -1,27 +1,43 @@
 """The form of questions: which events ask something, and which of them answer it.
 
 A question is an event of type `question` or `approval` whose content is a JSON object with a `text`
-and perhaps `options`. A later event of type `answer` with the key `answer:<id>` and a content of
-`{"question": <id>, "text": …}` closes it, also once that content was erased.
+and perhaps `options` and `by_person`. A later event of type `answer` with the key `answer:<id>` and
+a content of `{"question": <id>, "text": …}` closes it, also once that content was erased. `signed`
+adds to the content how it came and by whom, and `check_answers` refuses what answers nothing.
 """
 
 from __future__ import annotations
 
+from eventq.errors import AnsweredError, InputError, LogicError, UnknownQuestionError
 from eventq.records.checks import ERASED
-from eventq.records.event import ANSWER, ASKING, NewEvent
+from eventq.records.event import ANSWER, ANSWER_KEY, ASKING, Event, NewEvent
 from eventq.records.question import Question
-from eventq.system.jsontext import Reader
+from eventq.system.jsontext import Reader, writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eventq.records.event import Event
+    from eventq.records.question import Answerer
+    from eventq.storage.base import Events
+
+DECISIONS = ("approve", "deny")  # the options of an approval that has no others
+_MEMBERS = {"question", "text"}
 
 
 def key_of(question: int) -> str:
     """Return the key of the event that answers a question."""
-    return f"{ANSWER}:{question}"
+    return f"{ANSWER_KEY}{question}"
+
+
+def question_in(key: str | None) -> int | None:
+    """Return the question that a key says an event answers, None for any other key."""
+    if key is None or not key.startswith(ANSWER_KEY):
+        return None
+    digits = key[len(ANSWER_KEY) :]
+    is_number = digits.isascii() and digits.isdecimal() and (digits[0] != "0" or digits == "0")
+    # No event has an id of more digits.
+    return int(digits[:19]) if is_number and len(digits) < 20 else -1 if is_number else None
 
 
 def question_of(asked: Event, answered: Event | None = None) -> Question | None:
@@ -29,17 +45,105 @@ def question_of(asked: Event, answered: Event | None = None) -> Question | None:
     found = _asked(asked.type, asked.content)
     if found is None:
         return None
-    question = Question(asked.id, asked.type, asked.source, *found, asked.created_at)
+    text, options, by_person = found
+    question = Question(
+        asked.id, asked.type, asked.source, text, options, asked.created_at, by_person=by_person
+    )
     if answered is None or answered.id < asked.id:
         return question
     if _answered(answered.type, answered.content, key_of(asked.id)) is None:
         return question
-    text = _object(answered.content).get("text")
+    said, by, via = map(_object(answered.content).get, ("text", "by", "via"))
     return question._replace(
-        answer=text if isinstance(text, str) else answered.content,
-        answered_by=answered.source,
+        answer=said if isinstance(said, str) else answered.content,
+        answered_by=by if isinstance(by, str) else answered.source,
         answered_at=answered.created_at,
+        answered_via=via if isinstance(via, str) else None,
     )
+
+
+def signed(new: NewEvent, answerer: Answerer) -> str:
+    """Return the content of an answer with how it came and by whom; raise InputError for none.
+
+    The pusher says what is answered, and nothing else.
+    """
+    number, value = question_in(new.key), _object(new.content)
+    what = f"an event with the key '{new.key:.100}' answers a question"
+    if new.type != ANSWER or new.subtype is not None:
+        fix = f"use 'eventq answer', give the type {ANSWER} and no subtype, or another key"
+        raise InputError(what, fix)
+    text = value.get("text")
+    is_right = type(value.get("question")) is int and value["question"] == number
+    if value.keys() != _MEMBERS or not is_right or not isinstance(text, str) or not text.strip():
+        fix = f'its content is {{"question": {new.key[len(ANSWER_KEY) :]:.20}, "text": "…"}}'  # type: ignore[index]
+        raise InputError(what, f"{fix} and nothing else; who answers is added")
+    value |= {"via": answerer.via, "by": answerer.by}
+    return writer()(value | ({"by_person": True} if answerer.is_person else {}))
+
+
+def check_answers(
+    events: Events, new: Sequence[NewEvent], found: Sequence[tuple[int, int]]
+) -> None:
+    """Raise unless each answer among new events has an open question that takes it.
+
+    It is called inside the transaction that stores them; `found` is what `append` found by key. The
+    same answer again is accepted. Raises UnknownQuestionError, AnsweredError, InputError; `place`
+    of the error is that of the event.
+    """
+    first, known = events.last() + 1, dict(found)
+    here: list[Event] = []  # those that will be stored
+
+    def get(number: int) -> Event | None:
+        if number < first:
+            return events.get(number) if number >= 0 else None
+        return here[number - first] if number - first < len(here) else None
+
+    for place, row in enumerate(new):
+        if place not in known:
+            source, kind, content, subtype, _ = row
+            here.append(Event(first + len(here), "", source, kind, subtype, content))
+        number = question_in(row[4])
+        if number is None:
+            continue
+        try:
+            before = known.get(place)
+            if before is None:
+                _check_taken(number, get(number), _object(row[2]))
+            else:
+                was = get(before) if before > 0 else here[-before - 1]
+                _check_same(number, was, _object(row[2]))
+        except (InputError, LogicError) as error:
+            error.place = place  # type: ignore[union-attr]
+            raise
+
+
+def _check_taken(number: int, asked: Event | None, value: dict[str, object]) -> None:
+    question = None if asked is None else question_of(asked)
+    if asked is None or question is None:
+        is_erased = asked is not None and asked.type in ASKING and asked.content == ERASED
+        raise UnknownQuestionError(number, is_erased=is_erased)
+    text = value.get("text")
+    if question.type == "approval" and text not in question.options:
+        takes = " or ".join(map(repr, question.options))
+        what = f"approval {number} cannot be answered with {text!r:.100}"
+        raise InputError(what, f"answer {takes}")
+    if question.by_person and not value.get("by_person"):
+        fix = "answer it at its page or a terminal, or with a token that has the right 'answer'"
+        raise LogicError(f"{question.type} {number} is for a person to answer", fix)
+
+
+def _check_same(number: int, first: Event | None, value: dict[str, object]) -> None:
+    """Raise unless the first event with the key of an answer says the same."""
+    if first is None:  # pruned meanwhile
+        return
+    is_answer = _answered(first.type, first.content, key_of(number)) is not None
+    if not is_answer or first.id < number:
+        what = f"event {first.id} has the key of an answer to {number}, and is none"
+        raise LogicError(what, "ask anew")
+    said = _object(first.content)
+    text = said.get("text", first.content)
+    if text != value.get("text"):  # somebody else was first
+        raise AnsweredError(number, str(text), str(said.get("by", first.source)))
 
 
 def changes(rows: Sequence[NewEvent], first: int) -> tuple[list[int], list[int]]:
@@ -58,9 +162,13 @@ def changes(rows: Sequence[NewEvent], first: int) -> tuple[list[int], list[int]]
 
 
 def key_in(kind: str, content: str) -> str | None:
-    """Return the key that an answer has, as its content says; None for an event of another kind."""
-    question = _object(content).get("question") if kind == ANSWER else None
-    return key_of(question) if type(question) is int else None
+    """Return the key that an answer has, as its content says; None for an event of another kind.
+
+    Of events without such a key, none is signed but on purpose.
+    """
+    value = _object(content) if kind == ANSWER else {}
+    question = value.get("question")
+    return key_of(question) if type(question) is int and "via" in value else None
 
 
 def open_after(rows: Iterable[tuple[int, str, str, str | None]]) -> set[int]:
@@ -92,15 +200,17 @@ def _answered(kind: str, content: str, key: str | None) -> int | None:
     return question if type(question) is int and key == key_of(question) else None
 
 
-def _asked(kind: str, content: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the text and the options of a question, or None for a content that is none."""
+def _asked(kind: str, content: str) -> tuple[str, tuple[str, ...], bool] | None:
+    """Return text, options and `by_person` of a question, or None for a content that is none."""
     value = _object(content) if kind in ASKING else {}
     text, options = value.get("text"), value.get("options", [])
     if not isinstance(text, str) or not text.strip():
         return None
     if not isinstance(options, list) or not all(isinstance(one, str) for one in options):
         return None
-    return text, tuple(options)
+    if kind == "approval" and not options:
+        options = DECISIONS
+    return text, tuple(options), bool(value.get("by_person"))
 
 
 def _object(content: str) -> dict[str, object]:

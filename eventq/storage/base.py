@@ -129,7 +129,8 @@ class Events(Protocol):
 
         `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
         earlier part of the same batch, as that was told. Questions among them are open from then
-        on, and those that they answer closed.
+        on, and those that they answer closed. Before anything is stored, answers are refused as
+        `asking.check_answers` does.
         """
 
     def get(self, number: int) -> Event | None:

@@ -19,6 +19,16 @@ def take_env(name: str) -> str:
     return os.environ.pop(name, "")
 
 
+def user_name() -> str:
+    """Return the name of the user as whom this process acts, or the number of one without."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
 def env_number(name: str, default: int) -> int:
     """Return a variable as a whole number, or `default` if unset or invalid."""
     text = env(name)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 
 import pytest
 
 import eventq
-from tests.doors.support import EVENTQ, environ, objects, ok, refused, run
+from eventq.system.environment import user_name
+from tests.doors.support import EVENTQ, Done, environ, objects, ok, refused, run
+
+ME = user_name()
 
 
 @pytest.fixture
@@ -30,7 +34,7 @@ def test_a_question_is_asked_listed_and_answered() -> None:
     assert ok("questions 2") == "deny\n"
     (answered,) = objects("questions 2")
     assert (answered["answer"], answered["answered_by"], answered["options"]) == (
-        "deny", "ada", ["approve", "deny"],
+        "deny", ME, ["approve", "deny"],
     )  # fmt: skip
     (asked,) = objects("questions")
     assert (asked["question_id"], asked["answer"]) == (1, None)
@@ -71,9 +75,54 @@ def test_what_cannot_be_asked_or_answered_is_refused() -> None:
     refused(2, "--wait has no effect without a question", run("questions --wait 1"))
     ok("answer 1 deny")
     refused(
-        1, "was answered before, by 'self': deny - the first answer counts", run("answer 1 approve")
+        1,
+        f"was answered before, by '{ME}': deny - the first answer counts",
+        run("answer 1 approve"),
     )
     assert ok("answer 1 deny") == "Answered question 1\n"
+
+
+@pytest.mark.usefixtures("desk")
+def test_an_answer_that_is_pushed_says_who_answers() -> None:
+    """The door does; under both names, alone, in a batch and in a stream. Hooks answer nothing."""
+    good = {"source": "ada", "type": "answer", "content": {"question": 1, "text": "deny"}}
+    line = json.dumps({**good, "key": "answer:1"})
+    bad = json.dumps({**good, "content": {"question": 1, "text": "no"}, "key": "answer:1"})
+    ok("ask", "Deploy?", "--approval")
+    options = ("push", "--source", "ada", "--type", "answer", "--key", "answer:1", "--content")
+    says = "approval 1 cannot be answered with 'no' - answer 'approve' or 'deny'"
+    refused(2, says, run(*options, '{"question": 1, "text": "no"}'))
+    refused(2, f"line 1: {says}", run("push --batch", given=bad))
+    thread = (os.environ["EVENTQ_THREAD"],)
+    done = run("push --batch --thread", *thread, given=bad, program="thread")
+    refused(2, f"line 1: {says}", done)
+    done = run("push --stream", given=f"{bad}\n")
+    assert (done.code, says in done.err) == (1, True)
+    refused(2, "and nothing else; who answers is added",
+            run(*options, '{"question": 1, "text": "deny", "by": "x"}'))  # fmt: skip
+    hook = json.dumps({"hook_event_name": "answer", "tool_use_id": "1"})
+    run("hook", given=hook)
+    assert objects("peek --last 1")[0]["content"] == hook
+    assert ok("push --stream", given=line) == "3\n"
+    assert run(*options, '{"question": 1, "text": "deny"}') == Done(0, "", "")
+    (found,) = objects("questions 1")
+    assert (found["answered_by"], found["answered_via"]) == (ME, "shell")
+
+
+@pytest.mark.usefixtures("desk")
+def test_a_terminal_answers_for_a_person() -> None:
+    """A script does not, where a person is asked for."""
+    refused(2, "--by-person has no effect without --approval", run("ask x --by-person"))
+    ok("ask", "Deploy?", "--approval", "--by-person")
+    refused(1, "approval 1 is for a person to answer - answer it at", run("answer 1 deny"))
+    leader, follower = os.openpty()
+    try:
+        subprocess.run([EVENTQ, "answer", "1", "deny"], env=environ(), stdin=follower, check=True)
+    finally:
+        os.close(leader)
+        os.close(follower)
+    (found,) = objects("questions 1")
+    assert (found["answer"], found["answered_via"]) == ("deny", "terminal")
 
 
 @pytest.mark.usefixtures("desk")

@@ -14,6 +14,7 @@ import pytest
 import eventq
 from eventq.http import exchange, site
 from eventq.serving import event_pages
+from eventq.system.environment import user_name
 from tests.http.conftest import of_server, problem
 
 if TYPE_CHECKING:
@@ -221,8 +222,39 @@ def test_questions_are_asked_and_answered(client: httpx.Client, thread: eventq.T
     waits.start()
     thread.answer(1, "deny", source="ada")
     waits.join(60)
-    assert (found[0].json()["answer"], found[0].json()["answered_by"]) == ("deny", "ada")
+    shown = found[0].json()
+    assert (shown["answer"], shown["answered_by"], shown["answered_via"]) == (
+        "deny", user_name(), "program",
+    )  # fmt: skip
     assert problem(client.post("questions/1/answer", json={"text": "approve"}))[0] == 409
+
+
+def test_an_answer_is_what_answers(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Pushed alone or with others, it needs its question, and the server says whose it is."""
+    thread.ask("Deploy?", approval=True, by_person=True)
+    good = {"type": "answer", "content": '{"question":1,"text":"deny"}', "key": "answer:1"}
+    bad: list[tuple[int, dict[str, Any]]] = [
+        (422, {"content": '{"question":1,"text":"nonsense"}'}),
+        (422, {"content": '{"question":1,"text":"deny","by":"ada"}'}),
+        (422, {"type": "note"}),
+        (404, {"key": "answer:2", "content": '{"question":2,"text":"x"}'}),
+    ]
+    for status, more in bad:
+        assert problem(client.post("events", json={**good, **more}))[0] == status
+        assert (
+            problem(client.post("events", json=[{"content": "x"}, {**good, **more}]))[0] == status
+        )
+    assert thread.last_id() == 1
+    first = client.post("events", json=good)
+    assert (first.status_code, json.loads(first.json()["content"])["via"]) == (201, "http")
+    again = client.post("events", json={**good, "source": "x"})
+    assert (again.status_code, again.json()) == (200, first.json())
+    found = client.post("questions/1/answer", json={"text": "deny", "source": "ada"}).json()
+    assert (found["answered_by"], found["answered_via"]) == ("token", "http")
+    other = {**good, "content": '{"question":1,"text":"approve"}'}
+    assert problem(client.post("events", json=other))[0] == 409
+    asked = client.post("questions", json={"text": "x", "approval": True, "by_person": True})
+    assert asked.json()["by_person"]
 
 
 def test_the_status_is_that_of_the_library(client: httpx.Client, thread: eventq.Thread) -> None:

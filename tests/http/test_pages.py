@@ -99,7 +99,8 @@ def test_who_needs_a_person(client: httpx.Client, thread: eventq.Thread) -> None
     done = send(client, "answer", id=asked.question_id, text="mine")
     assert (done.status_code, done.headers["location"]) == (303, "/t/thread/")
     assert thread.question(asked.question_id).answer == "mine"
-    assert thread.question(asked.question_id).answered_by == "person"
+    found = thread.question(asked.question_id)
+    assert (found.answered_by, found.answered_via) == ("token", "page")
     send(client, "drop", consumer="w")
     send(client, "answer", id=1, text="yes")
     assert "Nobody needs you" in seen(client, "/t/thread/").text

@@ -18,6 +18,7 @@ from mcp_types import TextContent
 
 import eventq
 from eventq.mcp.tools import TOOLS
+from eventq.records.question import Answerer
 from tests.reference import cell, filled
 
 PAGE = "docs/integrations/mcp.md"
@@ -72,6 +73,7 @@ def exchange() -> str:
                 os.kill(noted_in(noted), signal.SIGKILL)
         said.append("         (eventq mcp is killed, and started again)")
         with eventq.open(path) as thread:
+            thread.log.answerer = lambda: Answerer("terminal", "ada", is_person=True)
             thread.answer(2, "blue", source="self")
         said.append("person   eventq answer 2 blue")
         async with Client(stdio_client(parameters(path))) as client:

@@ -1,4 +1,12 @@
-"""Questions and their answers, on both engines: an open one is listed until it is answered."""
+"""Questions and their answers, on both engines: an open one is listed until it is answered.
+
+An answer is an event with a key that names its question. Its kind of fault is an event that closes
+a question without being an answer to it, or that says itself who answers: pushed alone, with
+`key_strict`, in a batch, in a group of a stream; of another type, with a subtype, with no, other,
+more or repeated members; before its question, in its place, or as the question itself; to an event
+that asks nothing, or was erased; with an option that an approval does not have; as an agent, where
+a person is asked for; and events of older versions that have such a key.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +24,15 @@ from eventq import (
     UnknownQuestionError,
     UsageError,
 )
+from eventq.records.event import NewEvent
+from eventq.records.question import Answerer
+from eventq.system.environment import user_name
 
 if TYPE_CHECKING:
     from eventq import Thread
+
+
+ME = user_name()
 
 
 def open_ids(thread: Thread) -> list[int]:
@@ -39,9 +53,12 @@ def test_a_question_is_open_until_somebody_answers_it(opened: Thread) -> None:
     answered = opened.answer(1, "neither", source="internal:dm:default:ada")
     event = opened.last(1)[0]
     assert answered == asked._replace(
-        answer="neither", answered_by="internal:dm:default:ada", answered_at=event.created_at
+        answer="neither", answered_by=ME, answered_via="program", answered_at=event.created_at
     )
-    assert (event.type, event.content) == ("answer", '{"question":1,"text":"neither"}')
+    assert (event.source, event.type, event.content) == (
+        "internal:dm:default:ada", "answer",
+        f'{{"question":1,"text":"neither","via":"program","by":"{ME}"}}',
+    )  # fmt: skip
     assert (opened.questions(), opened.question(1)) == ([], answered)
     status = opened.status()
     assert (status.questions, status.question_count) == ((), 0)
@@ -64,7 +81,7 @@ def test_the_first_answer_counts(opened: Thread) -> None:
     opened.ask("Go on?")
     first = opened.answer(1, "yes")
     assert (opened.answer(1, "yes", source="other"), opened.last_id()) == (first, 2)
-    with pytest.raises(AnsweredError, match="answered before, by 'self': yes") as caught:
+    with pytest.raises(AnsweredError, match=f"answered before, by '{ME}': yes") as caught:
         opened.answer(1, "no")
     assert (caught.value.answer, opened.last_id()) == ("yes", 2)
 
@@ -77,39 +94,188 @@ def test_events_of_that_form_are_questions_and_answers(opened: Thread) -> None:
         [
             ("self", "question", '{"text": "three", "more": 1}'),
             ("self", "note", "x"),
-            ("self", "answer", '{"question": 1}', None, "answer:1"),
+            ("self", "answer", '{"question": 1, "text": "x"}', None, "answer:1"),
             ("self", "question", '{"text": "six"}'),
             ("self", "answer", '{"question": 6, "text": "at once"}', None, "answer:6"),
         ]
     )
     assert open_ids(opened) == [2, 3]
-    assert opened.question(1).answer == '{"question": 1}', "without a text, all of it"
+    assert opened.question(1).answer == "x"
     assert opened.question(6).answer == "at once"
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "key"),
-    [
-        ("answer", '{"question": 1, "text": "x"}', None),
-        ("answer", '{"question": 1, "text": "x"}', "answer:01"),
-        ("answer", '{"question": 2, "text": "x"}', "answer:1"),
-        ("answer", '{"question": true, "text": "x"}', "answer:1"),
-        ("answer", "not JSON", "answer:1"),
-        ("note", '{"question": 1, "text": "x"}', "answer:1"),
-    ],
-)
-def test_what_is_no_answer_closes_nothing(
-    opened: Thread, kind: str, content: str, key: str | None
+    ("kind", "key"),
+    [("answer", None), ("answer", "answer:01"), ("answer", "answer:x"), ("answer", "answer:"),
+     ("answer", "answer:1 "), ("answer", "Answer:1"), ("note", None)],
+)  # fmt: skip
+def test_what_has_no_key_of_an_answer_means_nothing(
+    opened: Thread, kind: str, key: str | None
 ) -> None:
-    """An answer has the type, names the question, and has its key."""
+    """It is an event like others, whatever its type and content."""
     opened.ask("Well?")
-    opened.push("self", kind, content, key=key)
+    content = '{"question":1,"text":"x","via":"page","by":"ada"}'
+    assert opened.push("self", kind, content, key=key).content == content
     assert (open_ids(opened), opened.question(1).answer) == ([1], None)
-    if key == "answer:1":
-        with pytest.raises(LogicError, match="event 2 has the key of an answer to 1, and is none"):
-            opened.answer(1, "yes")
-    else:
-        assert opened.answer(1, "yes").answer == "yes"
+    assert opened.answer(1, "yes").answer == "yes"
+
+
+GOOD = '{"question": 1, "text": "deny"}'
+BAD = [
+    ("note", GOOD, None, "answer:1"),
+    ("answer", GOOD, "x", "answer:1"),
+    ("answer", GOOD, "", "answer:1"),
+    ("answer", '{"question": 1, "text": "nonsense"}', None, "answer:1"),
+    ("answer", '{"question": 1, "text": "deny", "by": "ada"}', None, "answer:1"),
+    ("answer", '{"question": 1, "text": "deny", "by_person": true}', None, "answer:1"),
+    ("answer", '{"question": 2, "text": "deny"}', None, "answer:1"),
+    ("answer", '{"question": true, "text": "deny"}', None, "answer:1"),
+    ("answer", '{"question": 1.0, "text": "deny"}', None, "answer:1"),
+    ("answer", '{"question": 1}', None, "answer:1"),
+    ("answer", '{"question": 1, "text": " "}', None, "answer:1"),
+    ("answer", '{"question": 1, "text": ["deny"]}', None, "answer:1"),
+    ("answer", '{"question": 1, "text": "\\ud800"}', None, "answer:1"),
+    ("answer", "not JSON", None, "answer:1"),
+    ("answer", "[]", None, "answer:1"),
+    ("answer", '{"question": 2, "text": "x"}', None, "answer:2"),
+    ("answer", '{"question": 3, "text": "x"}', None, "answer:3"),
+    ("answer", '{"question": 4, "text": "x"}', None, "answer:4"),
+    ("answer", '{"question": 0, "text": "x"}', None, "answer:0"),
+    ("answer", f'{{"question": {10**30}, "text": "x"}}', None, f"answer:{10**30}"),
+    ("answer", f'{{"question": {2**63}, "text": "x"}}', None, f"answer:{2**63}"),
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_answers_no_open_question_is_not_stored(
+    opened: Thread, bad: tuple[str, str, str | None, str]
+) -> None:
+    """Nor is the batch that it stands in; a group of a stream stores the rest of it."""
+    opened.ask("Deploy?", approval=True)
+    opened.push("self", "note", "x")
+    event = ("self", *bad)
+    for strict in (False, True):
+        with pytest.raises((InputError, UnknownQuestionError)):
+            opened.push(*event, key_strict=strict)
+    for some in ([event], iter([("self", "note", "x", None, "k"), event])):
+        with pytest.raises((InputError, UnknownQuestionError), match=r"^event [12]: "):
+            opened.push_many(some)
+    assert (open_ids(opened), opened.last_id()) == ([1], 2)
+    ids = opened.log.push_each([("self", "note", "y"), event, ("self", "note", "z")])
+    assert [one for one in ids if isinstance(one, int)] == [3, 4]
+    assert isinstance(ids[1], InputError | UnknownQuestionError)
+    assert (ids[1].what.startswith("event 2: "), open_ids(opened)) == (True, [1])
+
+
+def test_the_engine_itself_refuses_what_does_not_answer(opened: Thread) -> None:
+    """Whoever calls it; the rest of a transaction goes on."""
+    opened.ask("Deploy?", approval=True)
+    with opened.write():
+        for text, number in (("maybe", 1), ("deny", 2)):
+            content = f'{{"question":{number},"text":"{text}","via":"page","by":"ada"}}'
+            new = NewEvent("self", "answer", content, None, f"answer:{number}")
+            with pytest.raises((InputError, UnknownQuestionError)):
+                opened.database.events.append((new,))
+        opened.push("self", "note", "x")
+    assert (open_ids(opened), opened.last_id()) == ([1], 2)
+
+
+def test_a_key_is_not_taken_before_its_question(opened: Thread) -> None:
+    """So nobody has answered what is asked later, not even in the same batch."""
+    ahead = ("self", "answer", '{"question": 2, "text": "x"}', None, "answer:2")
+    for some in ([ahead], [ahead, ("self", "question", '{"text": "later"}')]):
+        with pytest.raises(UnknownQuestionError):
+            opened.push_many(some)
+    opened.push("self", "note", "x")
+    assert opened.ask("later").answer is None
+
+
+def test_the_same_answer_pushed_again_returns_the_first_event(opened: Thread) -> None:
+    """Whoever pushes it, and however it is spelled; another one is refused with the first."""
+    opened.ask("Deploy?", approval=True)
+    first = opened.push("ada", "answer", GOOD, key="answer:1")
+    again = ("bob", "answer", '{"text":"deny","question":1}', None, "answer:1")
+    assert opened.push(*again, key_strict=True) == first
+    assert opened.push_many([again, again], key_strict=True).count == 0
+    assert opened.log.push_each([again, ("self", "note", "x"), again]) == [2, 3, 2]
+    other = ("bob", "answer", GOOD.replace("deny", "approve"), None, "answer:1")
+    with pytest.raises(AnsweredError, match=f"by '{ME}': deny"):
+        opened.push(*other)
+    with pytest.raises(AnsweredError, match=r"^event 1: question 1 was answered before"):
+        opened.push_many([other])
+    assert isinstance(opened.log.push_each([other])[0], AnsweredError)
+    opened.push("self", "approval", '{"text": "x"}')
+    both = [("a", "answer", f'{{"question": 4, "text": "{one}"}}', None, "answer:4")
+            for one in ("deny", "approve")]  # fmt: skip
+    with pytest.raises(AnsweredError, match=r"^event 2: "):
+        opened.push_many(both)
+    assert open_ids(opened) == [4]
+
+
+def test_one_that_asks_for_a_person_is_not_answered_by_a_program(opened: Thread) -> None:
+    """By the doors that say that it is one, it is."""
+    asked = opened.ask("Deploy?", approval=True, by_person=True)
+    assert (asked.by_person, opened.question(1)) == (True, asked)
+    for refused in (
+        lambda: opened.answer(1, "deny"),
+        lambda: opened.push("self", "answer", GOOD, key="answer:1"),
+        lambda: opened.push_many([("self", "answer", GOOD, None, "answer:1")]),
+    ):
+        with pytest.raises(LogicError, match="approval 1 is for a person to answer"):
+            refused()
+    opened.log.answerer = lambda: Answerer("page", "ada", is_person=True)
+    found = opened.answer(1, "deny")
+    assert (found.answered_by, found.answered_via) == ("ada", "page")
+    assert opened.answer(1, "deny") == found
+    with pytest.raises(InputError, match="only an approval"):
+        opened.ask("Well?", by_person=True)
+
+
+def test_an_approval_without_options_is_approved_or_denied(opened: Thread) -> None:
+    """However it was pushed."""
+    opened.push("self", "approval", '{"text": "Deploy?"}')
+    with pytest.raises(InputError, match="answer 'approve' or 'deny'"):
+        opened.answer(1, "x")
+    assert opened.answer(1, "approve").answer == "approve"
+
+
+@pytest.mark.engines("sqlite")
+def test_answers_of_older_versions(opened: Thread) -> None:
+    """Those that closed their question still do; those that took its key do not."""
+    for number, kind in enumerate(("question", "note", "question"), 1):
+        opened.push("self", kind, f'{{"text": "{number}"}}')
+    connection = opened.database.connection  # type: ignore[attr-defined]
+    for number, key, content in (
+        (4, "answer:1", '{"question": 1, "text": "x"}'), (5, "answer:3", "{}"),
+        (6, "answer:7", '{"question": 7, "text": "x"}'),
+    ):  # fmt: skip
+        connection.execute(
+            "INSERT INTO events VALUES (?, '2026-01-01T00:00:00.000Z', 'bob', 'answer', NULL, ?)",
+            (number, content),
+        )
+        connection.execute("INSERT INTO event_keys (key, event_id) VALUES (?, ?)", (key, number))
+    connection.execute("DELETE FROM open_questions WHERE event_id = 1")
+    found = opened.question(1)
+    assert (found.answer, found.answered_by, found.answered_via) == ("x", "bob", None)
+    assert opened.ask("seven").answer is None
+    for number in (3, 7):
+        with pytest.raises(LogicError, match=f"has the key of an answer to {number}, and is none"):
+            opened.answer(number, "yes")
+
+
+@pytest.mark.engines("sqlite")
+def test_an_erased_question_is_closed(opened: Thread) -> None:
+    """It is listed no more, and takes no answer; whoever waits for one hears that."""
+    opened.ask("a secret?", approval=True)
+    opened.erasures.event(1)
+    assert (open_ids(opened), opened.status().question_count) == ([], 0)
+    for refused in (
+        lambda: opened.question(1, wait=None),
+        lambda: opened.answer(1, "deny"),
+        lambda: opened.push("self", "answer", GOOD, key="answer:1"),
+    ):
+        with pytest.raises(UnknownQuestionError, match="question 1 was erased, and is closed"):
+            refused()
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from eventq.records.event import (
     LinePage,
     NewEvent,
     Tally,
+    may_answer,
 )
-from eventq.storage.asking import changes
+from eventq.storage.asking import changes, check_answers
 from eventq.storage.postgres import failures, questions
 from eventq.storage.postgres.gathering import Gathering
 from eventq.storage.postgres.link import MINE, NOW
@@ -378,10 +379,14 @@ class Events:
         """Store events in order, but for those whose key was used before; see `storage.base`."""
         db = self._db
         is_keyed = len(new) == 1 and at is None and new[0][4] is not None
-        if is_keyed and new[0][1] not in NOTED and not db.in_write():
+        answers = may_answer(new)
+        if is_keyed and not answers and new[0][1] not in NOTED and not db.in_write():
             return self._push_keyed(new[0], (refs or {}).get(0, ()))
-        with db.joined():
+        # One that is refused must not spoil the transaction around it.
+        with db.write() if answers else db.joined():
             kept, places, found = self._split(new)
+            if answers:
+                check_answers(self, new, found)
             goes_on = at is not None
             if not kept:
                 return Appended(0, 0, at or db.stamp(), found)

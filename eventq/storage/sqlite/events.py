@@ -19,6 +19,7 @@ from eventq.records.event import (
     LinePage,
     NewEvent,
     Tally,
+    may_answer,
 )
 from eventq.storage.sqlite.migrate import CURRENT, DERIVED, QUESTIONS
 from eventq.storage.sqlite.values import is_utf8, name_of
@@ -195,9 +196,12 @@ class Events:
         `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
         earlier part of the same batch.
         """
-        db = self._db
-        with db.joined():
+        db, answers = self._db, may_answer(new)
+        # One that is refused must not spoil the transaction around it.
+        with db.write() if answers else db.joined():
             kept, places, found = self._split(new)
+            if answers:
+                self._check_answers(new, found)
             goes_on, at = at is not None, at or clock.stamp(clock.now())
             if not kept:
                 return Appended(0, 0, at, found)
@@ -284,6 +288,11 @@ class Events:
             self._db.many(sql, pairs)
 
     # --- questions --------------------------------------------------------------------------------
+
+    def _check_answers(self, new: Sequence[NewEvent], found: Sequence[tuple[int, int]]) -> None:
+        from eventq.storage.asking import check_answers  # few pushes answer
+
+        check_answers(self, new, found)
 
     def _note_questions(self, rows: Sequence[NewEvent], first: int) -> None:
         """Open the questions that new events ask, and close those that they answer."""
