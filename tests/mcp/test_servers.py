@@ -74,7 +74,7 @@ def test_resources(connect: Connect, thread: eventq.Thread, way: str, mode: str)
                 assert len(texts[-1]) < 16 << 10
             assert json.loads(texts[0])["content"] == "one"
             assert json.loads(texts[1])["text"] == "said"
-            more = f'{{"line":{texts[2].count(chr(10))}}}'
+            more = f'{{"url":"artifact://0","line":{texts[2].count(chr(10))}}}'
             assert texts[2].endswith(f"(there is more: read_artifact {more})\n")
             assert texts[3] == "all is well"
             templates = (await client.list_resource_templates()).resource_templates

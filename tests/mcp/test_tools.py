@@ -44,7 +44,7 @@ async def every(client: Client, tool: str, name: str, **given: Any) -> list[Any]
         items += found[name]
         if not found["more"]:
             return items
-        given |= found["next"]
+        given = found["next"]
     raise AssertionError("it never ends")
 
 
@@ -58,7 +58,7 @@ async def backwards(client: Client, where: str | None) -> list[int]:
         ids[:0] = [one["id"] for one in found["events"]]
         if "earlier" not in found:
             return ids
-        given |= found["earlier"]
+        given = found["earlier"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -128,7 +128,7 @@ def test_reading_events(connect: Connect, thread: eventq.Thread) -> None:
         async with connect() as client:
             found = await call(client, "read", limit=5)
             assert [one["id"] for one in found["events"]] == [*range(496, 501)]
-            assert (found["next"], found["more"]) == ({"after": 500}, False)
+            assert (found["next"], found["more"]) == ({"after": 500, "limit": 5}, False)
             ids = [one["id"] for one in await every(client, "read", "events", after=0, limit=100)]
             assert ids == [*range(1, 501)]
             where = "type = 'odd'"
@@ -138,7 +138,7 @@ def test_reading_events(connect: Connect, thread: eventq.Thread) -> None:
             assert ids == [*range(1, 501, 2)]
             found = await call(client, "read", filter="id < 100", limit=2)
             assert [one["id"] for one in found["events"]] == [98, 99]
-            assert found["next"] == {"after": 500}
+            assert found["next"] == {"after": 500, "filter": "id < 100", "limit": 2}
             for given in (
                 None,
                 "type = 'odd' OR id = 2",
@@ -181,7 +181,7 @@ def test_a_long_text_is_read_in_parts(connect: Connect, thread: eventq.Thread, t
                 shown += found["text"]
                 if not found["more"]:
                     break
-                given |= found["next"]
+                given = found["next"]
             assert shown == text.replace("\n", "")
 
     run(test)
@@ -313,7 +313,7 @@ def test_recalling(connect: Connect, thread: eventq.Thread) -> None:
         async with connect() as client:
             found = await call(client, "recall", last=3)
             assert [one["turn"] for one in found["turns"]] == turns[-3:]
-            assert found["next"] == {"before": turns[-3]}
+            assert found["next"] == {"before": turns[-3], "last": 3}
             rising = await every(client, "recall", "turns", **{"from": 0, "last": 50})
             assert [one["turn"] for one in rising] == turns
             falling: list[int] = []
@@ -324,7 +324,7 @@ def test_recalling(connect: Connect, thread: eventq.Thread) -> None:
                 falling = [one["turn"] for one in found["turns"]] + falling
                 if not found["more"]:
                     break
-                given |= found["next"]
+                given = found["next"]
             assert falling == turns
             as_of = found["as_of"]
             await asyncio.to_thread(branch.patch, turns[-1], "patched")
@@ -361,7 +361,8 @@ def test_asking_a_person(connect: Connect, path: str) -> None:
             )  # fmt: skip
             again = await call(client, "ask_person", question="Ship?", options=["yes", "no"],
                                must_choose=True, seconds=0, key="k")  # fmt: skip
-            assert asked == again == {"id": 1, "status": "open", "next": {"id": 1}}
+            shown = {"id": 1, "status": "open", "next": {"id": 1, "seconds": 0}}
+            assert asked == again == shown
             waits = asyncio.create_task(call(client, "ask_person", id=1, seconds=40))
             await call(client, "status")
             with eventq.open(path) as person:
@@ -397,10 +398,11 @@ def test_reading_artifacts(connect: Connect, thread: eventq.Thread) -> None:
                 shown += found["text"]
                 if not found["more"]:
                     break
-                given |= found["next"]
+                given = found["next"]
             assert shown.splitlines() == lines
             found = await call(client, "read_artifact", url="artifact://0", line=10, lines=2)
-            assert (found["text"].splitlines(), found["next"]) == (lines[9:11], {"line": 12})
+            assert found["text"].splitlines() == lines[9:11]
+            assert found["next"] == {"url": "artifact://0", "line": 12, "lines": 2}
             found = await call(client, "read_artifact", url="agent://0-report/a/b")
             assert json.loads(found["text"]) == [1, 2]
             assert "agent" in await refusal(client, "read_artifact", url="file:///etc/passwd")
@@ -451,7 +453,7 @@ def test_following_next_returns_everything_once(texts: list[str], limit: int) ->
                     shown = some + shown if is_back else shown + some
                     if not (found["more"] if key == "next" else "earlier" in found):
                         break
-                    asked |= found[key]  # as a model that keeps what it gave
+                    asked = found[key]
                 assert shown == texts
             asked, text = {"url": "artifact://0"}, ""
             while True:
@@ -460,7 +462,7 @@ def test_following_next_returns_everything_once(texts: list[str], limit: int) ->
                 text += found["text"]
                 if not found["more"]:
                     break
-                asked |= found["next"]
+                asked = found["next"]
             assert text == "".join(texts)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -489,7 +491,7 @@ def test_an_artifact_that_is_written(connect: Connect, thread: eventq.Thread) ->
                 found = await call(client, "read_artifact", **given)
                 shown += found["text"]
                 assert (found["more"], "is open" in found["incomplete"]) == (False, True)
-                given |= found["next"]
+                given = found["next"]
             await asyncio.to_thread(writer.seal)
             found = await call(client, "read_artifact", **given)
             assert (shown + found["text"], "incomplete" in found) == ("one\ntwo\nthree", False)
