@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import signal
 import threading
 from contextlib import suppress
-from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, cast
 
-import anyio
 from mcp.server.stdio import stdio_server
+from pydantic_core import from_json
 
+from eventq.mcp.messages import BATCHED, Batch, encode, read
 from eventq.mcp.thread_server import ROOM, ThreadServer
 from eventq.serving.parameters import MOST_BODY
 from eventq.serving.served import ServedThread
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 END_SECONDS = 5.0  # for calls under way at the end, and for a client that does not read
 LINES = 8  # that wait to be taken
 _CHUNK = 1 << 16
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a surrogate pair, or both halves of one
+_PARENT_SECONDS = 1.0  # between two looks at whether the parent is still there
 
 
 class Input:
@@ -47,7 +45,7 @@ class Input:
         if not self._ended.done():
             self._ended.set_result(None)
 
-    async def lines(self) -> AsyncIterator[str]:
+    async def lines(self) -> AsyncIterator[bytes]:
         """Yield the lines."""
         while True:
             waits = asyncio.ensure_future(self._lines.get())
@@ -57,7 +55,7 @@ class Input:
                 waits.cancel()
                 return
             self._room.release()
-            yield _message(line)
+            yield line
 
     def _read(self) -> None:
         rest: list[bytes] = []
@@ -80,19 +78,37 @@ class Input:
         self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
 
-def _message(line: bytes) -> str:
-    """Return a line as text. Half a character, which the SDK does not read, is replaced."""
-    text = line.decode(errors="replace")
-    if _HALF.search(text) is None:
-        return text
-    with suppress(ValueError, RecursionError):
-        value = json.loads(text)
-        return (
-            json.dumps(value, ensure_ascii=False)
-            .encode("utf-16", "surrogatepass")
-            .decode("utf-16", "replace")
-        )
-    return text
+class Output:
+    """Standard output, a message a line; the replies to a batch are one line once all are there."""
+
+    def __init__(self, fd: int) -> None:
+        self._file = os.fdopen(fd, "wb")
+        self._turn = asyncio.Lock()
+        self.batches: dict[Any, Batch] = {}  # by the ids of their requests that wait for a reply
+
+    async def write(self, text: str) -> None:
+        """Write a message of the SDK, with its newline, or keep it for its batch."""
+        if self.batches:
+            value = from_json(text)
+            batch = None if "method" in value else self.batches.pop(value["id"], None)
+            if batch is not None:
+                batch.add(value)
+                await self.send(batch.replies())
+                return
+        await self.send(text[:-1].encode("utf-8", "replace"))
+
+    async def send(self, message: bytes | None) -> None:
+        """Write a message, if it is one."""
+        if message is not None:
+            async with self._turn:
+                await asyncio.to_thread(self._write, message + b"\n")
+
+    def _write(self, line: bytes) -> None:
+        self._file.write(line)
+        self._file.flush()
+
+    async def flush(self) -> None:
+        """Do nothing: each message is written at once."""
 
 
 class Session:
@@ -102,17 +118,44 @@ class Session:
         self._served = served
         self.server = server
         self.input = Input()
+        self.output: Output
+        self._batched = False  # arrays are messages in the revision that was agreed on
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield the lines, then let calls end: the SDK cancels those that it finds then."""
+        """Yield the messages, then let calls end: the SDK cancels those that it finds then."""
         async for line in self.input.lines():
-            yield line
+            if line.strip():
+                for message in await self._messages(line):
+                    yield message
             await self.server.has_room()
         last = threading.Timer(3 * END_SECONDS, os._exit, (1,))  # for a client that does not read
         last.daemon = True
         last.start()
         self._served.feed.close()  # calls that wait return what they have
         await self.server.close(END_SECONDS)
+
+    async def _messages(self, line: bytes) -> list[str]:
+        """Return the messages of a line; what is none is answered."""
+        value, wrong = read(line, batched=self._batched)
+        if wrong is not None:
+            await self.output.send(encode(wrong))
+            return []
+        if isinstance(value, list):
+            batch = Batch(value, taken=self.output.batches)
+            self.output.batches |= dict.fromkeys(batch.waits, batch)
+            await self.output.send(batch.replies())
+            value = batch.messages
+        elif value.get("method") == "initialize":
+            self._batched = (value.get("params") or {}).get("protocolVersion") == BATCHED
+        messages = value if isinstance(value, list) else [value]
+        return [encode(one).decode() for one in messages if not self._cancels(one)]
+
+    def _cancels(self, message: Any) -> bool:
+        """Return whether a message ends a call of a batch, whose reply its other calls wait for."""
+        if message.get("method") != "notifications/cancelled":
+            return False
+        number = (message.get("params") or {}).get("requestId")
+        return type(number) in (str, int) and number in self.output.batches
 
 
 async def serve_stdio(path: str, *, write: bool, room: int = ROOM) -> int:
@@ -130,20 +173,33 @@ async def serve_stdio(path: str, *, write: bool, room: int = ROOM) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end, number)
+    watch = asyncio.create_task(_end_with_parent(session.input))
     try:
         await _speak(session)
     except* (BrokenPipeError, ConnectionError):  # the client has gone
         pass
     finally:
+        watch.cancel()
         await asyncio.to_thread(served.close, END_SECONDS)
     return 130 if signals[:1] == [signal.SIGINT] else 0
+
+
+async def _end_with_parent(input: Input) -> None:
+    """End once the process that started this one has: others may hold the pipe open.
+
+    PR_SET_PDEATHSIG would do so on Linux alone, and when the OS thread that started it ends.
+    """
+    parent = os.getppid()
+    while os.getppid() == parent:  # noqa: ASYNC110 (nothing tells of it on all systems)
+        await asyncio.sleep(_PARENT_SECONDS)
+    input.end()
 
 
 async def _speak(session: Session) -> None:
     """Serve; what anybody else writes to standard output meanwhile goes to standard error."""
     private = os.dup(1)
     os.dup2(2, 1)
-    output = TextIOWrapper(os.fdopen(private, "wb"), encoding="utf-8", errors="replace")
-    sdk, lines = session.server.sdk, cast("Any", session)
-    async with stdio_server(stdin=lines, stdout=anyio.wrap_file(output)) as (incoming, outgoing):
+    session.output = Output(private)
+    sdk, lines, output = session.server.sdk, cast("Any", session), cast("Any", session.output)
+    async with stdio_server(stdin=lines, stdout=output) as (incoming, outgoing):
         await sdk.run(incoming, outgoing, sdk.create_initialization_options())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 MODES = ("auto", "legacy", "2026-07-28")
 WAYS = ("object", "stdio", "http")
 COMMAND = [sys.executable, "-m", "eventq", "mcp"]
+HELLO: dict[str, Any] = {
+    "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}  # fmt: skip
 
 
 def parameters(place: str, *words: str) -> StdioServerParameters:
@@ -120,3 +127,41 @@ async def refusal(client: Client, tool: str, **given: Any) -> str:
     assert "Traceback" not in text
     assert " - " in text
     return text
+
+
+class Stdio:
+    """A server in a process, spoken to line by line."""
+
+    def __init__(self, place: str, **environ: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "--thread", place], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env={**os.environ, **environ},
+        )  # fmt: skip
+
+    def send(self, value: Any) -> None:
+        """Send a message, or any line of bytes."""
+        line = value if isinstance(value, bytes) else json.dumps(value).encode()
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> Any:
+        """Return the next message."""
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def begin(self, revision: str = "2025-11-25") -> None:
+        """Shake hands."""
+        self.send({**HELLO, "params": {**HELLO["params"], "protocolVersion": revision}})
+        assert self.receive()["id"] == 0
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def call(self, number: int, tool: str, **given: Any) -> None:
+        """Send a call of a tool."""
+        params = {"name": tool, "arguments": given}
+        self.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+
+    def end(self) -> tuple[int, bytes]:
+        """Close stdin, and return the exit code and what it wrote to stderr."""
+        _, error = self.process.communicate()
+        return self.process.returncode, error
