@@ -221,9 +221,8 @@ def _make(layout: Layout, *, shared: bool) -> None:
 def _fill(layout: Layout, folder: int, file: int) -> None:
     """Make the files of a thread that are missing, under the lock of its directory."""
     for path in (layout.run, layout.logs, layout.handlers):
-        if not os.path.isdir(path):
-            os.mkdir(path, folder)
-    os.close(os.open(layout.mirror, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, file))
+        disk.make_folder(path, layout.directory, folder)
+    os.close(disk.create(layout.mirror, os.O_WRONLY, layout.directory, file))
     if not engines.create(layout.directory, layout.database, file):
         raise ThreadExistsError(layout.directory)
     # Without this a power cut could lose the whole thread with the events pushed since.

@@ -7,6 +7,7 @@ import os
 import sys
 
 from eventq.errors import LogicError, TooLargeError
+from eventq.system import disk
 from eventq.system.disk import write_all
 from eventq.system.jsontext import quote, writer
 
@@ -108,6 +109,9 @@ def tell(text: str) -> None:
         write_all(2, text.encode("utf-8", "backslashreplace"))
     except OSError:
         pass  # there is nowhere to report it; the exit status does
+
+
+disk.tell = note  # of the library's warnings, which come without a place in its code
 
 
 def readable(text: str) -> str:

@@ -126,8 +126,7 @@ class Staged:
             stem, extension = os.path.splitext(path)
             os.rename(path, f"{stem}-{clock.file_stamp(self._time)}{extension}")
             self._time += 1
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._fd, self._lines = os.open(path, flags, self._layout.file_mode()), 0
+        self._fd, self._lines = self._layout.create(path, os.O_WRONLY | os.O_EXCL), 0
 
     def _end(self) -> None:
         fd, self._fd = self._fd, -1
@@ -182,8 +181,8 @@ def finish(layout: Layout) -> None:
     """Do what is left of a committed adoption; the caller holds the lock of the thread's folder."""
     before = os.stat(layout.directory).st_mtime_ns
     if os.path.isdir(layout.adopt):
-        if not os.path.isdir(f"{layout.adopt}/{_OLD}"):
-            os.mkdir(f"{layout.adopt}/{_OLD}", os.stat(layout.directory).st_mode & 0o777)
+        mode = os.stat(layout.directory).st_mode & 0o777
+        disk.make_folder(f"{layout.adopt}/{_OLD}", layout.database, mode)
         for path in [*rotated(layout.mirror), layout.mirror]:
             _set_aside(path, f"{layout.adopt}/{_OLD}")
         os.rename(layout.adopt, layout.adopted)

@@ -108,16 +108,15 @@ class Journal:
 
     def _open(self) -> None:
         # A link would have lines appended to a file that is not the thread's.
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW
         try:
-            self._fd = os.open(self._layout.journal, flags)
+            self._fd = self._layout.create(self._layout.journal, flags)
         except FileNotFoundError:
-            if not os.path.isdir(self._layout.logs):
-                # The journal must not create the directory of a deleted thread again.
-                if not self._layout.exists():
-                    raise
-                self._layout.make_folder(self._layout.logs)
-            self._fd = os.open(self._layout.journal, flags | os.O_CREAT, self._layout.file_mode())
+            # The journal must not create the directory of a deleted thread again.
+            if not self._layout.exists():
+                raise
+            self._layout.make_folder(self._layout.logs)
+            self._fd = self._layout.create(self._layout.journal, flags)
         self._lines = self._count()
 
     def _count(self) -> int:

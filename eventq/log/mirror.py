@@ -117,6 +117,9 @@ class Mirror:
             self._forget()
         if not os.path.exists(self._layout.database):
             raise NotAThreadError(self._layout.directory) from error
+        if disk.is_foreign(self._layout.mirror, self._layout.database):
+            what = disk.foreign(self._layout.mirror, self._layout.database)
+            disk.tell(f"Warning: the event is stored, and events.jsonl lacks it: {what}")
         self._journal.warn(
             f"mirror: events.jsonl could not be written ({error}); the next push tries again"
         )
@@ -179,11 +182,8 @@ class Mirror:
             self._finish_adoption()
         if os.path.exists(self._layout.rebuilt):
             self._put_in_place()
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-        try:
-            self._fd = os.open(self._layout.mirror, flags)
-        except FileNotFoundError:
-            self._fd = os.open(self._layout.mirror, flags | os.O_CREAT, self._layout.file_mode())
+        flags = os.O_RDWR | os.O_APPEND
+        self._fd = self._layout.create(self._layout.mirror, flags)
         if not is_usual(os.pread(self._fd, HEAD_BYTES, 0)):
             self._leave_originals()
         text = self._learn()
@@ -416,7 +416,7 @@ class Mirror:
                 return
             file.seek(0)
             fresh = self._rewritten
-            with open(fresh, "wb", opener=self._opener) as new:
+            with open(fresh, "wb", opener=self._layout.create) as new:
                 new.writelines(line for _, line in _changed(file, change))
                 new.flush()
                 os.fsync(new.fileno())
@@ -426,9 +426,6 @@ class Mirror:
         else:
             os.unlink(fresh)
             os.unlink(path)
-
-    def _opener(self, path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC, self._layout.file_mode())
 
     def _every_file(self) -> list[str]:
         """Return the files with lines of events, those of an original mirror too."""
@@ -454,7 +451,7 @@ class Mirror:
     def _fresh(self, path: str) -> int:
         """Open the file that a rebuild writes, empty and locked, reusing what a kill left."""
         while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._layout.file_mode())
+            fd = self._layout.create(path, os.O_RDWR)
             try:
                 lock_whole(fd, wait=True)
                 if os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):

@@ -16,7 +16,7 @@ from time import thread_time
 
 from eventq.errors import FilterError, LogicError, UsageError
 from eventq.storage.layout import is_shared, shown
-from eventq.system import clock, environment, processes
+from eventq.system import clock, disk, environment, processes
 from eventq.system.locks import queue
 
 TYPE_CHECKING = False
@@ -152,8 +152,15 @@ class Notifier:
                 and not leases.is_held(consumer)
                 and not leases.is_worked(consumer)
             ):
+                self._tell_foreign(consumer)
                 return True
         return False
+
+    def _tell_foreign(self, consumer: str) -> None:
+        """Tell whoever pushes what no dispatch could: the journal may be somebody else's too."""
+        if found := self._layout.foreign(consumer):
+            self._journal.warn(what := disk.foreign(found[0], self._layout.database))
+            disk.tell(f"Warning: the event is stored, and its handlers may not run: {what}")
 
     def _matches(self, where: str | None, after: int, last: int, deadline: float) -> bool:
         """Return whether a new event may match. After the deadline, leave it to the dispatch."""

@@ -12,7 +12,7 @@ from eventq.log.outcomes import in_words
 from eventq.record import Record
 from eventq.records.consumer import ConsumerStatus
 from eventq.storage.queue_rows import QueueStatus
-from eventq.system import clock
+from eventq.system import clock, disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -200,6 +200,10 @@ def warnings(db: Database, layout: Layout, subscriptions: Subscriptions) -> Iter
     """Yield a sentence for each consumer that is stalled or paused, or that nobody serves."""
     for consumer, why in (*subscriptions.halted(), *subscriptions.stopped_groups()):
         yield f"consumer '{consumer}' {why}"
+    names = [state.consumer for state in subscriptions.states()]
+    is_foreign = disk.is_foreign(layout.mirror, layout.database)
+    for path in (*[layout.mirror] * is_foreign, *layout.foreign(*names)):
+        yield disk.foreign(path, layout.database)
     found = _look(db, db, 1, None)
     times = db.events.times([one.first for one in found if one.first is not None])
     for of in found:

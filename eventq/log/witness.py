@@ -248,8 +248,7 @@ def keep_aside(layout: Layout, blocks: Iterable[bytes], journal: Journal) -> Non
         layout.make_folder(folder)
         disk.sync_folder(layout.directory)
     path = f"{folder}/events-{clock.file_stamp(clock.now())}.jsonl"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    fd = os.open(path, flags, layout.file_mode())
+    fd = layout.create(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
     count, begun = 0, os.lseek(fd, 0, os.SEEK_END)
     try:
         while block is not None:
@@ -342,8 +341,7 @@ def set_aside(layout: Layout) -> bool:
         )
     folder = layout.lost
     stamp = clock.file_stamp(clock.now())
-    if not os.path.isdir(folder):
-        os.mkdir(folder, 0o700)
+    disk.make_folder(folder, layout.directory, 0o700)
     while os.path.lexists(f"{folder}/events-{stamp}.db"):  # of another recovery, a moment ago
         stamp = clock.file_stamp_after(stamp)
     # The database first: a WAL beside none is left alone, and one of another database is not.

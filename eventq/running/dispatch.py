@@ -6,7 +6,7 @@ import os
 
 from eventq.errors import EventqError, StoreError
 from eventq.log.notifier import DELAY, QUEUE_FD
-from eventq.system import clock, environment, processes
+from eventq.system import clock, disk, environment, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class Dispatch:
         self._journal.error(f"dispatch: consumer={consumer} could not be checked ({error})")
         known = error if isinstance(error, EventqError) else None
         fix = known.fix if known else "see logs/thread.log, then dispatch again"
+        if isinstance(error, PermissionError):
+            fix = f"run '{disk.given_back(self._layout.database)}', then dispatch again"
         failure = StoreError(
             f"consumer '{consumer}' could not be checked: {known.what if known else error}", fix
         )

@@ -155,8 +155,7 @@ class Handlers:
         from eventq.system.jsontext import writer
 
         write = writer()
-        if not os.path.isdir(self._layout.run):
-            self._layout.make_folder(self._layout.run)
+        self._layout.make_folder(self._layout.run)
         # A name that nobody can have made: handlers write to this folder.
         path = f"{self._layout.run}/.input-{os.getpid()}-{os.urandom(8).hex()}"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -181,11 +180,9 @@ class Handlers:
             return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
     def _open_file(self, path: str) -> int:
-        if not os.path.isdir(self._layout.handlers):
-            self._layout.make_folder(self._layout.handlers)
+        self._layout.make_folder(self._layout.handlers)
         # A link would have the output appended to a file that is not the thread's.
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(path, flags, self._layout.file_mode())
+        fd = self._layout.create(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
         try:
             if os.lseek(fd, 0, os.SEEK_END) < _LONG_LOG and not _many_lines(fd):
                 return fd

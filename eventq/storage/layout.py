@@ -65,13 +65,28 @@ class Layout:
         own = [path for path in paths if path in known or path.startswith(self.database)]
         return own, [path for path in paths if path not in own]
 
-    def file_mode(self) -> int:
-        """Return the permissions of a new file: those of the database."""
-        return disk.mode_like(self.database)
+    def create(self, path: str, flags: int) -> int:
+        """Open a file of the thread to write; one that is missing is as open as the database is.
+
+        It belongs to the owner of the database, whoever makes it.
+        """
+        return disk.create(path, flags, self.database)
 
     def make_folder(self, path: str) -> None:
         """Make a folder of the thread that is missing, as open as the database is."""
         disk.make_folder(path, self.database)
+
+    def foreign(self, *consumers: str) -> list[str]:
+        """Return what the owner or this process may not write, of what starting handlers needs.
+
+        For some consumers, their locks and logs are looked at too.
+        """
+        paths = [self.run, self.guards, self.queue, self.deferred]
+        paths += [self.logs, self.handlers, self.journal]
+        for consumer in consumers:
+            files = self.consumer(consumer)
+            paths += [files.guard, files.lock, self.handler_log(consumer)]
+        return [path for path in paths if disk.is_foreign(path, self.database)]
 
 
 def is_url(path: str) -> bool:

@@ -33,9 +33,9 @@ class SharedLayout(Layout):
         """Return True: whether the thread is there, the server knows."""
         return True
 
-    def file_mode(self) -> int:
-        """Return the permissions of a new file: it is this user's."""
-        return 0o600
+    def create(self, path: str, flags: int) -> int:
+        """Open a file to write; one that is missing is this user's."""
+        return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def make_folder(self, path: str) -> None:
         """Make a folder that is missing, and those above it."""

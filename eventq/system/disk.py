@@ -6,7 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import BinaryIO
 
 _MOST_FILES = 65_536
@@ -21,10 +21,120 @@ def mode_like(path: str) -> int:
         return 0o600
 
 
-def make_folder(path: str, like: str) -> None:
-    """Create a folder and its parents with the permissions of the file `like`."""
-    mode = mode_like(like)
-    os.makedirs(path, mode=0o700 | mode | (mode >> 2 & 0o111), exist_ok=True)
+def make_folder(path: str, like: str, mode: int | None = None) -> None:
+    """Create a folder and its parents, with the permissions and the owner of the file `like`."""
+    if os.path.isdir(path):
+        return
+    if (parent := os.path.dirname(path)) and not os.path.isdir(parent):
+        make_folder(parent, like, mode)
+    if mode is None:
+        mode = 0o700 | (found := mode_like(like)) | (found >> 2 & 0o111)
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:  # made meanwhile, or no folder
+        if not os.path.isdir(path):
+            raise
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _give(fd, path, like)
+    finally:
+        os.close(fd)
+
+
+def create(path: str, flags: int, like: str, mode: int | None = None) -> int:
+    """Open a file to write; one that is missing gets permissions and owner of the file `like`.
+
+    Nothing else may make a file of a thread: root, who helps out once, would lock its owner out.
+    Only what was made here is given away: a link that the owner has put there may lead anywhere.
+    """
+    flags = flags & ~os.O_CREAT | os.O_CLOEXEC
+    try:
+        if not flags & os.O_EXCL:
+            return os.open(path, flags)
+    except FileNotFoundError:
+        pass
+    mode = mode_like(like) if mode is None else mode
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        if flags & os.O_EXCL:
+            raise
+        return os.open(path, flags | os.O_CREAT, mode)  # made meanwhile, or a link to nothing
+    try:
+        _give(fd, path, like)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _give(fd: int, path: str, like: str) -> None:
+    """Give what we have just made to the owner of the file `like`, or tell that it is not theirs.
+
+    As SQLite does with the files beside a database.
+    """
+    me = os.geteuid()
+    try:
+        owner = os.stat(like)
+        if owner.st_uid == me or os.fstat(fd).st_uid == owner.st_uid:
+            return
+        os.fchown(fd, owner.st_uid, owner.st_gid)
+    except FileNotFoundError:
+        pass  # the thread was deleted
+    except OSError:
+        if _locks_out(os.fstat(fd), owner):
+            tell(f"Warning: {foreign(path, like)}")
+
+
+def _locks_out(found: os.stat_result, owner: os.stat_result) -> bool:
+    """Return whether the owner of one file cannot write another, as far as modes tell."""
+    by_group = found.st_gid == owner.st_gid and found.st_mode & 0o020
+    return found.st_uid != owner.st_uid and not by_group and not found.st_mode & 0o002
+
+
+def is_foreign(path: str, like: str) -> bool:
+    """Return whether the owner of the file `like`, or this process, may not write to a path."""
+    try:
+        found = os.lstat(path)
+        is_ours = found.st_uid == os.geteuid() or os.access(path, os.W_OK, effective_ids=True)
+        return not is_ours or _locks_out(found, os.stat(like))
+    except OSError:
+        return False
+
+
+def foreign(path: str, like: str) -> str:
+    """Return what is wrong with a path that is foreign, with the command that mends it."""
+    command = given_back(like)
+    return f"'{path}' belongs to {_name(os.lstat(path).st_uid)}; run '{command}'"
+
+
+def given_back(like: str) -> str:
+    """Return the command that gives all files beside `like` to its owner."""
+    from shlex import quote
+
+    owner = os.stat(like)
+    sudo = "sudo " if os.geteuid() else ""
+    folder = quote(os.path.dirname(like))
+    return f"{sudo}chown -hR {_name(owner.st_uid)}:{owner.st_gid} {folder}"
+
+
+def _name(user: int) -> str:
+    from pwd import getpwuid
+
+    try:
+        return getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def _warn(text: str) -> None:
+    import warnings
+
+    warnings.warn(text, stacklevel=4)
+
+
+tell: Callable[[str], object] = _warn  # the command line writes it to stderr
 
 
 def sync_folder(path: str) -> None:

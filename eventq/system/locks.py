@@ -643,10 +643,9 @@ def queue(place: str, database: str) -> int | None:
 
 
 def _open(path: str, database: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
-        return os.open(path, flags, disk.mode_like(database))
+        return disk.create(path, os.O_RDWR, database)
     except FileNotFoundError:
         os.stat(database)  # a thread that was deleted is not made again for a lock
         disk.make_folder(os.path.dirname(path), database)
-        return os.open(path, flags, disk.mode_like(database))
+        return disk.create(path, os.O_RDWR, database)

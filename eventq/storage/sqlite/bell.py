@@ -21,9 +21,9 @@ def make_bell(directory: str) -> None:
     """
     path, database = f"{directory}/{BELL}", f"{directory}/events.db"
     try:
-        mode = os.stat(database).st_mode & 0o666  # in a deleted thread nothing is made again
+        os.stat(database)  # in a deleted thread nothing is made again
         disk.make_folder(os.path.dirname(path), database)
-        fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, mode)
+        fd = disk.create(path, os.O_WRONLY, database)
         try:
             os.pwrite(fd, b"\n", 0)
         finally:

@@ -10,7 +10,7 @@ from eventq.errors import InputError
 from eventq.storage.layout import FRESH
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.failures import LONGEST, translate
-from eventq.system import clock
+from eventq.system import clock, disk
 
 BUSY_MS = 30_000
 
@@ -67,7 +67,8 @@ def create(directory: str, path: str, mode: int) -> bool:
     for suffix in ("", "-journal", "-wal", "-shm"):
         if os.path.lexists(fresh + suffix):
             os.unlink(fresh + suffix)
-    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    # One in an existing directory is for whom that belongs to, whoever makes it.
+    os.close(disk.create(fresh, os.O_EXCL | os.O_WRONLY, directory, mode))
     try:
         _fill(fresh)
         if os.path.exists(path) and os.path.getsize(path) == 0:
