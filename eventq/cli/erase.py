@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from eventq.records.info import Erasure
     from eventq.thread import Thread
 
+_ELSEWHERE = "copies, packs and backups made before still have it, and programs that have read it"
+
 
 def event(thread: Thread, *, id: int, reason: str | None, json: bool) -> None:
     """Erase the content of an event from all files of the thread.
@@ -24,7 +26,7 @@ def event(thread: Thread, *, id: int, reason: str | None, json: bool) -> None:
 
 def show_erasure(made: Erasure, *, json: bool) -> None:
     """Print what was erased, and what no erasure reaches."""
-    text = f"Erased {thing(made)}; copies, packs and backups made before still have it"
+    text = f"Erased {thing(made)}; {_ELSEWHERE}"
     show.result(render.fields(made), text, json=json)
 
 

@@ -60,6 +60,7 @@ class Abouts:
             return About()
         first = turns.turn(root, payload=False)
         if first.tombstone:
+            self._known.pop(first.hash, None)  # it may be erased
             return About()
         if first.hash not in self._known:
             if len(self._known) >= self.MOST:

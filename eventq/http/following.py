@@ -9,7 +9,7 @@ from eventq.http.operations import AT, Followed, Operation, Reply
 from eventq.http.sending import Caller
 from eventq.records.run import RunChange
 from eventq.serving.event_pages import in_bounds, next_lines
-from eventq.serving.parameters import Given, Part, fitting
+from eventq.serving.parameters import Given, Part
 from eventq.serving.plans import READ
 from eventq.serving.served import said
 from eventq.system import clock
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _encode = writer()
 HEARTBEAT = 15.0  # seconds of silence after which a comment, or an empty line, is sent
 PAGE = 500  # lines that are sent at once
-PAGE_BYTES = 1 << 20  # of them, unless one alone has more
+PAGE_BYTES = 1 << 20  # of them; no more is read once there are as many
 
 
 async def stream(
@@ -108,15 +108,16 @@ async def _send(send: Send, data: bytes) -> None:
 
 
 class Pages:
-    """What follows an id: from the lines that the feed keeps, or from the log."""
+    """What follows an id in the log; followers without a filter share what is being read."""
 
     def __init__(self, served: ServedThread, given: Given) -> None:
         """Take a filter, or None for all events."""
         self._served = served
         self._where: str | None = given["filter"]
+        self._is_first = True
 
     def watch(self, count: int) -> None:
-        """Let the feed keep lines for one more, or one less."""
+        """Count one follower more, or one less."""
         self._served.feed.followers += count
 
     async def start(self, after: int | None) -> int:
@@ -129,16 +130,20 @@ class Pages:
         return await self._served.do(run, READ)
 
     async def after(self, after: int) -> Page:
-        """Return the ids and lines of the next events, and the id that was reached."""
-        if not self._where:
-            kept = self._served.feed.after(after)
-            if kept is not None:
-                kept = fitting(kept[:PAGE], PAGE_BYTES, len)
-                return [*range(after + 1, after + 1 + len(kept))], kept, after + len(kept)
+        """Return the ids and lines of the next events, and the id that was reached.
 
+        What a follower reads first is not shared: a read in progress may be older than an erasure
+        that ended before the follower came.
+        """
+        if self._is_first or self._where:
+            self._is_first = False
+            return await self._read(after)
+        return await self._served.feed.shared(after, lambda: self._read(after))
+
+    async def _read(self, after: int) -> Page:
         def run(thread: Thread) -> Page:
             def look() -> tuple[list[str], int, bool]:
-                return next_lines(thread.database.events, self._where, after, PAGE)
+                return next_lines(thread.database.events, self._where, after, PAGE, PAGE_BYTES)
 
             lines, reached, _ = in_bounds(thread, self._where, look)
             numbers = [int(one[len('{"id":') : one.index(",")]) for one in lines]

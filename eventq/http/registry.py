@@ -17,6 +17,7 @@ import msgpack
 from eventq.errors import EventqError, InputError, UnknownContextError
 from eventq.record import Record
 from eventq.records.turn import NewTurn
+from eventq.storage.turn_rows import GONE
 from eventq.system import clock
 
 if TYPE_CHECKING:
@@ -207,11 +208,12 @@ class Registry:
 
 
 class Bundles:
-    """The registry of a thread, read again whenever it has grown."""
+    """The registry of a thread, read again whenever it has grown or a part of it was erased."""
 
     def __init__(self) -> None:
         self._registry = Registry()
         self._seen: object = None  # the head that was read
+        self._read: list[bytes] = []  # the digests of what was read
 
     def of(self, thread: Thread) -> Registry:
         """Return the registry of a thread."""
@@ -224,12 +226,14 @@ class Bundles:
             return Registry()
         newest = thread.contexts.turn(head, payload=False)  # another thread may stand here by now
         seen = newest.turn_id, newest.hash, newest.created_at_ms
-        if seen != self._seen:
-            registry = Registry()
+        rows = thread.contexts.turns.database.blobs.find(self._read) if self._read else {}
+        if seen != self._seen or any(row.codec == GONE for row in rows.values()):
+            registry, digests = Registry(), []
             for turn in context.at(head).replay():
                 if turn.type_id == TYPE and turn.payload is not None:
                     registry.add(turn.payload)
-            self._registry, self._seen = registry, seen
+                    digests.append(bytes.fromhex(turn.hash))
+            self._registry, self._seen, self._read = registry, seen, digests
         return self._registry
 
     def put(self, thread: Thread, text: bytes) -> tuple[str, bool]:

@@ -27,7 +27,7 @@ _STEP = 50_000  # ids of one look, after which the clock is read
 
 
 def next_lines(
-    found: Events, where: str | None, after: int, limit: int
+    found: Events, where: str | None, after: int, limit: int, room: int = ROOM
 ) -> tuple[list[str], int, bool]:
     """Return the next matching lines, the id that was reached, and whether that is the newest.
 
@@ -36,7 +36,6 @@ def next_lines(
     accepted, upto = found.accept(where), found.last()
     deadline = clock.monotonic() + FILTER_SECONDS / 2
     lines: list[str] = []
-    room = ROOM
     while True:
         page = found.lines(
             accepted, after, max(after, min(upto, after + _STEP)), limit - len(lines)

@@ -15,15 +15,13 @@ from eventq.system.clock import SLOW_LOOK
 from eventq.thread import open_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from eventq.serving.workers import Done, Job, Server
     from eventq.storage.base import Watcher
     from eventq.thread import Thread
 
 T = TypeVar("T")
-KEPT = 2_000  # lines of new events that are kept for followers
-KEPT_BYTES = 32 << 20  # of them
 LOOK = 0.05  # seconds between two looks for what is no event, while somebody watches
 _WAITING = 4_096  # requests of one thread that may wait for its workers
 
@@ -135,20 +133,10 @@ def _finish(calls: list[Job]) -> None:
         call.finish()
 
 
-def _newest(lines: list[bytes]) -> list[bytes]:
-    """Return the last lines that are kept, which there is a bound for in number and in bytes."""
-    lines = lines[-KEPT:]
-    size, first = sum(map(len, lines)), 0
-    while size > KEPT_BYTES:
-        size -= len(lines[first])
-        first += 1
-    return lines[first:]
-
-
 class Feed:
-    """The new events of a thread: an OS thread waits for them, and wakes all who follow.
+    """The changes of a thread: an OS thread waits for them, and wakes all who follow.
 
-    The last lines are kept, encoded once for all followers; who is behind them reads the log.
+    Nothing that was read is kept: it may be erased, and whoever comes next would still get it.
     """
 
     def __init__(self, path: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -160,8 +148,7 @@ class Feed:
         self.followers = 0  # of events
         self.watchers = 0  # of whatever changes
         self.polls = 0  # long polls that wait
-        self.lines: list[bytes] = []
-        self.reached: int | None = None  # the id of the last line, or of the newest event if none
+        self._reads: dict[int, asyncio.Task[Any]] = {}  # in progress, by the id they begin after
         self._watcher: Watcher | None = None  # at which the OS thread waits
         self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
         self._thread.start()
@@ -171,26 +158,26 @@ class Feed:
         """A future that is done once the thread may have changed since it was asked for."""
         return self._changed
 
-    def after(self, number: int) -> list[bytes] | None:
-        """Return the lines after an id, [] for the newest; None when some are not kept."""
-        kept = len(self.lines)
-        behind = kept + 1 if self.reached is None else self.reached - number
-        if behind > kept:
-            return None
-        return self.lines[kept - behind :] if behind > 0 else []
+    async def shared(self, after: int, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what is read after an id; all who ask while it is being read get the same."""
+        task = self._reads.get(after)
+        if task is None:
+            task = self._reads[after] = self._loop.create_task(read())
+            task.add_done_callback(lambda done: self._forget(after, done))
+        found: T = await asyncio.shield(task)  # one of them may go
+        return found
 
-    def _wake(self, reached: int, lines: list[bytes]) -> None:
-        """Wake all; the lines are those up to an id."""
-        if reached != self.reached:
-            is_next = self.reached == reached - len(lines)
-            self.lines = _newest(self.lines * is_next + lines)
-            self.reached = reached
+    def _forget(self, after: int, done: asyncio.Task[Any]) -> None:
+        del self._reads[after]
+        if not done.cancelled():
+            done.exception()  # all who waited for it may have gone
+
+    def _wake(self) -> None:
         changed, self._changed = self._changed, self._loop.create_future()
         if not changed.done():
             changed.set_result(None)
 
     def _run(self) -> None:
-        last: int | None = None
         while not self._ended.is_set():
             try:
                 with (
@@ -198,21 +185,18 @@ class Feed:
                     thread.database.watch() as watcher,
                 ):
                     self._watcher = watcher
-                    last = self._follow(thread, watcher, thread.last_id() if last is None else last)
+                    self._follow(thread, watcher)
             except (EventqError, OSError):  # it is gone, or busy: whoever asks is told so
-                self._call(self._wake, last or 0, [])
+                self._call(self._wake)
                 self._ended.wait(SLOW_LOOK)
 
-    def _follow(self, thread: Thread, watcher: Watcher, last: int) -> int:
-        """Wake all after each change, with the new lines if anybody follows."""
-        has_changed, version = True, thread.database.data_version()
+    def _follow(self, thread: Thread, watcher: Watcher) -> None:
+        """Wake all after each change."""
+        has_changed, version, last = True, thread.database.data_version(), 0
         while not self._ended.is_set():
-            newest, lines = thread.last_id(), []
-            if newest > last and self.followers:
-                page = thread.database.events.lines("", max(last, newest - KEPT), newest, KEPT)
-                lines, newest = [one.encode("utf-8", "replace") for one in page.lines], page.next
+            newest = thread.last_id()
             if has_changed or newest > last:
-                self._call(self._wake, newest, lines)
+                self._call(self._wake)
             # A watcher hears of events and what consumers are due for, not of a turn or a claim.
             has_changed = newest < thread.last_id() or watcher.wait(
                 LOOK if self.watchers else SLOW_LOOK / 2
@@ -220,7 +204,6 @@ class Feed:
             before, version = version, thread.database.data_version()
             has_changed |= version != before
             last = newest
-        return last
 
     def _call(self, call: Callable[..., None], *given: Any) -> None:
         with suppress(RuntimeError):  # the loop has ended

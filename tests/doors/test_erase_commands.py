@@ -15,7 +15,7 @@ from tests.erasing import remains, secret
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEFT = "; copies, packs and backups made before still have it\n"
+LEFT = "; copies, packs and backups made before still have it, and programs that have read it\n"
 TEXT = secret(5)
 
 
