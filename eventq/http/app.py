@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from contextlib import suppress
 from itertools import count
@@ -123,6 +124,13 @@ class App:
                 return
             await self._cxdb.answer(first, scope, headers, receive, send)
             return
+        await self._operate(scope, path, headers, receive, send)
+
+    async def _operate(
+        self, scope: Scope, path: bytes, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Do an operation of a thread."""
+        method = scope["method"]
         place = self._routes.find(path)
         if place is None:
             await send_problem(
@@ -159,6 +167,8 @@ class App:
                     await served.do(reply.undo, operation.how, alone=operation.alone)
         else:
             reply = await served.do(run, operation.how, len(body), alone=operation.alone)
+        if operation.run is log_api.check:
+            served.checked = {"at": clock.now(), **json.loads(reply.body)}
         if reply.content is not None:
             only_head = method == "HEAD"
             await send_content(served, reply.content, headers, receive, send, only_head=only_head)
@@ -188,7 +198,9 @@ class App:
     async def _of_server(self, path: str) -> Reply | None:
         """Return the reply of the paths that are about the server, None for others."""
         if path == "/api/health":
-            return of_json({"status": "ok", "threads": len(self.threads)})
+            bad = [name for name, is_sound in (await self._sound()).items() if not is_sound]
+            status = "damaged" if bad else "ok"
+            return of_json({"status": status, "threads": len(self.threads), "damaged": bad})
         if path == "/api/threads":
             shown = [
                 {"name": served.name} | ({"path": served.path} if self._access.write else {})
@@ -202,8 +214,21 @@ class App:
             return Reply(self._document)
         return None
 
+    async def _sound(self) -> dict[str, bool]:
+        """Return for each thread whether it can be read, and the last check found no fault."""
+
+        async def look(served: ServedThread) -> bool:
+            try:
+                await served.do(lambda thread: thread.last(1), QUICK)
+            except EventqError:
+                return False
+            return not (served.checked or {}).get("faults")
+
+        looks = await asyncio.gather(*map(look, self.threads.values()))
+        return dict(zip(self.threads, looks, strict=True))
+
     async def _metrics(self) -> bytes:
-        """Return the metrics of the threads that are there."""
+        """Return the metrics of the threads, and which of them are sound."""
         found: dict[str, ThreadStatus] = {}
 
         async def look(served: ServedThread) -> None:
@@ -212,7 +237,8 @@ class App:
 
         await asyncio.gather(*map(look, self.threads.values()))
         ordered = {name: found[name] for name in self.threads if name in found}
-        return exposition(ordered).encode()
+        sound = await self._sound()
+        return exposition(ordered, {name: sound[name] and name in found for name in sound}).encode()
 
     async def _allow(
         self, method: str, methods: tuple[str, ...], send: Send, *, is_stream: bool = False

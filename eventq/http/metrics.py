@@ -33,12 +33,16 @@ _CONSUMER: Mapping[str, tuple[str, Callable[[ConsumerStatus], float | None]]] = 
 }  # fmt: skip
 
 
-def exposition(found: Mapping[str, ThreadStatus]) -> str:
-    """Return the metrics of threads, by name."""
-    return "".join(f"{line}\n" for line in _lines(found))
+def exposition(found: Mapping[str, ThreadStatus], sound: Mapping[str, bool]) -> str:
+    """Return the metrics of threads, by name, and whether each is sound; others have no status."""
+    return "".join(f"{line}\n" for line in _lines(found, sound))
 
 
-def _lines(found: Mapping[str, ThreadStatus]) -> Iterator[str]:
+def _lines(found: Mapping[str, ThreadStatus], sound: Mapping[str, bool]) -> Iterator[str]:
+    yield "# HELP eventq_sound Whether the thread can be read, and its last check found no fault."
+    yield "# TYPE eventq_sound gauge"
+    for thread, is_sound in sound.items():
+        yield f"eventq_sound{{thread={_quoted(thread)}}} {is_sound:d}"
     for name, (kind, about, value) in _THREAD.items():
         yield f"# HELP {name} {about}"
         yield f"# TYPE {name} {kind}"

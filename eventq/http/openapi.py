@@ -126,7 +126,10 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         threads={"type": "array", "items": _with(_object(name=_TEXT), path=_TEXT)},
         write={"type": "boolean"},
     ),
-    "Health": _object(status=_TEXT, threads=_COUNT),
+    "Health": _object(
+        status={**_TEXT, "enum": ["ok", "damaged"]}, threads=_COUNT,
+        damaged={"type": "array", "items": _TEXT},
+    ),
 }  # fmt: skip
 _PROBLEM = {
     "description": "What went wrong, and the next step.",
@@ -167,7 +170,9 @@ def _schema(kind: str) -> dict[str, Any]:
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """Return the document of some operations, and of what is about the server."""
     paths: dict[str, dict[str, Any]] = {
-        "/api/health": {"get": _plain("health", "Whether the server answers.", "Health")},
+        "/api/health": {
+            "get": _plain("health", "Whether it answers, and which threads are damaged.", "Health")
+        },
         "/api/threads": {"get": _plain("listThreads", "List the threads by name.", "Threads")},
     }
     for one in operations:

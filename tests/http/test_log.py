@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from contextlib import suppress
@@ -496,3 +497,68 @@ def test_metrics_are_what_prometheus_reads(client: httpx.Client, thread: eventq.
     assert 'eventq_last_event_id{thread="thread"} 2' in lines
     assert 'eventq_questions{thread="thread"} 1' in lines
     assert 'eventq_consumer_pending{thread="thread",consumer="w\\""} 1' in lines
+
+
+def test_health_and_metrics_say_what_is_damaged(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """What a check has found, and a thread that cannot be read; others stay in the metrics."""
+
+    def told() -> tuple[str, list[str], bool]:
+        health = of_server(client, "/api/health").json()
+        lines = of_server(client, "/metrics").text.splitlines()
+        return health["status"], health["damaged"], 'eventq_sound{thread="thread"} 1' in lines
+
+    thread.push("self", "note", "x")
+    assert told() == ("ok", [], True)
+    mirror = os.path.join(thread.path, "events.jsonl")
+    os.truncate(mirror, os.stat(mirror).st_size - 9)
+    assert not client.get("check").json()["ok"]
+    assert told() == ("damaged", ["thread"], False)
+    thread.push("self", "note", "y")  # which mends it
+    assert client.get("check").json()["ok"]
+    assert told() == ("ok", [], True)
+    os.rename(thread.path, thread.path + "-away")
+    try:
+        assert told() == ("damaged", ["thread"], False)
+    finally:
+        os.rename(thread.path + "-away", thread.path)
+
+
+def test_claims_of_a_caller_that_has_gone_are_given_back(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No attempt counts; with a nonce they stay, for the same call again."""
+    thread.subscribe("w")
+    thread.push("self", "note", "x")
+    url = client.base_url
+    begun, gone = threading.Event(), threading.Event()
+    real = eventq.Thread.claim
+
+    def claim(*given: Any, **more: Any) -> Any:
+        found = real(*given, **more)
+        begun.set()
+        assert gone.wait(60)
+        return found
+
+    for nonce in ("", '{"nonce": "n"}', ""):
+        monkeypatch.setattr(eventq.Thread, "claim", claim)
+        begun.clear()
+        gone.clear()
+        with socket.create_connection((url.host, url.port or 80)) as raw:
+            head = f"POST {url.path}consumers/w/claim HTTP/1.1\r\nhost: localhost\r\n"
+            length = f"content-length: {len(nonce)}\r\n\r\n{nonce}"
+            token = f"authorization: {client.headers['authorization']}\r\n"
+            raw.sendall((head + token + length).encode())
+            assert begun.wait(60)
+        client.get("/api/health")  # the loop has seen the end by then
+        gone.set()
+        monkeypatch.undo()
+        while len(client.get("claims").json()) != bool(nonce):
+            pass
+        if nonce:
+            again = client.post("consumers/w/claim", content=nonce).json()["claims"]
+            assert [one["attempt"] for one in again] == [1]
+            client.post("settle", json={"retry": [again[0]["token"]], "delay": 0})
+    found = client.post("consumers/w/claim", json={}).json()["claims"]
+    assert [one["attempt"] for one in found] == [2]
