@@ -124,6 +124,10 @@ class Access:
             raise RefusedError(401, "the token is wrong - send the one that the server was given")
         return bool(shown) or self._has_cookie(headers)
 
+    def knows(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a caller is one of those the server is for. Raises as `check`."""
+        return self._is_known(headers) or self._insecure or not self.has_token
+
     def may_read(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller may see anything. Raises as `check`."""
         return self._is_known(headers) or self.is_local

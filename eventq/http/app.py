@@ -10,13 +10,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from eventq.errors import (
-    EventqError,
-)
+from eventq.errors import BusyError, EventqError
 from eventq.http import log_api, memory_api, output_api
 from eventq.http.access import RefusedError
 from eventq.http.cxdb import Cxdb, refusal
-from eventq.http.exchange import Budget, Exchange
+from eventq.http.exchange import MOST_HELD, MOST_UNKNOWN, Budget, Exchange
 from eventq.http.following import STREAMS, stream
 from eventq.http.metrics import exposition
 from eventq.http.openapi import document
@@ -62,8 +60,10 @@ class App:
     """The application of a server: some threads, and who may use them."""
 
     def __init__(
-        self, threads: Mapping[str, ServedThread], access: Access, mcp: Any = None
-    ) -> None:
+        self, threads: Mapping[str, ServedThread], access: Access, mcp: Any = None, *,
+        unknown: int | None = None,
+    ) -> None:  # fmt: skip
+        """Take how many requests of callers without a token may be under way."""
         self.threads = threads
         self._mcp = mcp
         self._access = access
@@ -71,15 +71,16 @@ class App:
         self._cxdb = Cxdb()
         self._pages = Pages(threads, access)
         self._document: bytes | None = None
-        self.budget = Budget()
+        self.budget = Budget(MOST_HELD)
+        self.unknown = Budget(MOST_UNKNOWN, unknown)  # of callers without a token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        exchange = Exchange(self.budget, receive, send)
+        exchange = Exchange(self.unknown, receive, send)
         try:
-            await self._answer(scope, exchange.receive, exchange.send)
+            await self._answer(scope, exchange)
         except Exception as error:  # (a fault of ours is answered like any other)
             if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
                 raise
@@ -97,14 +98,15 @@ class App:
         else:
             await send_problem(send, status, what)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, exchange: Exchange) -> None:
         """Look where a request comes from, then who asks, and only then at its body."""
+        receive, send = exchange.receive, exchange.send
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         method = scope["method"]
         path = scope.get("raw_path") or scope["path"].encode()
-        self._access.check_place(method, headers)
+        self._admit(scope, headers, exchange)
         if self._pages.has(path):
             await self._pages.answer(scope, headers, receive, send)
             return
@@ -175,6 +177,18 @@ class App:
         else:
             await send_reply(send, reply, headers, method)
 
+    def _admit(self, scope: Scope, headers: Mapping[str, str], exchange: Exchange) -> None:
+        """Look where a request comes from and who asks, whose budget it then counts against."""
+        connection = scope.get("state", {}).get("connection")
+        if connection is not None and connection.is_surplus:
+            raise BusyError("the server has as many connections as it takes", "try again later")
+        self._access.check_place(scope["method"], headers)
+        if self._access.knows(headers):
+            exchange.admit(self.budget)
+            if connection is not None:
+                connection.admit()
+        exchange.begin()
+
     async def _answer_mcp(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
@@ -182,7 +196,8 @@ class App:
 
         A cookie is nothing here: a page that sends it cannot be told from a client.
         """
-        if not self._access.may_read({**headers, "cookie": ""}):
+        headers = {**headers, "cookie": ""}
+        if not self._access.may_read(headers):
             raise RefusedError(401, "a token is missing - send 'Authorization: Bearer TOKEN'")
         name = scope["path"][len(MCP) + 1 :]
         served = self.threads.get(name) if name else next(iter(self.threads.values()), None)
@@ -191,9 +206,11 @@ class App:
         elif served is None:
             await send_problem(send, 404, "there is no such thread - see /api/threads")
         else:
-            may_write = self._access.may_write({**headers, "cookie": ""})
-            scope[ANSWERER] = self._access.answerer({**headers, "cookie": ""}, "mcp")
-            await self._mcp.answer(served, scope, receive, send, may_write=may_write)
+            scope[ANSWERER] = self._access.answerer(headers, "mcp")
+            may_write, is_known = self._access.may_write(headers), self._access.knows(headers)
+            await self._mcp.answer(
+                served, scope, receive, send, may_write=may_write, is_known=is_known
+            )
 
     async def _of_server(self, path: str) -> Reply | None:
         """Return the reply of the paths that are about the server, None for others."""

@@ -9,7 +9,7 @@ from eventq.http.operations import AT, Followed, Operation, Reply
 from eventq.http.sending import Caller
 from eventq.records.run import RunChange
 from eventq.serving.event_pages import in_bounds, next_lines
-from eventq.serving.parameters import Given, Part
+from eventq.serving.parameters import Given, Part, fitting
 from eventq.serving.plans import READ
 from eventq.serving.served import said
 from eventq.system import clock
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _encode = writer()
 HEARTBEAT = 15.0  # seconds of silence after which a comment, or an empty line, is sent
 PAGE = 500  # lines that are sent at once
-PAGE_BYTES = 1 << 20  # of them; no more is read once there are as many
+PAGE_BYTES = 1 << 18  # of them, unless one alone has more
 
 
 async def stream(
@@ -77,13 +77,16 @@ async def _follow(
     spoke = clock.monotonic()
     while not caller.has_gone and not feed.is_closed:
         numbers, lines, after = found
+        del found  # whoever does not read keeps the server from nothing but what is sent
         if lines:
             frames = (
                 b"".join([b"%s\n" % line for line in lines])
                 if is_lines
                 else b"".join([b"id: %d\ndata: %s\n\n" % one for one in zip(numbers, lines)])  # noqa: B905
             )
+            del lines
             await _send(send, frames)
+            del frames
             spoke = clock.monotonic()
         changed = feed.changed
         found = await pages.after(after)
@@ -115,6 +118,7 @@ class Pages:
         self._served = served
         self._where: str | None = given["filter"]
         self._is_first = True
+        self._count = PAGE  # lines that are asked for: about as many as have fit
 
     def watch(self, count: int) -> None:
         """Count one follower more, or one less."""
@@ -143,11 +147,16 @@ class Pages:
     async def _read(self, after: int) -> Page:
         def run(thread: Thread) -> Page:
             def look() -> tuple[list[str], int, bool]:
-                return next_lines(thread.database.events, self._where, after, PAGE, PAGE_BYTES)
+                events = thread.database.events
+                return next_lines(events, self._where, after, self._count, room=PAGE_BYTES)
 
-            lines, reached, _ = in_bounds(thread, self._where, look)
-            numbers = [int(one[len('{"id":') : one.index(",")]) for one in lines]
-            return numbers, [one.encode("utf-8", "replace") for one in lines], reached
+            found, reached, _ = in_bounds(thread, self._where, look)
+            lines = fitting([one.encode("utf-8", "replace") for one in found], PAGE_BYTES, len)
+            numbers = [int(one[len('{"id":') : one.index(b",")]) for one in lines]
+            if len(lines) < len(found):
+                reached = numbers[-1]
+            self._count = min(PAGE, 2 * len(lines) or PAGE)
+            return numbers, lines, reached
 
         return await self._served.do(run, READ)
 

@@ -7,14 +7,15 @@ import logging
 import os
 import socket
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from eventq.errors import EventqError, LogicError
 from eventq.http.access import Access
 from eventq.http.app import App
+from eventq.http.connections import KEPT_SECONDS, SWEEP_SECONDS, Connections, Protocol
 from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit
 from eventq.serving.served import ServedThread
 from eventq.storage.layout import is_url
@@ -27,67 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("eventq.http")
 LOOK_SECONDS = 5.0  # between two looks for new threads
-MOST_HEAD = 64 << 10  # bytes of the head of a request, beside what comes with its end
-STUCK_SECONDS = 60.0  # until a reader must have taken what is sent, 64 KiB or more
 END_SECONDS = 5.0  # for requests that are under way at the end
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP as uvicorn speaks it, with bounds for the head of a request, and for slow readers."""
-
-    _stuck: asyncio.TimerHandle | None = None
-
-    _head = 0  # bytes of the head that has not ended, but for those of the chunk it began in
-    _is_in_head = False
-    _has_begun = False  # in this chunk
-
-    def on_message_begin(self) -> None:
-        """Begin to count."""
-        super().on_message_begin()
-        self._head, self._is_in_head, self._has_begun = 0, True, True
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header without the blanks around it: they are none of it (RFC 9110, 5.5)."""
-        super().on_header(name, value.strip(b" \t"))
-
-    def on_headers_complete(self) -> None:
-        """End to count."""
-        self._is_in_head = False
-        super().on_headers_complete()
-
-    def pause_writing(self) -> None:
-        """Wait for a reader that is slow, but not for ever."""
-        super().pause_writing()
-        self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Go on."""
-        super().resume_writing()
-        self._let_go()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
-        super().connection_lost(exc)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes; refuse a head that does not end."""
-        self._has_begun = False
-        super().data_received(data)
-        if not self._has_begun:
-            self._head += len(data)
-        if self._is_in_head and self._head > MOST_HEAD and self.transport is not None:
-            what = f"the head of a request has at most {MOST_HEAD >> 10} KiB\n".encode()
-            self.transport.write(
-                b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
-                b"content-type: text/plain\r\ncontent-length: %d\r\n\r\n%s" % (len(what), what)
-            )
-            self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -130,21 +71,22 @@ class Server(uvicorn.Server):
         """
         listener = self._listen()
         self._loop = asyncio.get_running_loop()
-        looks = None
+        tasks: list[asyncio.Task[None]] = []
         try:
             for path in self._paths:
                 self._add(path)
             if self._place is not None:
                 await self._look(self._place)
-                looks = self._loop.create_task(self._keep_looking(self._place))
+                tasks.append(self._loop.create_task(self._keep_looking(self._place)))
             self._mcp = self.mcp() if self.mcp is not None else None
+            among = Connections(raise_file_limit(self._connections))
+            tasks.append(self._loop.create_task(_keep_sweeping(among)))
             config = uvicorn.Config(
-                App(self.threads, self._access, self._mcp),
-                http=Protocol, loop="asyncio", lifespan="off", log_config=None,
-                access_log=False,
+                App(self.threads, self._access, self._mcp, unknown=among.most * 3 // 4),
+                http=partial(Protocol, among),  # type: ignore[arg-type]
+                loop="asyncio", lifespan="off", log_config=None, access_log=False,
                 ws="none", server_header=False, timeout_graceful_shutdown=int(END_SECONDS),
-                timeout_keep_alive=75,
-                limit_concurrency=raise_file_limit(self._connections), backlog=BACKLOG,
+                timeout_keep_alive=KEPT_SECONDS, backlog=BACKLOG,
             )  # fmt: skip
             super().__init__(config)
             host, port = listener.getsockname()[:2]
@@ -156,8 +98,8 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0)  # asyncio calls `connection_lost` of each
         finally:
             listener.close()
-            if looks is not None:
-                looks.cancel()
+            for task in tasks:
+                task.cancel()
             if self._mcp is not None:
                 self._mcp.close()
                 await self._mcp.wait_closed()
@@ -220,6 +162,13 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002
         """End at a signal."""
         self._end()
+
+
+async def _keep_sweeping(among: Connections) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        among.sweep(loop.time())
 
 
 def _name(path: str) -> str:

@@ -6,8 +6,6 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from pydantic_core import from_json
@@ -27,9 +25,10 @@ if TYPE_CHECKING:
     Send = Callable[[dict[str, Any]], Awaitable[None]]
     Handle = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
-_HOLDER = AuthenticatedUser(AccessToken(token="", client_id="holder", scopes=[]))
 END_SECONDS = 2.0  # for calls that are under way at the end
 SESSIONS = 4_000  # of a thread, at once
+UNKNOWN_SESSIONS = 32  # of them, of callers without a token
+UNKNOWN_BODY = 64 << 10  # bytes of a request of theirs
 IDLE_SECONDS = 600.0  # after which a session ends, of a client that listens to nothing
 
 
@@ -41,7 +40,9 @@ class Mount:
 
     def __init__(self, *, room: int = ROOM) -> None:
         self._room = room
-        self._servers: dict[ServedThread, tuple[asyncio.Future[Any], asyncio.Task[None]]] = {}
+        self._servers: dict[
+            tuple[ServedThread, bool], tuple[asyncio.Future[Any], asyncio.Task[None]]
+        ] = {}
         self._ended = asyncio.Event()
         self._under_way: set[tuple[bytes, str]] = set()  # sessions and ids of requests
 
@@ -53,28 +54,33 @@ class Mount:
         send: Send,
         *,
         may_write: bool,
+        is_known: bool,
     ) -> None:
-        """Answer a request to the server of a thread. Raises BusyError once all end."""
+        """Answer a request to the server of a thread. Raises BusyError once all end.
+
+        Callers who are not known have sessions of their own, so that they take no other's.
+        """
         if self._ended.is_set():
             raise BusyError("the server is about to end", "try again later")
         scope[MAY_WRITE] = may_write
-        if may_write:  # a session is used, and ended, with the token that began it
-            scope["user"] = _HOLDER
-        if served not in self._servers:
+        key = served, is_known
+        if key not in self._servers:
             ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._servers[served] = ready, asyncio.create_task(self._serve(served, ready))
-        manager = await asyncio.shield(self._servers[served][0])
+            task = asyncio.create_task(self._serve(served, ready, is_known=is_known))
+            self._servers[key] = ready, task
+        manager = await asyncio.shield(self._servers[key][0])
         with suppress(ClientDisconnect):  # there is nobody to tell
             if scope["method"] == "POST":
-                await self._post(manager.handle_request, scope, receive, send)
+                most = MOST_BODY if is_known else UNKNOWN_BODY
+                await self._post(manager.handle_request, most, scope, receive, send)
             else:
                 await manager.handle_request(scope, receive, send)
 
     async def _post(
-        self, handle: Handle, scope: dict[str, Any], receive: Receive, send: Send
+        self, handle: Handle, most: int, scope: dict[str, Any], receive: Receive, send: Send
     ) -> None:
         """Let a message be handled, or those of an array; answer what is no message."""
-        body = await _body(receive)
+        body = await _body(receive, most)
         if body is None:
             await _reply(send, 413, encode(error(INVALID_REQUEST, "the body is too long - cut it")))
             return
@@ -110,10 +116,13 @@ class Mount:
         finally:
             self._under_way -= noted
 
-    async def _serve(self, served: ServedThread, ready: asyncio.Future[Any]) -> None:
+    async def _serve(
+        self, served: ServedThread, ready: asyncio.Future[Any], *, is_known: bool
+    ) -> None:
         server = ThreadServer(served, write=True, room=self._room)
         manager = StreamableHTTPSessionManager(
-            server.sdk, max_request_body_size=MOST_BODY, max_sessions=SESSIONS,
+            server.sdk, max_request_body_size=MOST_BODY if is_known else UNKNOWN_BODY,
+            max_sessions=SESSIONS if is_known else UNKNOWN_SESSIONS,
             session_idle_timeout=IDLE_SECONDS,
         )  # fmt: skip
         # It is entered and left in one task, as its task group demands.
@@ -170,7 +179,7 @@ def _reply_in(body: bytes, number: Any) -> Object:
     return error(INTERNAL_ERROR, "the session ended - begin a new one", number)
 
 
-async def _body(receive: Receive) -> bytes | None:
+async def _body(receive: Receive, most: int) -> bytes | None:
     """Return the body of a request, None if it is too long. Raises ClientDisconnect."""
     parts, size, more = [], 0, True
     while more:
@@ -179,7 +188,7 @@ async def _body(receive: Receive) -> bytes | None:
             raise ClientDisconnect
         parts.append(message.get("body", b""))
         size += len(parts[-1])
-        if size > MOST_BODY:
+        if size > most:
             return None
         more = message.get("more_body", False)
     return b"".join(parts)

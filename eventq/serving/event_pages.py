@@ -27,15 +27,15 @@ _STEP = 50_000  # ids of one look, after which the clock is read
 
 
 def next_lines(
-    found: Events, where: str | None, after: int, limit: int, room: int | None = None
+    found: Events, where: str | None, after: int, limit: int, *, room: int | None = None
 ) -> tuple[list[str], int, bool]:
     """Return the next matching lines, the id that was reached, and whether that is the newest.
 
-    What takes long, or more than `room` (ROOM), ends early: the caller goes on at the id.
+    What takes long ends early, as does what has `room` characters: the caller goes on at the id.
     """
-    room = ROOM if room is None else room
     accepted, upto = found.accept(where), found.last()
     deadline = clock.monotonic() + FILTER_SECONDS / 2
+    room = ROOM if room is None else room
     lines: list[str] = []
     while True:
         page = found.lines(

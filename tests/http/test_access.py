@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -110,15 +109,6 @@ def test_a_name_that_is_none_is_said(path: str, host: str) -> None:
     options = {"token": TOKEN, "write": True, "insecure": False}
     with pytest.raises(LogicError, match=r"is no host: .* - give an address of this machine"):
         Server([path], f"{host}:0", **options)  # type: ignore[arg-type]
-
-
-def test_connections_are_bounded(serve: Serve, path: str) -> None:
-    """More are asked to come later; those that are there are served."""
-    client = serve(path, connections=3)
-    kept = [httpx.Client(base_url=client.base_url, headers=client.headers) for _ in range(4)]
-    with ExitStack() as stack:
-        found = [stack.enter_context(one).get("/api/health").status_code for one in kept]
-    assert (found[0], found[-1]) == (200, 503)
 
 
 def test_a_port_in_use_is_said(serve: Serve, path: str) -> None:

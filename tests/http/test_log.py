@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import eventq
-from eventq.http import exchange, site
+from eventq.http import connections
 from eventq.serving import event_pages
 from eventq.system.environment import user_name
 from tests.http.conftest import of_server, problem
@@ -382,7 +382,8 @@ def test_what_is_under_way_is_bounded(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests and replies together; what is too much is to be asked for later."""
-    monkeypatch.setattr(exchange, "MOST_HELD", 1_000_000)
+    budget = client.running.server.config.app.budget  # type: ignore[attr-defined]
+    monkeypatch.setattr(budget, "most", 1_000_000)
     for _ in range(3):
         assert client.post("events", json={"content": "x" * 900_000}).status_code == 201
         assert client.get("events", params={"last": 1}).status_code == 200
@@ -398,12 +399,12 @@ def test_readers_that_do_not_read_are_left(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a while; what they were sent is forgotten, and others are answered meanwhile."""
-    monkeypatch.setattr(site, "STUCK_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "STUCK_SECONDS", 0.2)
     thread.push("self", "note", "x" * 30_000_000)
     url = client.base_url
     with socket.create_connection((url.host, url.port or 80)) as raw:
         raw.sendall(f"GET {url.path}events HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
-        budget = client.running.server.config.app.budget  # type: ignore[attr-defined]
+        budget = client.running.server.config.app.unknown  # type: ignore[attr-defined]
         while not budget.held:
             client.get("status")
         while budget.held:
@@ -512,10 +513,14 @@ def test_health_and_metrics_say_what_is_damaged(
     thread.push("self", "note", "x")
     assert told() == ("ok", [], True)
     mirror = os.path.join(thread.path, "events.jsonl")
-    os.truncate(mirror, os.stat(mirror).st_size - 9)
+    with open(mirror, "rb+") as file:
+        line = file.read()
+        file.seek(0)
+        file.write(line.replace(b'"note"', b'"nope"'))
     assert not client.get("check").json()["ok"]
     assert told() == ("damaged", ["thread"], False)
-    thread.push("self", "note", "y")  # which mends it
+    with open(mirror, "rb+") as file:
+        file.write(line)
     assert client.get("check").json()["ok"]
     assert told() == ("ok", [], True)
     os.rename(thread.path, thread.path + "-away")

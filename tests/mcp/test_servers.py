@@ -229,6 +229,19 @@ def test_a_session_is_worth_no_token(serve: Serve, path: str) -> None:
     assert client.post("/mcp", json=push, headers=shown).status_code == 404
 
 
+def test_sessions_without_a_token_are_few(serve: Serve, path: str) -> None:
+    """They keep nobody out who has it; a request of theirs is short."""
+    client = serve(path, mcp=_mount())
+    shown = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+    alone = {**shown, "authorization": ""}
+    found = [client.post("/mcp", json=HELLO, headers=alone).status_code for _ in range(40)]
+    assert (found[0], found[-1]) == (200, 503)
+    assert client.post("/mcp", json=HELLO, headers=shown).status_code == 200
+    long = json.dumps([[]] * 40_000)
+    assert client.post("/mcp", content=long, headers=alone).status_code == 413
+    assert client.post("/mcp", content=long, headers=shown).status_code == 400
+
+
 def _mount() -> Any:
     from eventq.mcp.mounting import Mount
 
