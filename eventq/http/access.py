@@ -30,6 +30,13 @@ class RefusedError(Exception):
         self.what = what
 
 
+class WrongTokenError(RefusedError):
+    """A token, or the key of a link, is not the one of this server."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(401, what)
+
+
 class Access:
     """The rules of one server.
 
@@ -121,7 +128,7 @@ class Access:
         """Return whether the caller has shown the token, or a cookie; refuse a wrong token."""
         shown = headers.get("authorization", "")
         if shown and not self._is_token(shown.encode("latin-1")):
-            raise RefusedError(401, "the token is wrong - send the one that the server was given")
+            raise WrongTokenError("the token is wrong - send the one that the server was given")
         return bool(shown) or self._has_cookie(headers)
 
     def knows(self, headers: Mapping[str, str]) -> bool:

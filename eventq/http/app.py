@@ -12,10 +12,11 @@ from urllib.parse import parse_qsl
 
 from eventq.errors import BusyError, EventqError
 from eventq.http import log_api, memory_api, output_api
-from eventq.http.access import RefusedError
+from eventq.http.access import RefusedError, WrongTokenError
 from eventq.http.cxdb import Cxdb, refusal
 from eventq.http.exchange import MOST_HELD, MOST_UNKNOWN, Budget, Exchange
 from eventq.http.following import STREAMS, stream
+from eventq.http.guesses import Guesses
 from eventq.http.metrics import exposition
 from eventq.http.openapi import document
 from eventq.http.operations import Operation, Reply, of_json
@@ -71,6 +72,7 @@ class App:
         self._cxdb = Cxdb()
         self._pages = Pages(threads, access)
         self._document: bytes | None = None
+        self._guesses = Guesses()
         self.budget = Budget(MOST_HELD)
         self.unknown = Budget(MOST_UNKNOWN, unknown)  # of callers without a token
 
@@ -84,6 +86,8 @@ class App:
         except Exception as error:  # (a fault of ours is answered like any other)
             if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
                 raise
+            if isinstance(error, WrongTokenError):
+                await self._guesses.wait(scope, receive)
             await self._refuse(scope, *_problem(error), send)
         finally:
             exchange.end()

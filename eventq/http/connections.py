@@ -226,6 +226,10 @@ class Protocol(HttpToolsProtocol):
         self.is_admitted = True
         self._count_unread()
 
+    def may_give_way(self) -> None:
+        """Let others have the place of this connection, though it waits for a reply."""
+        self._among.kept[self] = self.loop.time()
+
     def _count_unread(self) -> None:
         """Count what is kept of a caller who is not admitted; close what is too much of all."""
         if self.is_admitted:

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from eventq.errors import EventqError, FilterError, UnknownConsumerError
 from eventq.http import memory_pages as memory
-from eventq.http.access import RefusedError
+from eventq.http.access import RefusedError, WrongTokenError
 from eventq.http.operations import Reply
 from eventq.http.page_request import Ask, path_of, whole_in, word_in
 from eventq.http.routes import Routes
@@ -277,7 +277,7 @@ class Pages:
     async def answer(
         self, scope: Values, headers: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
-        """Answer a request that comes from no other place. Raises RefusedError, EventqError."""
+        """Answer a request that comes from no other place. Raises EventqError, and as `Access`."""
         reply = await self._reply(scope, headers, receive, send)
         if reply is not None:
             await send_reply(send, reply, headers, scope["method"])
@@ -301,7 +301,6 @@ class Pages:
             return self._page("login.html", {"what": "Whoever has the token may change things."})
         if target == "login":
             form = await _form(receive, headers)
-            await asyncio.sleep(0.2)  # whoever guesses has to wait
             return self._let_in(headers, token=form.get("token", ""))
         if not self._access.may_read(headers):
             raise RefusedError(401, "This server shows its threads to those who have its token.")
@@ -336,7 +335,7 @@ class Pages:
             what = (
                 "The token is wrong." if token else "This link was used already, or is another's."
             )
-            return self.refusal(401, what)
+            raise WrongTokenError(what)
         return _moved("/", (b"set-cookie", cookie.encode("latin-1")))
 
     def refusal(self, status: int, what: str) -> Reply:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import select
+import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from eventq.errors import LogicError, UsageError
+from eventq.http import guesses
 from eventq.http.site import Server
 from tests.http.conftest import TOKEN, problem
 
@@ -50,6 +54,34 @@ def test_with_a_token_its_holder_may_write(serve: Serve, path: str) -> None:
             assert problem(other.get(EVENTS)) == (
                 401, "the token is wrong - send the one that the server was given",
             )  # fmt: skip
+
+
+def test_wrong_tokens_wait(
+    serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a header, a form and a link; the log has a line, and whoever has the token is answered.
+
+    When there are too many connections, those that wait for this give way.
+    """
+    monkeypatch.setattr(guesses, "LEAST_SECONDS", 60)
+    client = serve(path, connections=30)
+    host, port = client.base_url.host, client.base_url.port or 80
+    form = "POST /login HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\ntoken=x"
+    link = "GET /open?key=x HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    header = f"GET {EVENTS} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer x\r\n\r\n"
+    with ExitStack() as stack:
+        many = []
+        for sent in (form, link, header) * 8:
+            many.append(stack.enter_context(socket.create_connection((host, port), timeout=60)))
+            many[-1].sendall(sent.encode())
+        assert client.post(EVENTS, json=NEW).status_code == 201
+        assert not select.select(many, [], [], 0)[0]
+        others = [stack.enter_context(alone(client)) for _ in range(20)]
+        assert {one.get(EVENTS).status_code for one in others} == {200}
+        assert client.post(EVENTS, json=NEW).status_code == 201
+    assert [one.getMessage() for one in caplog.records if "wrong" in one.getMessage()] == [
+        "wrong tokens: 1, the last one from 127.0.0.1"
+    ]
 
 
 def test_a_token_alone_does_not_write(serve: Serve, path: str) -> None:
