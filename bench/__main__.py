@@ -36,6 +36,7 @@ PARTS = (
     "output",
     "wire",
     "http",
+    "crowd",
     "pages",
     "postgres",
 )

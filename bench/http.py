@@ -45,16 +45,17 @@ def run(plan: Plan) -> Iterator[Row]:
 class Line:
     """One connection that is kept."""
 
-    def __init__(self, served: Served) -> None:
-        """Connect."""
+    def __init__(self, served: Served, headers: str = "") -> None:
+        """Connect; the lines of headers are sent with each request."""
+        self._headers = headers
         self.socket = socket.create_connection(served.address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._data = b""
 
     def send(self, method: str, path: str, body: bytes = b"") -> None:
         """Send a request."""
-        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
-        self.socket.sendall(head.encode() + body)
+        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n{self._headers}"
+        self.socket.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
 
     def receive(self) -> bytes | None:
         """Wait for bytes, and give the body of a reply that is whole by then."""
@@ -92,12 +93,13 @@ def _posts(plan: Plan, stack: ExitStack) -> Iterator[Row]:
     served = stack.enter_context(Served(plan.place("thread"), "full", program))
     lines = [stack.enter_context(closing(Line(served))) for _ in range(CONNECTIONS)]
     count = plan.size(4_000, 200)
-    found = plan.take({"post": lambda: _post_rate(lines, count)})
+    found = plan.take({"post": lambda: post_rate(lines, count)})
     what = f"a disk of {DISK} commits/s, FULL: POST of one event, {CONNECTIONS} connections"
     yield alone(what, Sample(found["post"], "/s"), least=2_000)
 
 
-def _post_rate(lines: list[Line], count: int) -> float:
+def post_rate(lines: list[Line], count: int) -> float:
+    """Push so many events over all connections, and return how many a second that were."""
     body = json.dumps({"source": SOURCE, "type": KIND, "content": PAYLOAD}).encode()
     path = "/api/threads/thread/events"
     with selectors.DefaultSelector() as selector:

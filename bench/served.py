@@ -47,6 +47,10 @@ _SERVE = ("serve", "--json", "--listen", "127.0.0.1:0", "--thread")
 _SERVE_HTTP = ("serve", "--json", "--insecure-local", "--http", "127.0.0.1:0", "--thread")
 SERVE = ("eventq", *_SERVE)
 SERVE_HTTP = ("eventq", *_SERVE_HTTP)
+SERVE_TOKEN = (
+    "eventq", "serve", "--json", "--write", "--token", "secret", "--mcp", "--http", "127.0.0.1:0",
+    "--thread",
+)  # fmt: skip
 FLOOR = ("bench.served",)
 
 
