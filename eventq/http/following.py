@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _encode = writer()
 HEARTBEAT = 15.0  # seconds of silence after which a comment, or an empty line, is sent
 PAGE = 500  # lines that are sent at once
-PAGE_BYTES = 1 << 18  # of them, unless one alone has more
+FIRST = 32  # that are asked for before their size is known
+PAGE_BYTES = 1 << 17  # of them, unless one alone has more
 
 
 async def stream(
@@ -118,7 +119,7 @@ class Pages:
         self._served = served
         self._where: str | None = given["filter"]
         self._is_first = True
-        self._count = PAGE  # lines that are asked for: about as many as have fit
+        self._count = FIRST  # lines that are asked for: twice as many as have fit before
 
     def watch(self, count: int) -> None:
         """Count one follower more, or one less."""
@@ -155,7 +156,7 @@ class Pages:
             numbers = [int(one[len('{"id":') : one.index(b",")]) for one in lines]
             if len(lines) < len(found):
                 reached = numbers[-1]
-            self._count = min(PAGE, 2 * len(lines) or PAGE)
+            self._count = min(PAGE, max(FIRST, 2 * len(lines)))
             return numbers, lines, reached
 
         return await self._served.do(run, READ)

@@ -252,7 +252,7 @@ class Pages:
         self._access = access
         self._templates = Environment(
             loader=PackageLoader("eventq.http"), autoescape=True, trim_blocks=True,
-            lstrip_blocks=True, undefined=StrictUndefined,
+            lstrip_blocks=True, undefined=StrictUndefined, auto_reload=False,
         )  # fmt: skip
         self._templates.filters |= _FILTERS
         routes = [("GET", path, path) for path in _VIEWS]
