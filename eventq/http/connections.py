@@ -50,7 +50,7 @@ class Connections:
         oldest = next(chain(self.heads, self.kept), None)
         if oldest is not None:
             self.forget(oldest)
-            oldest.transport.abort()
+            oldest.transport.close()  # once the end of its last reply is sent
 
     def forget(self, one: Protocol) -> None:
         """Wait no more for a connection that ends."""
