@@ -1,10 +1,12 @@
-"""A million events through the command line, in bounded memory."""
+"""A million events through the command line, and a text sought in all that is stored."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import eventq
@@ -65,6 +67,39 @@ def run(plan: Plan) -> Iterator[Row]:
     found = plan.take(peeks, warm=False)
     assert all(ended.lines == count for group in found.values() for ended in group)
     yield from _rows(f"`eventq peek --limit {count}` to a pipe", found, count, 200_000)
+    yield from _find(plan)
+
+
+def _find(plan: Plan) -> Iterator[Row]:
+    """Measure the search for a text in events, turns and artifacts, which are compressed."""
+    chance = random.Random(1)
+    words = [
+        "".join(chance.choices("etaoinshrdlu", k=chance.randrange(2, 9))) for _ in range(4_000)
+    ]
+
+    def text(count: int) -> str:
+        return " ".join(chance.choices(words, k=count))
+
+    path = plan.place("find")
+    with eventq.open(path, create=True) as thread:
+        count = plan.size(50_000, 500)
+        thread.push_many([(SOURCE, KIND, text(100)) for _ in range(count)])
+        context = thread.contexts.create()
+        with thread.write():
+            for _ in range(count):
+                context.append(text(200))
+        for _ in range(count // 1_000):
+            thread.artifacts.put(text(150_000).encode())
+
+        def find() -> float:
+            found = thread.erasures.find("a password\nof two lines")
+            start = time.perf_counter()
+            assert not [*found]
+            return found.bytes / (time.perf_counter() - start) / 1e6
+
+        rates = plan.take({"find": find})["find"]
+    what = "`eventq find` of a text with escapes, in events, turns and artifacts"
+    yield alone(f"{what}: text read", Sample(rates, "MB/s"), least=100)
 
 
 def _rows(what: str, found: dict[str, list[Ended]], count: int, least: float) -> Iterator[Row]:

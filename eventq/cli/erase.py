@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from eventq.cli import kinds, render, show
 from eventq.cli.options import JSON, READ, REASON, THREAD
-from eventq.cli.table import Argument, Command
+from eventq.cli.table import Argument, Command, Option
+from eventq.errors import UsageError
 from eventq.storage.rules import thing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from eventq.erasure.finding import Place
     from eventq.records.info import Erasure
     from eventq.thread import Thread
 
 _ELSEWHERE = "copies, packs and backups made before still have it, and programs that have read it"
+
+_NOT_SOUGHT = "copies, packs and backups, and what programs have read, were not looked at"
 
 
 def event(thread: Thread, *, id: int, reason: str | None, json: bool) -> None:
@@ -41,7 +45,50 @@ def _line(one: Erasure) -> str:
     return f"{render.stamp(one.at_ms)}  {thing(one)}{state}{why}"
 
 
+def find(thread: Thread, *, text: str, json: bool) -> None:
+    """Find every place where a text stands, such as a password.
+
+    All of the thread's folder is searched. The text comes from stdin, or is asked for: on a command
+    line every user of the machine sees it. It is found as it is, and as JSON, repr and the journal
+    escape it, also in compressed blobs, in lines of sessions, in logs and in the mirror. Copies,
+    packs, backups and what programs have read are not looked at.
+    """
+    places = thread.erasures.find(_text(text))
+    render.show_all(places, render.fields, _place, json=json)
+    if not json:
+        show.note(_NOT_SOUGHT)
+
+
+def _text(path: str) -> str:
+    """Return the text that is sought: from stdin, or asked for at a terminal, without an echo."""
+    if path != "-":
+        fix = "give --text -, and the text on stdin"
+        raise UsageError("every user of this machine sees a text on a command line", fix)
+    if show.has_stdin():
+        from eventq.cli.inputs import decode
+
+        return decode("-", "give a shorter text").removesuffix("\n").removesuffix("\r")
+    from getpass import getpass
+
+    return getpass("Text: ")
+
+
+def _place(one: Place) -> str:
+    where = f"  in {one.blob}" if one.blob not in (None, one.name) else ""
+    return f"{one.kind:<12}  {show.readable(one.name)}{where}"
+
+
 COMMANDS = {
+    "find": Command(
+        find,
+        [
+            Option("text -", "Read the text from stdin, or ask for it.", required=True),
+            READ,
+            JSON,
+        ],
+        "pass show mail | eventq find --text - --thread ./inbox",
+        "eventq find --text - --json --thread ./inbox < password.txt",
+    ),
     "event erase": Command(
         event,
         [Argument("ID", kinds.WHOLE), REASON, THREAD, JSON],

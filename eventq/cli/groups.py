@@ -75,6 +75,7 @@ PARTS = {
         "prune": "admin",
         "event": "erase",
         "erasures": "erase",
+        "find": "erase",
         "gc": "admin",
         "mirror": "admin",
         "pack": "pack",

@@ -48,6 +48,7 @@ _COMMANDS = {
     "sql": "sqlite sqlite3 select db tables",
     "ui": "page web browser dashboard gui",
     "doctor": "diagnose diagnostics",
+    "find": "grep redact secrets",
     "context ls": "contexts",
     "run ls": "runs",
     "turn append": "append",

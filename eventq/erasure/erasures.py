@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from eventq.erasure.finding import Found
     from eventq.erasure.targets import Targets
     from eventq.log.journal import Journal
     from eventq.log.mirror import Change, Mirror
@@ -77,6 +78,16 @@ class Erasures:
     def get(self, kind: str, name: str | int) -> Erasure | None:
         """Return the erasure of a thing by its kind and name, or None."""
         return self._engine.get(kind, str(name))
+
+    def find(self, text: str) -> Found:
+        """Return the places where a text stands, found while they are iterated over.
+
+        It stands there as it is or escaped as JSON, `repr` or the journal. Copies, packs, backups,
+        and what programs have read are not looked at. Raises InputError.
+        """
+        from eventq.erasure.finding import Found
+
+        return Found(self._database, self._layout, text)
 
     def event(self, number: int, *, reason: str | None = None) -> Erasure:
         """Erase the content of an event, and return the erasure.

@@ -125,6 +125,12 @@ def spellings(text: str) -> set[bytes]:
     raw = text.encode()
     found = {raw, dumps(text)[1:-1].encode(), dumps(text, ensure_ascii=False)[1:-1].encode()}
     found.add(printable(text).encode())
+    # A program chooses the quotes of a `repr` by what stands around the text.
+    found |= {
+        repr(text)[1:-1].encode(),
+        repr("'\"" + text)[4:-1].encode(),
+        repr(raw)[2:-1].encode(),
+    }
     for before in range(3):
         encoded = b2a_base64(b"\0" * before + raw, newline=False)
         found.add(encoded[(before * 8 + 5) // 6 : (before + len(raw)) * 8 // 6])

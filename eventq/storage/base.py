@@ -696,6 +696,25 @@ class Erasures(Protocol):
     def forget(self, kind: str, names: Iterable[str]) -> None:
         """Forget the erasures of some things of a kind."""
 
+    def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
+        """Yield what tables hold as text, a few MiB at a time: the table, and rows.
+
+        A row begins with its name, which holds no text; b"" is a value that is missing.
+        """
+
+    def pieces(self) -> Iterator[tuple[str, list[tuple[int, int, int, bytes]]]]:
+        """Yield what is stored in pieces, a few MiB at a time: the kind, and rows.
+
+        A row is a number, the position of a piece, its codec and its bytes; pieces of one number
+        follow one another. The kinds are `blob`, `long blob`, `artifact` and `open turn`.
+        """
+
+    def place(self, kind: str, number: int) -> tuple[str, bytes] | None:
+        """Return the name of what a number of `pieces` stands for, and its digest if it is a blob.
+
+        That of an artifact is its scope, its number and its status. None if it is gone.
+        """
+
     def event(self, number: int, reason: str | None) -> list[int]:
         """Erase the content of an event; return the events whose content has changed.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from tests.doors.support import ok, refused, run
+from tests.doors.support import objects, ok, refused, run
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
@@ -69,3 +69,22 @@ def test_an_unfinished_erasure_is_listed(box: str) -> None:
     ok("event erase 2 --thread", box)
     assert ok("check --thread", box) == "ok\n"
     assert os.path.isdir(box)
+
+
+def test_a_text_is_found(box: str) -> None:
+    """Its places are lines or objects; the text never stands on the command line."""
+    done = run("find", "--text", "-", "--thread", box, given=f"{TEXT}\n")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0] == "event         2"
+    assert lines[-1] == "path          events.jsonl"
+    assert (
+        done.err == "copies, packs and backups, and what programs have read, were not looked at\n"
+    )
+    told = objects("find", "--text", "-", "--json", "--thread", box, given=TEXT)
+    assert told[0] == {"kind": "event", "name": "2", "blob": None}
+    assert [one["name"] for one in told if one["kind"] == "artifact"] == ["0/0", "1/0"]
+    assert ok("find", "--text", "-", "--json", "--thread", box, given="nowhere") == ""
+    shown = run("find", "--text", "hunter2", "--thread", box)
+    refused(2, "every user of this machine sees a text on a command line", shown)
+    refused(2, "5 characters", run("find", "--text", "-", "--thread", box, given="short"))

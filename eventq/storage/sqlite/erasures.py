@@ -11,7 +11,10 @@ from eventq.storage.turn_rows import GONE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    import apsw
 
     from eventq.storage.copied import ErasedCopy
     from eventq.storage.sqlite.database import Database
@@ -57,6 +60,51 @@ WHERE id > ?1
     AND json_extract(content, '$.error') IS NOT NULL
 RETURNING id
 """
+
+# Where bytes are in pieces, by the number of what they belong to. Parts of long blobs are read with
+# these; those of none, which an interrupted put has left, by themselves.
+_PIECES = {
+    "blob": """
+        SELECT b.blob_id, 0, codec, bytes
+        FROM blobs b
+            JOIN blob_bytes USING (blob_id)
+        WHERE b.blob_id > ?1
+            AND ?2 = 0
+            AND (part = 0 OR NOT EXISTS (SELECT 1 FROM blob_parts WHERE part_id = b.blob_id))
+        ORDER BY 1
+    """,
+    "long blob": """
+        SELECT p.blob_id, p.position, codec, bytes
+        FROM blob_parts p
+            JOIN blobs b ON b.blob_id = part_id
+            JOIN blob_bytes y ON y.blob_id = part_id
+        WHERE (p.blob_id, p.position) > (?1, ?2)
+        ORDER BY 1, 2
+    """,
+    "artifact": """
+        SELECT artifact_id, position, 1, bytes
+        FROM artifact_chunks
+        WHERE (artifact_id, position) > (?1, ?2)
+        ORDER BY 1, 2
+    """,
+    "open turn": """
+        SELECT open_id, position, 0, bytes
+        FROM open_pieces
+        WHERE (open_id, position) > (?1, ?2)
+        ORDER BY 1, 2
+    """,
+}
+_PLACES = {
+    "blob": "SELECT lower(hex(hash)), hash FROM blobs WHERE blob_id = ?",
+    "artifact": """
+        SELECT scope_id || '/' || number || '/' || status, x''
+        FROM artifacts
+        WHERE artifact_id = ?
+    """,
+    "open turn": "SELECT open_id, x'' FROM open_turns WHERE open_id = ?",
+}
+_ROOM = 4 << 20  # bytes that are read at once, unless one value has more
+_NAMES = {"dead_letters": "event_id", "unfinished": "event_id"}  # by what a row is found
 
 
 class Erasures:
@@ -206,6 +254,63 @@ class Erasures:
                 for sql in _ERRORS:
                     self._run(sql, (one, ERASED))
             return changed
+
+    def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
+        """Yield what tables hold as text; see `storage.base`."""
+        sql = """
+            SELECT name, wr
+            FROM pragma_table_list
+            WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite%'
+        """
+        for table, no_rowid in self._run(sql):
+            sql = "SELECT name, type, pk FROM pragma_table_info(?)"
+            columns = self._run(sql, (table,))
+            keys = [f"{name}" for name, kind, pk in columns if pk and kind == "INTEGER"]
+            name = _NAMES.get(table) or (" || '/' || ".join(keys) if keys else "''")
+            values = [f"CAST({one} AS BLOB)" for one, kind, _ in columns if kind == "TEXT"]
+            if table == "session_lines":
+                values += ["before", "after"]
+            if not values:
+                continue
+            found = ", ".join(f"coalesce({one}, x'')" for one in values)
+            head = f"SELECT CAST({name if no_rowid else 'rowid'} AS BLOB), {found} FROM {table}"
+            tail = "LIMIT -1 OFFSET ?" if no_rowid else "WHERE rowid > ? ORDER BY rowid"
+            at = 0
+            while page := self._page((at,), f"{head} {tail}"):
+                at = at + len(page) if no_rowid else int(page[-1][0])
+                yield table, page
+
+    def pieces(self) -> Iterator[tuple[str, list[tuple[int, int, int, bytes]]]]:
+        """Yield what is stored in pieces; see `storage.base`."""
+        if self._db.is_original():
+            return
+        for kind, sql in _PIECES.items():
+            after = (0, 0) if kind == "blob" else (0, -1)
+            while page := self._page(after, sql):
+                after = page[-1][:2]
+                yield kind, page
+
+    def _page(self, after: tuple[int, ...], sql: str) -> list[tuple[Any, ...]]:
+        """Return the next rows, until there is no room for more."""
+
+        def read(connection: apsw.Connection) -> list[tuple[Any, ...]]:
+            rows: list[tuple[Any, ...]] = []
+            room = _ROOM
+            cursor = connection.execute(sql, after)
+            for row in cursor:
+                rows.append(row)
+                room -= sum([len(one) for one in row if one.__class__ is bytes])
+                if room <= 0:
+                    break
+            cursor.close(force=True)
+            return rows
+
+        return self._db.steady(read)  # type: ignore[no-any-return]
+
+    def place(self, kind: str, number: int) -> tuple[str, bytes] | None:
+        """Return what a number of `pieces` stands for; see `storage.base`."""
+        rows = self._run(_PLACES[kind.removeprefix("long ")], (number,))
+        return (str(rows[0][0]), rows[0][1]) if rows else None
 
 
 def _record(row: tuple[str, str, str | None, int, int]) -> Erasure:

@@ -1,0 +1,171 @@
+"""A text is found wherever it stands in a thread, and escaped as programs write it.
+
+Where it may stand: events, dead letters and attempts; turns, patches, lines of sessions that are no
+turns, tasks and steps of runs and their attempts; artifacts, outputs, pins, other blobs, turns that
+are being written; settings and other rows; logs of handlers, the journal, the mirror, `lost/`. In
+blobs and artifacts it may be compressed, and cross the boundary of two pieces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eventq
+from eventq.errors import InputError
+from eventq.log import mirror
+from eventq.records.run import NewRun, NewStep
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from eventq import Thread
+
+pytestmark = pytest.mark.usefixtures("quick")
+PLAIN = "hunter2-hunter2"
+ODD = "hun\"ter\\2\n\t☃ \x01'x"
+CHANCE = random.Random(5)
+
+
+def places(thread: Thread, text: str) -> list[tuple[str, str]]:
+    """Return kind and name of each place."""
+    return [(one.kind, one.name) for one in thread.erasures.find(text)]
+
+
+def fill(thread: Thread, text: str, folder: Path) -> None:
+    """Store a text in everything that can hold one."""
+    thread.push("self", "note", "first")
+    thread.push("self", "note", f"my {text} is")
+    thread.subscribe("w", "true", each=True, on_failure="dead", max_attempts=1)
+    (claim,) = thread.claim("w")
+    thread.settle(dead=[claim], error=f"cannot use {text}")
+    main = thread.contexts.create("main")
+    main.append(f"it is {text}")
+    patched = main.append("second")
+    thread.contexts.patch(patched.turn_id, f"now {text}")
+    run = thread.runs.start(NewRun("w", f"task {text}", {"coder": f"system {text}"}))
+    run.step(NewStep("coder", {"n": 1}, f"step {text}"))
+    run.step(NewStep("coder", {"n": text}, "step"))
+    run.step(NewStep("coder", {"n": 1}, "step", edge_prompt=f"asked {text}"))
+    run.attempt(NewStep("coder", {"n": 1}, f"tried {text}"))
+    thread.artifacts.put(f"artifact {text}".encode())
+    thread.outputs.publish("Scout", f"output {text}".encode())
+    thread.blobs.put(f"blob {text}".encode())
+    stream = main.open_turn()
+    stream.append_delta(f"open {text}".encode())
+    lines = [
+        {"type": "user", "uuid": "u0", "parentUuid": None, "sessionId": "s-1",
+         "timestamp": "2026-01-01T00:00:00Z", "message": {"role": "user", "content": "hello"}},
+        {"type": "last-prompt", "sessionId": "s-1", "lastPrompt": text},
+    ]  # fmt: skip
+    file = folder / "s-1.jsonl"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    thread.sessions.import_file(str(file))
+    log = thread.layout.handler_log("w")
+    os.makedirs(os.path.dirname(log), exist_ok=True)
+    with open(log, "w", encoding="utf-8") as written:
+        written.write(f"got {text!r}\n")
+    os.makedirs(thread.layout.lost, exist_ok=True)
+    with open(f"{thread.layout.lost}/1", "w", encoding="utf-8") as written:
+        written.write(json.dumps({"content": text}) + "\n")
+    thread.journal.warn(f"about {text}")
+
+
+@pytest.mark.parametrize("text", [PLAIN, ODD])
+def test_a_text_is_found_everywhere(thread: Thread, tmp_path: Path, text: str) -> None:
+    """Each place once, by the name that people have for it."""
+    fill(thread, text, tmp_path)
+    found = places(thread, text)
+    assert len(set(found)) == len(found)
+    kinds: dict[str, int] = {}
+    for kind, _ in found:
+        kinds[kind] = kinds.get(kind, 0) + 1
+    assert kinds == {
+        "event": 1, "dead letter": 1, "turn": 5, "patch": 1, "attempt after turn": 1, "artifact": 1,
+        "output": 1, "blob": 1, "open turn": 1, "line": 1, "path": 4,
+    }  # fmt: skip
+    assert ("event", "2") in found
+    assert ("dead letter", "2") not in found  # it was the first that was claimed
+    assert ("dead letter", "1") in found
+    assert ("artifact", "0/0") in found
+    assert ("line", "s-1:2") in found
+    assert {name for kind, name in found if kind == "path"} == {
+        "events.jsonl", "logs/thread.log", "logs/handlers/w.log", "lost/1",
+    }  # fmt: skip
+    assert places(thread, "nowhere at all") == []
+
+
+def test_json_in_json_is_found(thread: Thread) -> None:
+    """An event may hold JSON, which a line of the mirror escapes once more."""
+    inner = json.dumps({"text": json.dumps(ODD)})
+    thread.push("self", "note", inner)
+    assert places(thread, ODD) == [("event", "1"), ("path", "events.jsonl")]
+
+
+def test_rotated_files_of_the_mirror_are_read(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the names of events that are no content, which are rows."""
+    monkeypatch.setattr(mirror, "ROTATE_LINES", 2)
+    for number in range(6):
+        thread.push("self", f"type-{PLAIN}" if number == 5 else "note", PLAIN * (number == 0))
+    found = places(thread, PLAIN)
+    assert found[:2] == [("event", "1"), ("row", "events 6")]
+    assert len([name for _, name in found if name.startswith("events-")]) == 1
+    assert found[-2:] == [("path", "events.jsonl"), ("path", "logs/thread.log")]
+
+
+@pytest.mark.parametrize("kind", ["blob", "artifact", "open turn", "path"])
+def test_a_text_that_crosses_pieces_is_found(thread: Thread, kind: str, tmp_path: Path) -> None:
+    """Wherever the bytes are cut: the text stands at each of the places where it may be."""
+    text = "".join(CHANCE.choices("abcdefgh", k=3_000))
+    data = CHANCE.randbytes(1 << 20) + (text.encode() + b"-") * 2_000 + CHANCE.randbytes(1 << 20)
+    once = CHANCE.randbytes(1 << 20)[: -len(text) // 2] + text.encode() + CHANCE.randbytes(1 << 20)
+    for content in (data, once):
+        if kind == "blob":
+            thread.blobs.put(content)
+        elif kind == "artifact":
+            thread.artifacts.put(content)
+        elif kind == "open turn":
+            stream = thread.contexts.create().open_turn()
+            for start in range(0, len(content), 100_003):
+                stream.append_delta(content[start : start + 100_003])
+        else:
+            os.makedirs(thread.layout.lost, exist_ok=True)
+            name = f"{thread.layout.lost}/{len(content)}"
+            with open(name, "wb") as file:
+                file.write(content)
+    assert [one for one, _ in places(thread, text)] == [kind, kind]
+    assert places(thread, text[:-1] + "Z") == []
+
+
+def test_the_scan_has_bounded_memory(thread: Thread) -> None:
+    """Some pages are in memory at once, whatever is stored."""
+    for _ in range(6):
+        thread.push_many([("self", "note", "x" * 100_000)] * 100)
+    tracemalloc.start()
+    found = thread.erasures.find(PLAIN)
+    assert [*found] == []
+    assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    tracemalloc.stop()
+    assert found.bytes > 120_000_000 - (1 << 20)  # the table and the mirror
+
+
+@pytest.mark.parametrize("text", ["", "short", "x" * 65_537])
+def test_texts_that_are_not_sought(thread: Thread, text: str) -> None:
+    """A short one stands everywhere."""
+    with pytest.raises(InputError, match="give 6 to 65,536 characters"):
+        thread.erasures.find(text)
+
+
+def test_a_thread_that_is_only_read_is_searched(thread: Thread) -> None:
+    """Nothing is written."""
+    thread.push("self", "note", PLAIN)
+    with eventq.open(thread.path, read_only=True) as reader:
+        found: Any = places(reader, PLAIN)
+    assert found == [("event", "1"), ("path", "events.jsonl")]
