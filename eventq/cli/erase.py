@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, render, show
-from eventq.cli.options import JSON, READ, REASON, THREAD
+from eventq.cli.options import JSON, READ, REASON, THREAD, thread_option
+from eventq.cli.rules import needs
 from eventq.cli.table import Argument, Command, Option
-from eventq.errors import UsageError
+from eventq.errors import LogicError, UsageError
 from eventq.storage.rules import thing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.erasure.finding import Place
+    from eventq.erasure.finding import Left, Place
     from eventq.records.info import Erasure
     from eventq.thread import Thread
 
@@ -45,18 +46,47 @@ def _line(one: Erasure) -> str:
     return f"{render.stamp(one.at_ms)}  {thing(one)}{state}{why}"
 
 
-def find(thread: Thread, *, text: str, json: bool) -> None:
+def find(
+    thread: Thread, *, text: str, erase: bool, yes: bool, reason: str | None, json: bool
+) -> int:
     """Find every place where a text stands, such as a password.
 
     All of the thread's folder is searched. The text comes from stdin, or is asked for: on a command
     line every user of the machine sees it. It is found as it is, and as JSON, repr and the journal
     escape it, also in compressed blobs, in lines of sessions, in logs and in the mirror. Copies,
     packs, backups and what programs have read are not looked at.
+
+    With --erase, it shows where the text stands, asks, and erases all of these events, turns,
+    artifacts and blobs as a whole, and the text in logs. What is leased, open or pinned is listed
+    with the reason, and the exit status is 1: the same command goes on later.
     """
-    places = thread.erasures.find(_text(text))
-    render.show_all(places, render.fields, _place, json=json)
+    sought = _text(text)
+    places = thread.erasures.find(sought)
+    if not erase:
+        render.show_all(places, render.fields, _place, json=json)
+        if not json:
+            show.note(_NOT_SOUGHT)
+        return 0
+    if not yes:
+        _confirm([*places])
+    left = thread.erasures.text(sought, reason=reason)
+    render.show_all(left, _left_fields, _left, json=json)
     if not json:
-        show.note(_NOT_SOUGHT)
+        show.note(f"still found at {render.count(len(left), 'place')}; {_ELSEWHERE}")
+    return 1 if left else 0
+
+
+def _confirm(places: list[Place]) -> None:
+    """Show places and ask, at the terminal, as stdin may be the text; raise LogicError for no."""
+    lines = [*map(_place, places), f"Erase what stands at {render.count(len(places), 'place')}?"]
+    try:
+        with open("/dev/tty", "r+b", buffering=0) as terminal:
+            terminal.write("\n".join([*lines, "[y/N] "]).encode("utf-8", "replace"))
+            answer = terminal.read(100)
+    except OSError as error:
+        raise UsageError("there is no terminal to ask at", "add --yes") from error
+    if answer.strip().lower() not in (b"y", b"yes"):
+        raise LogicError("nothing was erased", "answer y, or give --yes")
 
 
 def _text(path: str) -> str:
@@ -78,16 +108,29 @@ def _place(one: Place) -> str:
     return f"{one.kind:<12}  {show.readable(one.name)}{where}"
 
 
+def _left_fields(one: Left) -> dict[str, object]:
+    return {**render.fields(one.place), "why": one.why}
+
+
+def _left(one: Left) -> str:
+    return f"{_place(one.place)}: {show.readable(one.why)}"
+
+
 COMMANDS = {
     "find": Command(
         find,
         [
             Option("text -", "Read the text from stdin, or ask for it.", required=True),
-            READ,
+            Option("erase", "Erase what has it, after a question."),
+            Option("yes", "Erase without the question."),
+            REASON,
+            thread_option(kinds.Opened(reads="erase")),
             JSON,
         ],
         "pass show mail | eventq find --text - --thread ./inbox",
         "eventq find --text - --json --thread ./inbox < password.txt",
+        "eventq find --text - --erase --reason 'a password' --thread ./inbox",
+        rules=[needs("yes", "erase"), needs("reason", "erase")],
     ),
     "event erase": Command(
         event,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from eventq.errors import (
     BusyError,
     DiskError,
+    ErasedError,
     LogicError,
     StoreError,
     UnknownBlobError,
@@ -19,6 +20,7 @@ from eventq.errors import (
 from eventq.log.mirror import keep_from
 from eventq.log.mirror_lines import line
 from eventq.memory.blobs import digest_of
+from eventq.record import Record
 from eventq.records.checks import ERASED, check_name, check_natural
 from eventq.storage.rules import erased, thing
 
@@ -26,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from eventq.erasure.finding import Found
+    from eventq.erasure.finding import Found, Left, Place
     from eventq.erasure.targets import Targets
     from eventq.log.journal import Journal
     from eventq.log.mirror import Change, Mirror
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
     from eventq.storage.layout import Layout
 
 _PAGE = 500
+_LEFT = "no erasure reaches it - change or delete it yourself"
+
+
+class _Later(Record):
+    """What many erasures do at once: the lines of events in the mirror, and their end."""
+
+    erased: list[tuple[str, str]]
+    events: set[int]
 
 
 class Erasures:
@@ -58,6 +68,7 @@ class Erasures:
         self._journal = journal
         self._mirror = mirror
         self._engine = database.erasures
+        self._later: _Later | None = None  # what `text` does once for all that it erases
 
     def __iter__(self) -> Iterator[Erasure]:
         """Yield what was erased, in the order in which that began."""
@@ -88,6 +99,64 @@ class Erasures:
         from eventq.erasure.finding import Found
 
         return Found(self._database, self._layout, text)
+
+    def text(self, text: str, *, reason: str | None = None) -> list[Left]:
+        """Erase a text wherever `find` finds it; return the places where it still stands, and why.
+
+        Each is erased in the form that its kind has, `everywhere`: an event, a turn, an artifact, a
+        blob as a whole; of dead letters what was said, of logs each occurrence. What is leased,
+        open or pinned is left, and so are names, settings, and files that are not the thread's. To
+        call it again goes on with those, and with what was interrupted. Raises InputError,
+        DiskError, and BusyError as `event` does.
+        """
+        from eventq.erasure.finding import Left, Place, spelled
+
+        found = self.find(text)
+        self._past("text", "", reason)
+        why: dict[tuple[str, str], str] = {}
+        left = [Place(one.kind, one.name) for one in self if not one.finished]
+        self._later = later = _Later([], set())
+        try:
+            for place in [*left, *found]:
+                try:
+                    self._erase_place(place, reason)
+                except (BusyError, DiskError):
+                    raise
+                except ErasedError:
+                    pass  # with another place
+                except LogicError as error:
+                    why[place.kind, place.name] = f"{error.what} - {error.fix}"
+        finally:
+            self._later = None
+        self._erase_all_in_logs(one.decode() for one in spelled(text))
+        self._renew([*later.events])
+        self._database.scrub()  # also what was interrupted before it was noted
+        for kind, name in later.erased:
+            self._engine.finish(kind, name)
+        return [Left(one, why.get((one.kind, one.name), _LEFT)) for one in found]
+
+    def _erase_place(self, place: Place, reason: str | None) -> None:
+        """Erase what stands at a place; raise LogicError for what cannot be erased now."""
+        from eventq.output.artifacts import Artifacts
+
+        kind, name, ref = place
+        if kind == "event":
+            self.event(int(name), reason=reason)
+        elif kind == "turn":
+            self.turn(int(name), reason=reason, everywhere=True)
+        elif kind.endswith("artifact"):
+            scope, _, number = name.rpartition("/")
+            self.artifact(number, artifacts=Artifacts(self._database, int(scope)), reason=reason)
+        elif kind in ("dead letter", "attempt at event"):
+            self._engine.said(int(name))
+        elif kind == "open turn":
+            what, fix = (
+                f"turn {name} is still being written",
+                "seal or discard it, then do this again",
+            )
+            raise LogicError(what, fix)
+        elif kind == "blob" or ref is not None:
+            self.blob(ref or name, reason=reason, everywhere=True)
 
     def event(self, number: int, *, reason: str | None = None) -> Erasure:
         """Erase the content of an event, and return the erasure.
@@ -121,6 +190,9 @@ class Erasures:
 
     def _renew(self, numbers: list[int]) -> None:
         """Write the lines of some events anew in the mirror."""
+        if self._later is not None:
+            self._later.events.update(numbers)
+            return
         wanted = set(numbers)
 
         def change(number: int, text: bytes) -> bytes:
@@ -292,8 +364,11 @@ class Erasures:
         return self._engine.get(kind, name)
 
     def _finish(self, kind: str, name: str) -> Erasure:
-        self._database.scrub()
-        self._engine.finish(kind, name)
+        if self._later is None:
+            self._database.scrub()
+            self._engine.finish(kind, name)
+        else:
+            self._later.erased.append((kind, name))
         found = self._engine.get(kind, name)
         assert found is not None
         return found

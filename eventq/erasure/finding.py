@@ -52,6 +52,13 @@ class Place(Record):
     blob: str | None = None
 
 
+class Left(Record):
+    """A place where a text still stands, and why."""
+
+    place: Place
+    why: str
+
+
 class Found:
     """The places of a text, in the order of the scan, each once; `bytes` counts what was read."""
 

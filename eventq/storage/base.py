@@ -715,6 +715,9 @@ class Erasures(Protocol):
         That of an artifact is its scope, its number and its status. None if it is gone.
         """
 
+    def said(self, number: int) -> None:
+        """Erase what was said of attempts at an event, and leave the event."""
+
     def event(self, number: int, reason: str | None) -> list[int]:
         """Erase the content of an event; return the events whose content has changed.
 

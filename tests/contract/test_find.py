@@ -19,7 +19,9 @@ import pytest
 import eventq
 from eventq.errors import InputError
 from eventq.log import mirror
+from eventq.records.checks import ERASED
 from eventq.records.run import NewRun, NewStep
+from tests.erasing import remains
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,3 +171,70 @@ def test_a_thread_that_is_only_read_is_searched(thread: Thread) -> None:
     with eventq.open(thread.path, read_only=True) as reader:
         found: Any = places(reader, PLAIN)
     assert found == [("event", "1"), ("path", "events.jsonl")]
+
+
+# --- erasing it -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [PLAIN, ODD])
+def test_a_text_is_erased_everywhere(thread: Thread, tmp_path: Path, text: str) -> None:
+    """In the form of each kind; afterwards it is found only where something is still written."""
+    fill(thread, text, tmp_path)
+    thread.push("self", "note", json.dumps({"inner": json.dumps(text)}))
+    (left,) = thread.erasures.text(text, reason="a password")
+    assert (left.place.kind, left.place.name) == ("open turn", "1")
+    assert left.why == "turn 1 is still being written - seal or discard it, then do this again"
+    assert places(thread, text) == [("open turn", "1")]
+    thread.contexts.open_turn(1).discard()
+    assert thread.erasures.text(text) == []
+    assert remains(thread.path, text, whole=True) == []
+    assert [event.content for event in thread.peek()] == ["first", ERASED, ERASED]
+    assert [letter.error for letter in thread.dead_letters()] == [ERASED]
+    assert all(erasure.finished and erasure.reason for erasure in thread.erasures)
+    run = thread.runs.get(2)
+    assert run.prompt() == ERASED
+    assert [step.role for step in run.replay()] == ["coder"] * 3
+    assert json.loads([*thread.sessions.lines("s-1")][1])["type"] == "last-prompt"
+
+
+def test_what_cannot_be_erased_now_is_left(thread: Thread) -> None:
+    """Leased, open, pinned, or no content: it is listed with its reason, and erased later."""
+    thread.subscribe("w", "true", each=True)
+    thread.push("self", "note", PLAIN)
+    thread.push("self", "note", f"also {PLAIN}")
+    (claim,) = thread.claim("w", limit=1)
+    pinned = thread.blobs.put(PLAIN.encode() + b"-pinned")
+    thread.blobs.pin(pinned.ref, "me")
+    writer = thread.artifacts.allocate()
+    writer.write(PLAIN.encode() * 500_000)
+    with open(f"{thread.path}/mine.txt", "w", encoding="utf-8") as file:
+        file.write(PLAIN)
+    left = {one.place.kind: one.why for one in thread.erasures.text(PLAIN)}
+    assert [*left] == ["event", "pin", "open artifact", "path"]
+    assert "event 1 is leased by a worker of consumer 'w'" in left["event"]
+    assert "is pinned by 'me' - unpin it first" in left["pin"]
+    assert "is still being written" in left["open artifact"]
+    assert [event.content for event in thread.peek()] == [PLAIN, ERASED]
+    thread.settle(done=[claim])
+    thread.blobs.unpin(pinned.ref, "me")
+    writer.seal()
+    (one,) = thread.erasures.text(PLAIN)
+    assert (one.place.name, one.why) == (
+        "mine.txt", "no erasure reaches it - change or delete it yourself",
+    )  # fmt: skip
+    os.unlink(f"{thread.path}/mine.txt")
+    assert remains(thread.path, PLAIN) == []
+
+
+def test_a_text_that_was_only_printed_goes_from_the_log(thread: Thread) -> None:
+    """A part of a content under 31 bytes stays in a log when the event is erased; not with this."""
+    thread.push("self", "note", f"a longer content, with {PLAIN} in it, and more than that")
+    log = thread.layout.handler_log("w")
+    os.makedirs(os.path.dirname(log), exist_ok=True)
+    with open(log, "w", encoding="utf-8") as file:
+        file.write(f"got {PLAIN}!\n")
+    thread.erasures.event(1)
+    assert places(thread, PLAIN) == [("path", "logs/handlers/w.log")]
+    assert thread.erasures.text(PLAIN) == []
+    with open(log, encoding="utf-8") as file:
+        assert file.read() == "got [erased]       !\n"

@@ -44,10 +44,15 @@ def turn(thread: Thread) -> None:
     thread.erasures.turn(2)
 
 
+def text(thread: Thread) -> None:
+    """Erase the second text wherever it stands."""
+    assert thread.erasures.text(TEXTS[1]) == []
+
+
 WORK: dict[str, Callable[[Thread], None]] = {
-    "event": event, "artifact": artifact, "prune": prune, "turn": turn,
+    "event": event, "artifact": artifact, "prune": prune, "turn": turn, "text": text,
 }  # fmt: skip
-IN_LOGS = "event", "turn"  # what is removed from the logs of handlers
+IN_LOGS = "event", "turn", "text"  # what is removed from the logs of handlers
 
 
 @pytest.fixture
@@ -69,6 +74,12 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def prepared(template: str, path: str, work: str) -> str:
     """Return a copy of the thread that holds the texts where a piece of work is to erase them."""
     copy(template, path)
+    if work == "text":
+        with eventq.open(path) as thread:
+            context = thread.contexts.create()
+            for one in TEXTS:
+                context.append(one)
+                thread.artifacts.put(one.encode())
     if work in ("artifact", "turn"):
         with eventq.open(path) as thread:
             thread.prune(keep_last=0, force=True)
@@ -87,7 +98,10 @@ def prepared(template: str, path: str, work: str) -> str:
 def finished(path: str, work: str) -> None:
     """Do the work again, unless it was done; check that nothing is left, and that all else is."""
     with eventq.open(path) as thread:
-        done = work != "prune" and any(erasure.finished for erasure in thread.erasures)
+        every = [erasure.finished for erasure in thread.erasures]
+        done = (
+            work != "prune" and any(every) and (work != "text" or (len(every) == 3 and all(every)))
+        )
         faults = thread.check()
         if faults:
             assert not done
@@ -95,10 +109,10 @@ def finished(path: str, work: str) -> None:
         if not done:
             WORK[work](thread)
         assert thread.check() == []
-        if work in ("event", "prune"):
+        if work in ("event", "prune", "text"):
             contents = [one.content for one in thread.peek()]
             assert contents[-2:] == [TEXTS[2], "more"]
-            assert contents[:-2] == ([TEXTS[0], ERASED] if work == "event" else [])
+            assert contents[:-2] == ([] if work == "prune" else [TEXTS[0], ERASED])
         assert remains(path, TEXTS[2]) != []
     assert remains(path, TEXTS[1]) == []
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,3 +90,48 @@ def test_a_text_is_found(box: str) -> None:
     shown = run("find", "--text", "hunter2", "--thread", box)
     refused(2, "every user of this machine sees a text on a command line", shown)
     refused(2, "5 characters", run("find", "--text", "-", "--thread", box, given="short"))
+
+
+def test_a_text_is_erased(box: str) -> None:
+    """After a question, or with --yes; what is left is listed, and the status is 1."""
+    words = ("find", "--text", "-", "--erase", "--thread", box)
+    refused(2, "there is no terminal to ask at - add --yes", run(*words, given=TEXT))
+    with open(f"{box}/mine.txt", "w", encoding="utf-8") as file:
+        file.write(TEXT)
+    done = run(*words, "--yes", "--reason", "a password", given=TEXT)
+    assert done.code == 1
+    assert done.out == (
+        "path          mine.txt: no erasure reaches it - change or delete it yourself\n"
+    )
+    assert done.err == f"still found at 1 place{LEFT}"
+    told = json.loads(run(*words, "--yes", "--json", given=TEXT).out)
+    assert told["why"] == "no erasure reaches it - change or delete it yourself"
+    os.unlink(f"{box}/mine.txt")
+    done = run(*words, "--yes", given=TEXT)
+    assert (done.code, done.out, done.err) == (0, "", f"still found at 0 places{LEFT}")
+    assert remains(box, TEXT) == []
+    refused(2, "--yes has no effect without --erase", run("find", "--text", "-", "--yes", "--thread", box))
+
+
+def test_the_question_is_asked_at_the_terminal(box: str) -> None:
+    """The text comes from stdin, so the answer does not; anything but yes erases nothing."""
+    words = [sys.executable, "-m", "eventq", "find", "--text", "-", "--erase", "--thread", box]
+    for answer, code in (("n", 1), ("y", 0)):
+        pid, terminal = os.forkpty()
+        if not pid:
+            read, write = os.pipe()
+            os.write(write, TEXT.encode())
+            os.close(write)
+            os.dup2(read, 0)
+            os.execv(words[0], words)
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(terminal, 4096)
+        assert b"Erase what stands at 4 places?" in shown
+        os.write(terminal, f"{answer}\n".encode())
+        with suppress(OSError):  # its end
+            while os.read(terminal, 4096):
+                pass
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+        os.close(terminal)
+    assert remains(box, TEXT) == []

@@ -251,9 +251,14 @@ class Erasures:
                 self._run(_RENAME, (f"{ERASED} {number}", queue, group))
             changed = [number, *(row[0] for row in self._run(_REPORTS, (number, ERASED)))]
             for one in changed:  # a report is an event as well, and attempts at it may say the same
-                for sql in _ERRORS:
-                    self._run(sql, (one, ERASED))
+                self.said(one)
             return changed
+
+    def said(self, number: int) -> None:
+        """Erase what was said of attempts at an event; see `storage.base`."""
+        with self._db.write():
+            for sql in _ERRORS:
+                self._run(sql, (number, ERASED))
 
     def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
         """Yield what tables hold as text; see `storage.base`."""
