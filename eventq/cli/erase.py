@@ -7,6 +7,7 @@ from eventq.cli.options import JSON, READ, REASON, THREAD, thread_option
 from eventq.cli.rules import needs
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import LogicError, UsageError
+from eventq.records.checks import ERASED
 from eventq.storage.rules import thing
 
 TYPE_CHECKING = False
@@ -26,7 +27,28 @@ def event(thread: Thread, *, id: int, reason: str | None, json: bool) -> None:
     The event stays, with [erased] as its content. What was printed of it goes from the logs of its
     handlers and from dead letters. Copies of the thread, packs and backups are not reached.
     """
+    content = next(
+        (one.content for one in thread.peek(max(id, 1) - 1, limit=1) if one.id == id), ""
+    )
     show_erasure(thread.erasures.event(id, reason=reason), json=json)
+    note_elsewhere(thread, [content])
+
+
+def note_elsewhere(thread: Thread, texts: list[str]) -> None:
+    """Say on stderr where else texts stand that were erased, and how to erase them there."""
+    from shlex import quote
+
+    from eventq.erasure.finding import LEAST, MOST
+
+    sought = [
+        text for text in dict.fromkeys(texts) if LEAST <= len(text) <= MOST and text != ERASED
+    ]
+    found = {place[:2] for text in sought for place in thread.erasures.find(text)}
+    if found:
+        names = ", ".join(show.readable(f"{kind} {name}") for kind, name in sorted(found)[:5])
+        more = ", …" if len(found) > 5 else ""
+        how = f"eventq find --text - --erase --thread {quote(thread.path)}"
+        show.note(f"the same text still stands in {names}{more} - erase it there too: {how}")
 
 
 def show_erasure(made: Erasure, *, json: bool) -> None:

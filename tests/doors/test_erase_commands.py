@@ -37,7 +37,7 @@ def box(tmp_path: Path) -> str:
 def test_an_event_is_erased(box: str) -> None:
     """The command says what it did, and what it does not reach; the list says when and why."""
     words = ("event", "erase", "2", "--reason", "a password", "--thread", box)
-    assert ok(*words) == f"Erased event 2{LEFT}"
+    assert run(*words).out == f"Erased event 2{LEFT}"
     (line,) = ok("erasures --thread", box).splitlines()
     assert line.endswith("Z  event 2  a password")
     told = json.loads(ok("erasures --json --thread", box))
@@ -110,7 +110,11 @@ def test_a_text_is_erased(box: str) -> None:
     done = run(*words, "--yes", given=TEXT)
     assert (done.code, done.out, done.err) == (0, "", f"still found at 0 places{LEFT}")
     assert remains(box, TEXT) == []
-    refused(2, "--yes has no effect without --erase", run("find", "--text", "-", "--yes", "--thread", box))
+    refused(
+        2,
+        "--yes has no effect without --erase",
+        run("find", "--text", "-", "--yes", "--thread", box),
+    )
 
 
 def test_the_question_is_asked_at_the_terminal(box: str) -> None:
@@ -135,3 +139,24 @@ def test_the_question_is_asked_at_the_terminal(box: str) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
         os.close(terminal)
     assert remains(box, TEXT) == []
+
+
+def test_an_erasure_says_where_the_same_text_still_stands(box: str) -> None:
+    """In the log, or in a line of the session that is no turn, with the command that erases it."""
+    hint = f" - erase it there too: eventq find --text - --erase --thread {box}\n"
+    done = run("event", "erase", "2", "--thread", box)
+    assert (done.code, done.out) == (0, f"Erased event 2{LEFT}")
+    assert done.err == f"the same text still stands in artifact 0/0, artifact 1/0{hint}"
+    said = {"role": "user", "content": [{"type": "text", "text": "hunter2-hunter2"}]}
+    lines = [
+        {"type": "user", "uuid": "u0", "parentUuid": None, "sessionId": "s-1", "message": said,
+         "timestamp": "2026-01-01T00:00:00Z"},
+        {"type": "last-prompt", "sessionId": "s-1", "lastPrompt": "hunter2-hunter2"},
+    ]  # fmt: skip
+    with open(f"{box}-s-1.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(line)}\n" for line in lines)
+    ok("session", "import", f"{box}-s-1.jsonl", "--thread", box)
+    done = run("turn", "erase", "1", "--thread", box)
+    assert (done.code, done.out) == (0, f"Erased turn 1{LEFT}")
+    assert "line box-s-1:2" in done.err or "line s-1:2" in done.err
+    assert done.err.endswith(hint)
