@@ -10,6 +10,7 @@ from eventq.cli import kinds, show
 from eventq.cli.options import JSON, choose_threads
 from eventq.cli.table import Command, Option, together
 from eventq.errors import LogicError, UsageError
+from eventq.system import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def serve(
 
 
 def until_signal(servers: list[Any], ready: Callable[[str], object]) -> int:
-    """Serve until SIGTERM or SIGINT, and return the exit status; `ready` gets each address."""
+    """Serve until SIGTERM, SIGINT or SIGHUP, and return the exit status; `ready` gets addresses."""
     ended_by: list[int] = []
 
     def stop(number: int, _: object) -> None:
@@ -172,6 +173,7 @@ def http_server(threads: list[str], listen: str, **rules: Any) -> Any:
 
 def prepare() -> None:
     """Prepare this process for a long life."""
+    processes.serve_long()
     gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
     _return_long_blocks()
 
@@ -190,8 +192,14 @@ def _return_long_blocks() -> None:
 
 
 def _on_end(do: Any) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, do)
+    for number in processes.ends():
+        # When a terminal closes, shell and kernel both send one: only another signal hurries.
+        is_second = number == signal.SIGHUP and do == signal.SIG_DFL
+        signal.signal(number, _go_on if is_second else do)
+
+
+def _go_on(*_: object) -> None:
+    """Take a signal, and do nothing."""
 
 
 def token_of(token: str | None) -> str:

@@ -15,7 +15,7 @@ from eventq.cli.batch import Lines
 from eventq.errors import BusyError, EventqError, KeyConflictError
 from eventq.log.events import limit_of_event
 from eventq.system import clock
-from eventq.system.processes import signals
+from eventq.system.processes import ends, signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ class _Stopped(Exception):  # noqa: N818 (not an error)
 
 
 class _Signals:
-    """SIGINT and SIGTERM end the reading, and a second one whatever is done."""
+    """SIGINT, SIGTERM and SIGHUP end the reading; a second of the first two, whatever is done."""
 
     def __init__(self) -> None:
         self.number = 0  # of the one that came
         self._waits = False
 
     def __enter__(self) -> _Signals:
-        self._before = {n: signals.signal(n, self._came) for n in (signals.SIGINT, signals.SIGTERM)}
+        self._before = {n: signals.signal(n, self._came) for n in ends()}
         return self
 
     def __exit__(
@@ -106,9 +106,9 @@ class _Signals:
             signals.signal(number, before)
 
     def _came(self, number: int, _: object) -> None:
-        if self.number:
+        if self.number and number != signals.SIGHUP:
             raise KeyboardInterrupt
-        self.number = number
+        self.number = self.number or number
         if self._waits:
             raise _Stopped
 

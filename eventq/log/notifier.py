@@ -44,7 +44,6 @@ class Notifier:
         self._db = db
         self._layout = layout
         self._journal = journal
-        self._children: list[int] = []
         self._chosen: str | None = None
         self._argv: list[str] = []
         self._argv_expires = 0.0
@@ -99,7 +98,7 @@ class Notifier:
         self.close()
         child = self._spawn(self._layout.queue, [], {})
         if child is not None:
-            self._children.append(child)
+            processes.leave(child)
 
     def _defer(self) -> None:
         """Start a detached dispatch that waits before it looks, unless one is already waiting.
@@ -110,7 +109,7 @@ class Notifier:
         environ = {DELAY: f"{DEFERRED_SECONDS:g}"}
         shell = self._spawn(self._layout.deferred, ["/bin/sh", "-c", '"$@" &', "sh"], environ)
         if shell is not None and processes.wait(shell, SECONDS) is None:
-            self._children.append(shell)
+            processes.leave(shell)
 
     def _spawn(self, slot: str, before: list[str], environ: dict[str, str]) -> int | None:
         """Start a dispatch that holds a slot of the queue; return None if the slot is taken."""
@@ -120,13 +119,15 @@ class Notifier:
                 return None
             try:
                 words = processes.python("dispatch", "--thread", self._layout.directory)
-                environ = {**os.environ, QUEUE_FD: str(fd), **environ}
+                path = processes.path_of_handlers()  # by what we were called, it does not know
+                environ = {**os.environ, "PATH": path, QUEUE_FD: str(fd), **environ}
                 return processes.spawn([*before, *words], keep=[fd], environ=environ)
             finally:
                 os.close(fd)
         except OSError as error:
             self._journal.warn(
-                f"notifier: a dispatch could not be started ({error}); run 'eventq dispatch'"
+                f"notifier: a dispatch could not be started ({error}); run"
+                f" '{processes.called()} dispatch'"
             )
         return None
 
@@ -206,7 +207,7 @@ class Notifier:
 
     def close(self) -> None:
         """Reap the children that have ended."""
-        self._children = [pid for pid in self._children if processes.reap(pid) is None]
+        processes.reap_left()
 
 
 def check_dispatch(path: str) -> None:

@@ -14,7 +14,7 @@ from eventq.log.mirror import Mirror
 from eventq.storage.address import parse
 from eventq.storage.layout import LINK, Layout
 from eventq.storage.shared import SharedLayout, url_in
-from eventq.system import clock, disk
+from eventq.system import clock, disk, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,14 +65,15 @@ class Follower:
                 disk.save(path, [f"{text}\n".encode()], mode=0o600)
 
     def run(self) -> int:
-        """Follow until SIGTERM or SIGINT; return the signal.
+        """Follow until SIGTERM, SIGINT or SIGHUP; return the signal.
 
         An error that may pass is told, and tried again. Raises NotAThreadError once the thread is
         deleted.
         """
         ended: list[int] = []
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        before = {n: signal.signal(n, lambda number, _: ended.append(number)) for n in numbers}
+        before = {
+            n: signal.signal(n, lambda number, _: ended.append(number)) for n in processes.ends()
+        }
         try:
             with self._thread.database.watch() as watcher:
                 self._say(f"follows {self._shown} in {self._folder}")

@@ -25,7 +25,7 @@ from eventq.running.thread_runner import ThreadRunner
 from eventq.running.watchdog import Watchdog
 from eventq.storage.engines import bells
 from eventq.storage.layout import Layout, is_shared, is_url, resolve, resolve_folder, shown
-from eventq.system import clock
+from eventq.system import clock, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,13 +95,13 @@ class Work:
     # --- the loop ---------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Work until SIGTERM or SIGINT; return the signal, or 0 when no thread is left.
+        """Work until SIGTERM, SIGINT or SIGHUP; return the signal, or 0 when no thread is left.
 
         Raises what opening a thread raises when there is none to begin with, and StoreError when
         the watchdog was killed and a thread is in PostgreSQL.
         """
         self._poll = poll = select.poll()
-        before = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
+        before = {n: signal.signal(n, self._note) for n in processes.ends()}
         waker = Waker(poll)
         self._watchdog = Watchdog(self._say, hands_over=self._hands_over)
         ended = False
@@ -333,9 +333,12 @@ class Work:
             self._say(f"waits up to {self._grace:g} seconds for {running} running handlers")
 
     def finish(self) -> bool:
-        """Look after what still runs; return whether anything is left. A second signal ends it."""
+        """Look after what still runs; return whether anything is left. A second signal ends it.
+
+        But no second SIGHUP: when a terminal closes, shell and kernel both send some.
+        """
         now = clock.monotonic()
-        if len(self._signals) > 1 and now < self._ends_at:
+        if any(number != signal.SIGHUP for number in self._signals[1:]) and now < self._ends_at:
             self._ends_at = now
             for runner in self._busy.values():
                 runner.stop(now, hands_over=self._hands_over)

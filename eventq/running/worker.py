@@ -34,7 +34,7 @@ from eventq.errors import (
 )
 from eventq.log.claims import milliseconds
 from eventq.records.checks import check_name, check_positive
-from eventq.system import clock, environment
+from eventq.system import clock, environment, processes
 from eventq.thread import open_thread
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Worker:
         self.stop()
 
     def run(self) -> None:
-        """Handle events until `stop`, SIGTERM or SIGINT.
+        """Handle events until `stop`, SIGTERM, SIGINT or SIGHUP.
 
         Raises what opening a thread raises, and what ends the work for a consumer: a thread that is
         gone or damaged, a subscription that was ended, or what nobody has foreseen. All else that
@@ -594,7 +594,7 @@ def _said(error: Exception) -> str:
 
 
 class _Signals:
-    """SIGTERM and SIGINT call a function, in the main thread; elsewhere they stay as they are."""
+    """What ends a command calls a function, in the main thread; elsewhere it stays as it is."""
 
     def __init__(self, stop: Callable[[int], None]) -> None:
         self._stop = stop
@@ -602,7 +602,7 @@ class _Signals:
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in processes.ends():
                 self._before[number] = signal.signal(number, self._stopped)
 
     def _stopped(self, number: int, _: FrameType | None) -> None:

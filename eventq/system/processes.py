@@ -45,16 +45,21 @@ MARK = "EVENTQ_HANDLER"  # the variable that has the handler's identity
 LATE, STOPPED, LEFT = "timed out", "stopped", "left"
 LOOK_SECONDS = 0.05  # between two looks at processes that are not our children
 _TRUST_SECONDS = 1.0  # in which no number of a group is used again
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of shells without one
 _GONE_SECONDS = 5.0  # for which killed processes are waited for
 
 
-def which(name: str) -> str | None:
-    """Return the absolute path of a command on PATH, or None (`shutil` is slow to import)."""
+def which(name: str, path: str | None = None) -> str | None:
+    """Return the absolute path of a command, or None (`shutil` is slow to import).
+
+    It is looked for on `path`, or else on PATH.
+    """
     if "/" in name:
         return (
             os.path.abspath(name) if os.access(name, os.X_OK) and not os.path.isdir(name) else None
         )
-    for folder in environment.env("PATH", os.defpath).split(os.pathsep):
+    folders = environment.env("PATH", os.defpath) if path is None else path
+    for folder in folders.split(os.pathsep):
         found = os.path.join(folder or ".", name)
         if os.access(found, os.X_OK) and not os.path.isdir(found):
             return os.path.abspath(found)
@@ -148,6 +153,69 @@ def reap(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if done else None
 
 
+_left: set[int] = set()  # children that nobody waits for
+
+
+def leave(pid: int) -> None:
+    """Let a child end when it does: it is reaped at some later call of `reap_left`."""
+    _left.add(pid)
+
+
+def reap_left(*_: object) -> None:
+    """Reap the children that were left and have ended; servers do it whenever a child ends."""
+    for pid in [*_left]:
+        if reap(pid) is not None:
+            _left.discard(pid)
+
+
+def ends() -> tuple[int, ...]:
+    """Return the signals that end a long command gracefully; under `nohup`, SIGHUP is none."""
+    known = signals.SIGTERM, signals.SIGINT
+    is_ignored = signals.getsignal(signals.SIGHUP) == signals.SIG_IGN
+    return known if is_ignored else (*known, signals.SIGHUP)
+
+
+def serve_long() -> None:
+    """Prepare a command that runs for long, before it has an OS thread or a connection.
+
+    Its own children are reaped as they end. As PID 1, the first process of a container, it goes on
+    in a child: the process stays behind to reap what others left, and to pass signals on.
+    """
+    if os.getpid() == 1:
+        _be_init()
+    signals.signal(signals.SIGCHLD, reap_left)
+
+
+def _be_init() -> None:
+    """Return in a child; this process reaps all others until that ends, then ends as it did.
+
+    A program that reaps every child itself would take exit statuses away from its own parts.
+    """
+    every = signals.valid_signals()
+    before = signals.pthread_sigmask(signals.SIG_BLOCK, every)
+    main = os.fork()
+    if not main:
+        signals.pthread_sigmask(signals.SIG_SETMASK, before)
+        return
+    while True:
+        # What a terminal sends, the kernel sends to the child as well, and tells so.
+        got = signals.sigwaitinfo(every)
+        if got.si_signo != signals.SIGCHLD and got.si_code <= 0:
+            kill(main, got.si_signo)
+        while (found := _ended())[0]:
+            if found[0] == main:
+                code = os.waitstatus_to_exitcode(found[1])
+                os._exit(code if code >= 0 else 128 - code)
+
+
+def _ended() -> tuple[int, int]:
+    """Reap any child that has ended; return its pid and status, 0 for none."""
+    try:
+        return os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return 0, 0
+
+
 def wait(pid: int, seconds: float) -> int | None:
     """Wait for a child and return its exit code (negative: the signal), or None on timeout."""
     deadline = clock.monotonic() + seconds
@@ -158,6 +226,14 @@ def wait(pid: int, seconds: float) -> int | None:
         clock.pause(step)
         step = min(step * 1.5, 0.02)
     return code
+
+
+def kill(pid: int, number: int) -> None:
+    """Send a signal to a process, if it still exists."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
 
 
 def kill_group(pid: int, number: int) -> None:
@@ -356,15 +432,46 @@ def _ps(*words: str) -> str:
 
 def python(*words: str) -> list[str]:
     """Return the command line that runs this installation of eventq with these arguments."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    code = f"import sys; sys.path.append({root!r}); from eventq.cli import main; main()"
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    named = f"sys.argv[0] = {called()!r}; " * (called() != "eventq")  # by which it goes on
+    code = f"import sys; {named}sys.path.append({root!r}); from eventq.cli import main; main()"
     return [sys.executable, "-P", "-c", code, *words]
+
+
+def called() -> str:
+    """Return the name under which the program was called: `thread`, or else `eventq`."""
+    is_thread = bool(sys.argv) and os.path.basename(sys.argv[0]) == "thread"
+    return "thread" if is_thread else "eventq"
 
 
 def program() -> list[str]:
     """Return the words that start this eventq from any environment, for files that name it."""
     script = os.path.join(os.path.dirname(sys.executable), "eventq")
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "eventq"]
+
+
+def path_of_handlers() -> str:
+    """Return PATH for handlers: with the folder of this eventq, last, if there is none on it.
+
+    Cron and service managers leave a short PATH, or none; a shell has one of its own then.
+    """
+    path = environment.env("PATH") or _PATH
+    if which("eventq", path) is None and (ours := _script()) is not None:
+        return f"{path}{os.pathsep}{os.path.dirname(ours)}"
+    return path
+
+
+def _script() -> str | None:
+    """Return where the command `eventq` of this installation is, or None."""
+    this = sys.argv[0] if sys.argv else ""
+    if "/" not in this or os.path.basename(this) not in ("eventq", "thread"):
+        this = ""  # another program, or one that we have named ourselves
+    for path in (this, os.path.join(os.path.dirname(sys.executable), "eventq")):
+        if path and (found := which(os.path.abspath(path))):
+            return found
+    from sysconfig import get_path
+
+    return which(os.path.join(get_path("scripts"), "eventq"))
 
 
 def me() -> str:
