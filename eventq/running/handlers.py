@@ -110,6 +110,7 @@ class Handlers:
         gate, opener = os.pipe()
         environ = {name: text for name, text in os.environ.items() if name not in _REMOVED}
         environ |= {
+            "PATH": processes.path_of_handlers(),
             "EVENTQ_THREAD": self._layout.thread,
             **self._layout.environ,
             "EVENTQ_CONSUMER": job.consumer,
