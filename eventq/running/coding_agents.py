@@ -56,7 +56,7 @@ class Agent(Record):
         """Return the folder of the settings of the user, or of the project in this directory."""
         if scope == "project":
             return os.path.abspath(self.folder)
-        return environment.env(self.variable) or os.path.expanduser(f"~/{self.folder}")
+        return environment.env(self.variable) or f"{environment.home(self.variable)}/{self.folder}"
 
     def files(self, scope: str) -> list[str]:
         """Return the paths of the settings that hold hooks."""
@@ -65,7 +65,7 @@ class Agent(Record):
 
     def skill(self, scope: str) -> str:
         """Return the path of eventq's skill."""
-        root = "." if scope == "project" else os.path.expanduser("~")
+        root = "." if scope == "project" else environment.home()
         skills = self.skills or os.path.join(self.home(scope), "skills")
         return os.path.abspath(os.path.join(root, skills, "eventq", _SKILL))
 
@@ -73,7 +73,7 @@ class Agent(Record):
         """Return the paths of the files that name MCP servers."""
         if self.name == "codex":
             return [os.path.join(self.home(scope), "config.toml") for scope in ("user", "project")]
-        home = environment.env(self.variable) or os.path.expanduser("~")
+        home = environment.env(self.variable) or environment.home(self.variable)
         return [os.path.join(home, ".claude.json"), os.path.abspath(".mcp.json")]
 
     def is_here(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from eventq.errors import InputError, LogicError
-from eventq.system import clock, disk
+from eventq.system import clock, disk, environment
 from eventq.system.locks import ConsumerFiles, encode, files_of
 
 FRESH = "events.db.new"  # a database that is being made
@@ -115,7 +115,7 @@ def shown(path: str) -> str:
 def resolve(path: str) -> str:
     """Return the absolute path of a thread, with `~/` and `..` resolved and symbolic links kept."""
     if path.startswith("~/") or path == "~":
-        path = os.path.expanduser(path)
+        path = environment.home() + path[1:]
     if "\0" in path:
         raise InputError("the path of a thread holds a NUL character", "give another path")
     try:

@@ -14,6 +14,34 @@ def env(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 
 
+def home(variable: str = "") -> str:
+    """Return the home folder of the user. Raises UsageError where nothing says which it is.
+
+    `variable` is another one that would do. A folder named `~` is never meant.
+    """
+    found = env("HOME") or _home_of_user()
+    if not os.path.isabs(found):
+        others = f" or {variable}" * bool(variable)
+        why = (
+            f"HOME is {found!r:.100}"
+            if found
+            else f"HOME is not set, and no user has number {os.getuid()}"
+        )
+        raise UsageError(
+            f"there is no home folder: {why}", f"set HOME{others} to the path of a folder"
+        )
+    return found.rstrip("/") or "/"
+
+
+def _home_of_user() -> str:
+    from pwd import getpwuid
+
+    try:
+        return getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
+
+
 def take_env(name: str) -> str:
     """Remove an environment variable, so that no child process gets it; return it, "" if unset."""
     return os.environ.pop(name, "")
