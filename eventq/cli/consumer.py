@@ -15,6 +15,7 @@ from eventq.cli.options import (
 )
 from eventq.cli.table import Command, Option, together
 from eventq.errors import ConsumerExistsError, UsageError
+from eventq.system import environment
 from eventq.thread import Thread
 
 TYPE_CHECKING = False
@@ -123,11 +124,16 @@ def dispatch(*, thread: str) -> None:
 
     Names the consumers that are paused or stalled: nothing starts for them.
     """
+    from eventq.log.notifier import QUEUE_FD
     from eventq.running.dispatch import Dispatch, leave_queue, start_supervisor, wait_turn
 
+    # Under this name a stall lasts until the next push or dispatch that somebody asks for.
+    restarts = show.program() == "thread" and not environment.env(QUEUE_FD)
     waited = wait_turn()
     with Thread(thread) as opened:
         leave_queue(opened.layout)
+        if restarts:
+            opened.consumers.restart()
         look = Dispatch(opened.consumers, opened.layout, opened.journal)
         locks = look.scan()
         for consumer in locks if waited else ():

@@ -61,6 +61,7 @@ def push(
     thread.log.answerer = show.answerer
     if many["batch"]:
         _push_batch(thread, key_strict=key_strict, json=json)
+        _restart(thread)
         return 0
     if many["stream"]:
         from eventq.cli import stream
@@ -73,6 +74,7 @@ def push(
     elif content is None:
         content = _read_stdin()
     stored = thread.push(**event, content=content, key_strict=key_strict)
+    _restart(thread)
     if json:
         show.say(line(stored))
     if event["key"] is not None:
@@ -80,6 +82,11 @@ def push(
         if conflict is not None:
             show.note(f"Note: {conflict.what}; nothing was stored")
     return 0
+
+
+def _restart(thread: Thread) -> None:
+    if show.program() == "thread":  # where a stall lasts until the next push or dispatch
+        thread.consumers.restart()
 
 
 def _push_batch(thread: Thread, *, key_strict: bool, json: bool) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 
 from eventq.errors import LogicError, TooLargeError
-from eventq.system import disk
+from eventq.system import disk, processes
 from eventq.system.disk import write_all
 from eventq.system.jsontext import quote, writer
 
@@ -83,10 +83,7 @@ def error(what: str, fix: str, caret: str = "", *, as_json: bool, lines: int = 1
     tell(text)
 
 
-def program() -> str:
-    """Return the name under which the program was called."""
-    name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    return name if name in ("eventq", "thread") else "eventq"
+program = processes.called
 
 
 def called(hint: str) -> str:

@@ -13,6 +13,7 @@ from eventq.log.claims import milliseconds
 from eventq.records.checks import check_name, check_natural, check_positive
 from eventq.records.consumer import Settings
 from eventq.storage.queue_rows import QueueStatus
+from eventq.system import processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -315,6 +316,15 @@ class Subscriptions:
         self._notifier.wake_supervisor(consumer)
         self.wake(consumer)
 
+    def restart(self) -> None:
+        """Resume the stalled consumers that are not run for each event, as the original tool does.
+
+        There, each push and each dispatch starts a handler again that has failed.
+        """
+        for state in self.states():
+            if state.stalled is not None and state.settings.kind == "loop" and not state.paused:
+                self.resume(state.consumer)
+
     def pause(self, consumer: str) -> None:
         """Start no handler and lease no event until a `resume`; what runs may finish."""
         self.known(consumer)
@@ -329,7 +339,7 @@ class Subscriptions:
         self._db.consumers.note_run(state, stalled=reason)
         place = f"--thread {quote(self._journal.thread)} --consumer {quote(state.consumer)}"
         what = f"stall: consumer={state.consumer} is stalled: {reason}"
-        self._journal.warn(f"{what}; {fix}, then: eventq resume {place}")
+        self._journal.warn(f"{what}; {fix}, then: {processes.called()} resume {place}")
 
     def first_waiting(self, state: ConsumerState) -> int | None:
         """Return the first event that waits for a consumer; None for none, or a broken filter."""
