@@ -917,11 +917,25 @@ class Database(Commits):
     def _begin_to_write(self) -> None:
         self._is_first = False  # it writes as well
         try:
+            if not self._wal:
+                self._make_wal()
             if self.on_first_write is not None:
                 self.on_first_write()
         except BaseException:
             self._is_first = True
             raise
+
+    def _make_wal(self) -> None:
+        """Let the database have a WAL again: a copy by VACUUM INTO, such as a backup, has none."""
+        connection = self.connection
+        if connection.pragma("journal_mode") == "wal":
+            return
+        try:
+            connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            return  # somebody goes on reading: the first write of another process does it
+        _first_look(connection)  # SQLite makes the WAL now
+        self._note_wal()
 
     def _set_level(self, *, relaxed: bool) -> None:
         """Set what a commit waits for; it stays until the next change needs another."""
