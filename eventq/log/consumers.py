@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _AROUND = 20  # characters of a long value that an error shows before the first that differs
 _KINDS = {"loop": "a handler that pops", "each": "a handler of --each", "pull": "no handler"}
-_WORTH_NOTING = 1_000  # ids that a watermark must save the next scan to be worth a write
+_WORTH_NOTING = 100  # ids that a watermark must save the next process to be worth a write
 
 
 def settings_of(new: Subscription) -> Settings:
@@ -165,6 +165,8 @@ class Subscriptions:
         self._db = db
         self._journal = journal
         self._notifier = notifier
+        # Of each consumer: a filter and a place, up to which id nothing matches, and what is run.
+        self._clear: dict[str, tuple[tuple[str | None, int] | None, int, str]] = {}
 
     @property
     def database(self) -> Database:
@@ -400,22 +402,27 @@ class Subscriptions:
 
         Raises FilterError for a broken filter.
         """
-        db = self._db
-        start, upto = max(state.scanned, state.frontier), db.events.last()
         each = state.settings.kind == "each"
-        if each and self.next_due(state.consumer) == 0:
-            return True
+        return (each and self.next_due(state.consumer) == 0) or self._has_new(state)
+
+    def _has_new(self, state: ConsumerState, newest: int | None = None) -> bool:
+        """Return whether an event matches that was never looked at, up to the newest one."""
+        db, each = self._db, state.settings.kind == "each"
+        start = noted = max(state.scanned, state.frontier)
+        upto = db.events.last() if newest is None else newest
+        place = state.filter, max(state.acked, state.frontier)
+        known, clear, where = self._clear.get(state.consumer, (None, 0, ""))
+        if known == place and start < clear <= upto:
+            start = clear
         if start >= upto:
             return False
-        where = (db.claims if each else db.events).accept(state.filter)
+        if known != place:
+            where = (db.claims if each else db.events).accept(state.filter)
         hit = db.events.first_match(where, start, upto)
         clear = upto if hit is None else hit - 1
-        if (
-            where
-            and db.writable
-            and (hit is None or clear - start >= _WORTH_NOTING)
-            and clear > start
-        ):
+        if where and each:  # such a filter may not read the clock
+            self._clear[state.consumer] = place, clear, where
+        if where and db.writable and clear - noted >= _WORTH_NOTING:
             db.consumers.note_scanned(state, clear)
         return hit is not None
 
@@ -424,20 +431,27 @@ class Subscriptions:
 
         Raises StoreError if the database cannot be read.
         """
-        if not state.may_run:
-            return False
+        return state.may_run and self._passes(state, self.due)
+
+    def _passes(self, state: ConsumerState, test: Callable[[ConsumerState], bool]) -> bool:
+        """Return what a test says; stall the consumer if its filter is broken."""
         try:
-            return self.due(state)
+            return test(state)
         except FilterError as error:
             self.stall(state, f"its filter is refused: {error.what}")
         return False
 
-    def is_waiting(self, state: ConsumerState) -> bool:
-        """Return whether a consumer is due, or an event of it waits for another attempt."""
-        if self.ready(state):
+    def is_waiting(self, state: ConsumerState, newest: int | None = None) -> bool:
+        """Return whether a consumer is due, or an event of it waits for another attempt.
+
+        Who asks for many consumers gives the id of the newest event, found once.
+        """
+        if not state.may_run:
+            return False
+        is_each = state.settings.kind == "each" and state.unfinished
+        if is_each and self.next_due(state.consumer) is not None:
             return True
-        is_each = state.may_run and state.settings.kind == "each"
-        return is_each and self.next_due(state.consumer) is not None
+        return self._passes(state, lambda state: self._has_new(state, newest))
 
     def lease(self, consumer: str) -> Lease | None:
         """Take the right to supervise a consumer; return None while somebody else has it."""

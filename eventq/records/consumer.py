@@ -71,7 +71,8 @@ class ConsumerState(Record):
 
     `attempts` counts runs without progress since the last ack, `stalled` says why no handler is
     started, and no event after `acked` and `frontier` up to `scanned` matches. Claims have examined
-    all events up to `frontier`, which is 0 for a handler that pops.
+    all events up to `frontier`, which is 0 for a handler that pops, and may have left some of them
+    `unfinished`.
     """
 
     consumer: str
@@ -87,6 +88,7 @@ class ConsumerState(Record):
     settings: Settings = ORIGINAL
     paused: bool = False
     frontier: int = 0
+    unfinished: bool = False
 
     @property
     def may_run(self) -> bool:

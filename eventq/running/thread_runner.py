@@ -78,11 +78,14 @@ class ThreadRunner:
         states = [state for state in thread.consumers.states() if self._is_ours(state)]
         self._hold({state.consumer for state in states})
         leases = thread.consumers.leases()
+        for hold in self._holds.values():
+            leases.leave_out(hold.name)
+        newest = thread.last_id()
         for state in states:
             if supervisor.has(state.consumer):
                 continue
             try:
-                self._take(state, leases)
+                self._take(state, leases, newest)
             except (NotAThreadError, DamagedError):
                 raise
             except (EventqError, OSError) as error:
@@ -132,11 +135,11 @@ class ThreadRunner:
             self.say(f"has no consumer {named or 'to work for'} yet")
         self.is_new = False
 
-    def _take(self, state: ConsumerState, leases: Leases) -> None:
+    def _take(self, state: ConsumerState, leases: Leases, newest: int) -> None:
         """Supervise a consumer that is due, or whose supervisor or worker was lost."""
         thread, supervisor = self._open()
         consumer = state.consumer
-        if not (thread.consumers.is_waiting(state) or leases.is_lost(consumer)):
+        if not (thread.consumers.is_waiting(state, newest) or leases.is_lost(consumer)):
             return
         lock = thread.consumers.lease(consumer)
         if lock is not None:  # else its holder looks once more after the release

@@ -1207,7 +1207,12 @@ class Lease(Protocol):
 
 
 class Hold(Protocol):
-    """A worker's note that it looks after a consumer: while it is fresh, pushes start nothing."""
+    """A worker's note that it looks after a consumer: while it is fresh, pushes start nothing.
+
+    `Leases` know it by its `name`.
+    """
+
+    name: str
 
     def renew(self) -> None:
         """Refresh its time: it is fresh for ten seconds. Raises OSError."""
@@ -1221,6 +1226,9 @@ class Leases(Protocol):
 
     def is_noted(self, consumer: str) -> bool:
         """Return whether there was a holder when this object was created, or a worker was lost."""
+
+    def leave_out(self, name: str) -> None:
+        """Take a hold of this process for none: it is neither lost nor another worker's."""
 
     def is_held(self, consumer: str) -> bool:
         """Return whether somebody holds the lease of a consumer, by now."""

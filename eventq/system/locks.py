@@ -526,8 +526,8 @@ class Hold:
     def __init__(self, directory: str, consumer: str) -> None:
         """Take it. Raises OSError when the file cannot be made."""
         self._database = f"{directory}/events.db"
-        name = f"{encode(consumer)}{_HOLD}{os.getpid()}-{os.urandom(4).hex()}"
-        self._path = f"{directory}/{_GUARDS}/{name}"
+        self.name = f"{encode(consumer)}{_HOLD}{os.getpid()}-{os.urandom(4).hex()}"
+        self._path = f"{directory}/{_GUARDS}/{self.name}"
         self._fd = -1
         self.renew()
 
@@ -586,24 +586,32 @@ class Leases:
     def __init__(self, directory: str) -> None:
         """List the guards; the rest is looked up when it is asked for."""
         self._directory = directory
-        self._guards = guards(f"{directory}/{_GUARDS}")
+        self._by_name: dict[str, list[str]] = {}  # guards and holds, by what they begin with
+        for name in guards(f"{directory}/{_GUARDS}"):
+            self._by_name.setdefault(name.partition(_HOLD)[0], []).append(name)
 
     def _holds(self, consumer: str) -> list[str]:
         """Return the files of the workers that look after a consumer, or did."""
-        if not self._guards:
+        if not self._by_name:
             return []
-        start = encode(consumer) + _HOLD
-        folder = f"{self._directory}/{_GUARDS}"
-        return [f"{folder}/{name}" for name in self._guards if name.startswith(start)]
+        folder, name = f"{self._directory}/{_GUARDS}", encode(consumer)
+        return [f"{folder}/{one}" for one in self._by_name.get(name, ()) if one != name]
+
+    def leave_out(self, name: str) -> None:
+        """Take a hold of this process for none: it is not lost, and its lock need not be tried."""
+        names = self._by_name.get(name.partition(_HOLD)[0], [])
+        if name in names:
+            names.remove(name)
 
     def _has_lost_worker(self, consumer: str) -> bool:
         return any(not _is_locked(path) for path in self._holds(consumer))
 
     def is_noted(self, consumer: str) -> bool:
         """Return whether there was a holder when this object was created, or a worker was lost."""
-        if not self._guards:
+        if not self._by_name:
             return False
-        return encode(consumer) in self._guards or self._has_lost_worker(consumer)
+        name = encode(consumer)
+        return name in self._by_name.get(name, ()) or self._has_lost_worker(consumer)
 
     def is_held(self, consumer: str) -> bool:
         """Return whether somebody holds the lease of a consumer."""
@@ -615,7 +623,10 @@ class Leases:
 
     def is_lost(self, consumer: str) -> bool:
         """Return whether a consumer lost its supervisor or its worker."""
-        return lost(files_of(self._directory, consumer)) or self._has_lost_worker(consumer)
+        if not (names := self._by_name.get(name := encode(consumer))):
+            return False
+        is_lost = name in names and lost(files_of(self._directory, consumer))
+        return is_lost or self._has_lost_worker(consumer)
 
     def forget_lost(self, consumer: str) -> None:
         """Remove what lost workers have left; the caller has looked for events since."""

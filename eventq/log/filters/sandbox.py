@@ -49,7 +49,7 @@ MAX_TRIM = 64  # different characters that trim() may remove
 MAX_PATTERN = 500  # bytes of a LIKE pattern that is a literal, and so was checked before
 MAX_LOOSE_PATTERN = 64  # bytes of one that is computed
 MAX_WORK = 1 << 30  # bytes of a pattern that is computed times those of the value: a second or two
-MAX_CACHED = 1_000
+MAX_CACHED = 4_000  # filters, of 4 KiB each or so
 
 # CAST: other tools may have stored a BLOB; on text it has no effect.
 _TEXTS = [f"CAST({name} AS TEXT)" for name in COLUMNS[1:]]
@@ -118,11 +118,12 @@ class FilterSandbox:
         No event is read.
         """
         found = self._filter(where or "")
-        if found.text:
+        if found.text and not found.is_tried:
             try:
                 self._fetch(found, _PROBE, (), _Rows(1), WINDOW_SECONDS)
             except _TooLongError:
                 _too_much(found)
+            found.is_tried = True
         return found.text
 
     def matches(self, where: str, event: Row) -> bool:
@@ -332,7 +333,7 @@ class Filter:
     may match later.
     """
 
-    __slots__ = ("made", "text", "timed")
+    __slots__ = ("is_tried", "made", "text", "timed")
 
     def __init__(self, text: str, attempt: Callable[[str], None]) -> None:
         """Accept a filter, or raise FilterError; `attempt` is how SQLite compiles it by itself."""
@@ -340,6 +341,7 @@ class Filter:
         words = Words(self.text or "1")
         accept(words)
         attempt(words.text)
+        self.is_tried = False  # on an event that has nothing but NULL
         self.timed = is_timed(words)
         self.made = Guarded(words)
 

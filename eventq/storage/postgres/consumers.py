@@ -66,7 +66,8 @@ SELECT consumer, handler, filter, coalesce(acked, 0), updated_at, max_attempts, 
             AND u.consumer = c.consumer
             AND u.revived = 0
             AND u.event_id = c.blocked_at
-    )
+    ),
+    c.unfinished > 0
 FROM eventq.consumers c
 WHERE {MINE}
     AND position IS NOT NULL
@@ -545,7 +546,7 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
     consumer, handler, text, acked, updated_at, most, timeout = row[:7]
     attempts, attempts_at, stalled, stalled_at, after, scanned, scanned_text = row[7:14]
     settings = Settings._make(row[14:26])
-    paused, frontier, blocked_at, tried, code, error = row[26:]
+    paused, frontier, blocked_at, tried, code, error, unfinished = row[26:]
     # A handler that pops begins after the acked event, whatever claims have examined before.
     frontier = 0 if settings.kind == "loop" else frontier or 0
     fits = after <= max(acked, frontier) and scanned_text == (text or "")
@@ -558,4 +559,5 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
         settings,
         paused,
         frontier,
+        unfinished,
     )  # fmt: skip

@@ -184,6 +184,8 @@ class Lease:
 class Hold:
     """A worker's note that it looks after a consumer."""
 
+    name = ""
+
     def __init__(self, db: Database, consumer: str) -> None:
         """Take the database and the consumer."""
         self._db = db
@@ -212,6 +214,9 @@ class Leases:
 
     def _of(self, consumer: str) -> tuple[bool, bool, bool]:
         return self._found.get(consumer, (False, False, False))
+
+    def leave_out(self, name: str) -> None:
+        """Do nothing: a hold costs nothing to look at, and is not lost."""
 
     def is_noted(self, consumer: str) -> bool:
         """Return whether there was a holder."""

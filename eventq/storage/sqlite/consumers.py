@@ -49,7 +49,7 @@ SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3},
     ordered_by, on_failure, backoff_ms, backoff_most_ms, lease_ms, emit_dead, paused,
     coalesce(replay_from, frontier),
     iif(replay_from IS NULL AND q.stalled_at > coalesce(last_acked_id, 0), q.stalled_at, NULL),
-    u.attempts, u.code, u.error{more}
+    u.attempts, u.code, u.error, coalesce(q.unfinished, 0){more}
 FROM subscriptions s
     LEFT JOIN consumer_progress p ON p.consumer_id = s.consumer_id
     LEFT JOIN subscription_state t ON t.consumer_id = s.consumer_id
@@ -64,7 +64,7 @@ _STATES = _STATES_AS.format(*_TEXTS, more="")
 _ORIGINAL_STATES_AS = """
 SELECT {0}, {1}, {2}, CAST(coalesce(last_acked_id, 0) AS INTEGER), {3}, 5, NULL, 0, 0, {4}, 0, 0, 0,
     {5}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL{more}
+    NULL, NULL, 0{more}
 FROM (
     SELECT rowid AS number, *, NULL AS stalled, NULL AS scanned_filter
     FROM subscriptions
@@ -571,6 +571,7 @@ def _state_of(row: tuple[Any, ...]) -> ConsumerState:
         settings,
         bool(row[25]),
         frontier,
+        bool(row[31]),
     )  # fmt: skip
 
 

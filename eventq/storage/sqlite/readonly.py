@@ -12,6 +12,7 @@ import os
 
 import apsw
 
+_STATEMENTS = 4_000  # that stay prepared: a worker runs one for each consumer's filter
 _WAL_HEADER = 32  # bytes: a WAL of no more holds nothing, and a read-only SQLite gets stuck on it
 
 TYPE_CHECKING = False
@@ -52,7 +53,7 @@ def connect(path: str, stamp: Stamp | None, vfs: str | None) -> apsw.Connection:
         connection.pragma("locking_mode", "exclusive")
         return connection
     how = "mode=ro&readonly_shm=1" if stamp is None else "immutable=1"
-    return apsw.Connection(f"{quoted}?{how}", flags, vfs=vfs)
+    return apsw.Connection(f"{quoted}?{how}", flags, vfs=vfs, statementcachesize=_STATEMENTS)
 
 
 def _quote(character: str) -> str:
