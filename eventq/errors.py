@@ -17,6 +17,7 @@
         ├── UnknownQuestionError 1 404
         ├── AnsweredError       1  409   somebody else has answered the question, differently
         ├── AckError            1  409   an ack beyond the newest event
+        ├── PositionError       1  409   a position above the newest id that ever was
         ├── AlreadyAckedError   1  409   a pop that would go back, without asking for a replay
         ├── UnknownBlobError    1  404
         ├── UnknownTurnError    1  404
@@ -325,6 +326,18 @@ class AckError(LogicError):
         super().__init__(
             f"cannot ack event {asked}: the newest event is {last_id}",
             "ack the id of an event that was read",
+        )
+        self.last_id = last_id
+
+
+class PositionError(LogicError):
+    """A position is above the newest id that ever was, `last_id`: it is another log's."""
+
+    def __init__(self, asked: int, last_id: int, what: str = "an event") -> None:
+        super().__init__(
+            f"there was never {what} {asked}: the newest is {last_id}, so the log was restored or"
+            " made anew",
+            f"read on after {last_id}, or read all after 0 again",
         )
         self.last_id = last_id
 

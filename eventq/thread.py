@@ -531,9 +531,11 @@ class Thread:
     ) -> Iterator[Event]:
         """Yield the matching events after an id, in order.
 
-        With `limit=None`, all that are stored now.
+        With `limit=None`, all that are stored now. Raises PositionError for an id above the newest
+        that ever was.
         """
         check_natural(last_event_id, "last_event_id")
+        self.log.check_position(last_event_id)
         if limit is not None:
             check_positive(limit, "limit")
         return self.log.peek(last_event_id, limit, filter)
@@ -558,7 +560,8 @@ class Thread:
         """Yield the matching events after an id, and wait for more, forever.
 
         None starts with the next event pushed. A push by any process is seen within a millisecond.
-        Close the iterator to stop.
+        Close the iterator to stop. Raises PositionError for an id above the newest that ever was,
+        also later, when the log was replaced by an older one.
         """
         return (event for page in self.follow_pages(last_event_id, filter) for event in page)
 
@@ -575,6 +578,7 @@ class Thread:
             if last_event_id is None
             else check_natural(last_event_id, "last_event_id")
         )
+        self.log.check_position(after)
         return self.log.follow(self.database.events.accept(filter), after, tick=tick)
 
     # --- consumers --------------------------------------------------------------------------------

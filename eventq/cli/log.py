@@ -192,6 +192,10 @@ def peek(
     if last_event_id is None:
         _show_lines(thread.last(last or limit, filter=filter))
         return
+    if show.program() != "thread":  # it has never said so
+        gap = thread.log.gap_after(last_event_id)
+        if gap is not None:
+            show.note(f"events {gap[0]} to {gap[1]} were pruned")
     for page in thread.log.lines(filter, last_event_id, limit):
         show.lines(page.lines)
 

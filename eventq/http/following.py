@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eventq.errors import EventqError
-from eventq.http.operations import AT, Followed, Operation, Reply
+from eventq.errors import EventqError, PositionError
+from eventq.http.operations import AT, Followed, Operation, Reply, gap_header
 from eventq.http.sending import Caller
 from eventq.records.run import RunChange
 from eventq.serving.event_pages import in_bounds, next_lines
-from eventq.serving.parameters import Given, Part, fitting
+from eventq.serving.parameters import MOST, Given, Part, fitting
 from eventq.serving.plans import READ
 from eventq.serving.served import said
 from eventq.system import clock
 from eventq.system.jsontext import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from eventq.serving.served import Feed, ServedThread
     from eventq.thread import Thread
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]
     Send = Callable[[dict[str, Any]], Awaitable[None]]
-    Page = tuple[list[int], list[bytes], int]  # ids, their lines, and the id that was reached
+    # Ids, their lines, the id that was reached, and which ids before them were pruned.
+    Page = tuple[list[int], list[bytes], int, tuple[int, int] | None]
 
 _encode = writer()
 HEARTBEAT = 15.0  # seconds of silence after which a comment, or an empty line, is sent
@@ -46,21 +47,27 @@ async def stream(
     """
     is_lines = "ndjson" in headers.get("accept", "")
     last = headers.get("last-event-id", "")
-    if last.isascii() and last.isdigit() and len(last) < 19:
-        after = int(last)
+    if last.isascii() and last.isdigit() and len(last) < 20:
+        after = min(int(last), MOST)
     pages.watch(1)
     try:
         async with Caller(receive) as caller:
-            # What is wrong with a filter is a reply of its own.
-            found = await pages.after(await pages.start(after))
+            begin, reset = await pages.start(after), b""
+            try:
+                found = await pages.after(begin)  # what is wrong with it is a reply of its own
+            except PositionError as error:
+                if is_lines:
+                    raise
+                reset, found = _reset(begin, error), ([], [], error.last_id, None)
             kind = b"application/x-ndjson" if is_lines else b"text/event-stream"
             start = [
                 (b"content-type", kind),
                 (b"cache-control", b"no-store"),
                 (b"x-accel-buffering", b"no"),
+                *gap_header(found[3]),
             ]
             await send({"type": "http.response.start", "status": 200, "headers": start})
-            await _send(send, b"" if is_lines else b": connected\n\n")
+            await _send(send, b"" if is_lines else b": connected\n\n" + reset)
             try:
                 await _follow(feed, pages, found, caller, send, is_lines=is_lines)
             except EventqError as error:
@@ -77,8 +84,10 @@ async def _follow(
     """Send what is found and all after it, until the caller or the server goes."""
     spoke = clock.monotonic()
     while not caller.has_gone and not feed.is_closed:
-        numbers, lines, after = found
+        numbers, lines, after, gap = found
         del found  # whoever does not read keeps the server from nothing but what is sent
+        if gap is not None and not is_lines:
+            await _send(send, _as_event("gap", _encode({"from": gap[0], "to": gap[1]})))
         if lines:
             frames = (
                 b"".join([b"%s\n" % line for line in lines])
@@ -90,7 +99,13 @@ async def _follow(
             del frames
             spoke = clock.monotonic()
         changed = feed.changed
-        found = await pages.after(after)
+        try:
+            found = await pages.after(after)
+        except PositionError as error:  # the log was replaced by an older one
+            if is_lines:
+                raise
+            await _send(send, _reset(after, error))
+            found = [], [], error.last_id, None
         if found[1] or found[2] != after:
             continue
         silence = clock.monotonic() - spoke
@@ -99,6 +114,12 @@ async def _follow(
             spoke = clock.monotonic()
             silence = 0.0
         await caller.wait(HEARTBEAT - silence, changed)
+
+
+def _reset(after: int, error: PositionError) -> bytes:
+    """Return the message that a position is none of this log; its id is where to go on."""
+    told = _as_event("reset", _encode({"after": after, "newest": error.last_id}))
+    return b"id: %d\n%s" % (error.last_id, told)
 
 
 def _as_event(name: str, text: str) -> bytes:
@@ -135,7 +156,7 @@ class Pages:
         return await self._served.do(run, READ)
 
     async def after(self, after: int) -> Page:
-        """Return the ids and lines of the next events, and the id that was reached.
+        """Return the ids and lines of the next events, the id that was reached, and a gap.
 
         What a follower reads first is not shared: a read in progress may be older than an erasure
         that ended before the follower came.
@@ -152,12 +173,13 @@ class Pages:
                 return next_lines(events, self._where, after, self._count, room=PAGE_BYTES)
 
             found, reached, _ = in_bounds(thread, self._where, look)
+            gap = thread.log.gap_after(after)  # then, as a prune may come meanwhile
             lines = fitting([one.encode("utf-8", "replace") for one in found], PAGE_BYTES, len)
             numbers = [int(one[len('{"id":') : one.index(b",")]) for one in lines]
             if len(lines) < len(found):
                 reached = numbers[-1]
             self._count = min(PAGE, max(FIRST, 2 * len(lines)))
-            return numbers, lines, reached
+            return numbers, lines, reached, gap
 
         return await self._served.do(run, READ)
 
@@ -181,7 +203,7 @@ class RunPages:
         def run(thread: Thread) -> tuple[int, list[bytes]]:
             newest = thread.runs.last_change()
             if after is not None:
-                return min(after, newest), []
+                return after, []
             found = thread.runs.active(self._group)
             return newest, [_run_line(RunChange("active", one.run_id, one)) for one in found]
 
@@ -192,13 +214,17 @@ class RunPages:
         """Return the numbers and lines of the next changes, and the number that was reached."""
         if self._first:
             lines, self._first = self._first[:PAGE], self._first[PAGE:]
-            return [after] * len(lines), lines, after
-        found = await self._served.do(
-            lambda thread: thread.runs.changes(after, PAGE, self._group), READ
-        )
+            return [after] * len(lines), lines, after, None
+
+        def run(thread: Thread) -> Sequence[tuple[int, RunChange]]:
+            if after > (newest := thread.runs.last_change()):
+                raise PositionError(after, newest, "a change of a run")
+            return thread.runs.changes(after, PAGE, self._group)
+
+        found = await self._served.do(run, READ)
         lines = [_run_line(change) for _, change in found]
         numbers = [number for number, _ in found]
-        return numbers, lines, numbers[-1] if numbers else after
+        return numbers, lines, numbers[-1] if numbers else after, None
 
 
 def _run_line(change: RunChange) -> bytes:

@@ -11,7 +11,7 @@ from eventq.errors import (
     UnknownEventError,
     UsageError,
 )
-from eventq.http.operations import AT, Operation, Reply, of_json, once
+from eventq.http.operations import AT, Operation, Reply, gap_header, of_json, once
 from eventq.log.claims import claim_line
 from eventq.log.mirror_lines import line
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
@@ -53,7 +53,8 @@ def events(thread: Thread, given: Given) -> Reply:
         return next_lines(thread.database.events, where, given["after"], given["limit"])
 
     lines, at, is_done = in_bounds(thread, where, look)
-    return Reply(_listed(lines, at), is_empty=not lines and is_done)
+    gap = thread.log.gap_after(given["after"])  # then, as a prune may come meanwhile
+    return Reply(_listed(lines, at), is_empty=not lines and is_done, more=gap_header(gap))
 
 
 def event(thread: Thread, given: Given) -> Reply:

@@ -54,14 +54,22 @@ def of_json(value: object, *, is_empty: bool = False, status: int = 200) -> Repl
     return Reply(_encode(value).encode("utf-8", "replace"), is_empty, status=status)
 
 
+def gap_header(gap: tuple[int, int] | None) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the header that names the ids that a prune has deleted after where a reader was."""
+    return () if gap is None else ((b"eventq-gap", b"%d-%d" % gap),)
+
+
 class Followed(Protocol):
-    """What a stream sends, page by page: ids, lines, and the position that was reached."""
+    """What a stream sends, page by page: ids, lines, the position that was reached, and a gap."""
 
     async def start(self, after: int | None) -> int:
         """Return where to begin; None is the default. Raises EventqError."""
 
-    async def after(self, after: int) -> tuple[list[int], list[bytes], int]:
-        """Return what comes after a position."""
+    async def after(self, after: int) -> tuple[list[int], list[bytes], int, tuple[int, int] | None]:
+        """Return what comes after a position; the gap is of ids that were pruned.
+
+        Raises PositionError.
+        """
 
     def watch(self, count: int) -> None:
         """Let the feed of the thread look for such changes, or no more with -1."""

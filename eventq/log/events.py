@@ -6,6 +6,7 @@ from eventq.errors import (
     InputError,
     KeyConflictError,
     LogicError,
+    PositionError,
     TooLargeError,
     UsageError,
 )
@@ -373,6 +374,23 @@ class EventLog:
 
     # --- reading ----------------------------------------------------------------------------------
 
+    def check_position(self, after: int) -> None:
+        """Raise PositionError for an id above the newest that ever was."""
+        last = self._db.events.last()
+        if after > last:
+            raise PositionError(after, last)
+
+    def gap_after(self, after: int) -> tuple[int, int] | None:
+        """Return the first and the last id that a prune has deleted after a position above 0.
+
+        None stands for no gap. Raises PositionError.
+        """
+        bounds = self._db.events.bounds()
+        if after > bounds.last:
+            raise PositionError(after, bounds.last)
+        oldest = bounds.first or bounds.last + 1
+        return (after + 1, oldest - 1) if 0 < after < oldest - 1 else None
+
     def scan(self, where: str, after: int, limit: int | None) -> Iterator[EventPage]:
         """Yield the events after an id that match an accepted filter, in order, page by page.
 
@@ -400,10 +418,12 @@ class EventLog:
     ) -> Iterator[list[Event]]:
         """Yield the matching events after an id, page by page, and wait for more, forever.
 
-        `tick` is called at least once a second; an exception that it raises ends the wait.
+        `tick` is called at least once a second; an exception that it raises ends the wait. Raises
+        PositionError once the log ends before what was read.
         """
         with self._db.watch() as watcher:
             while True:
+                self.check_position(after)
                 for page in self.scan(where, after, None):
                     after = page.next
                     if page.events:

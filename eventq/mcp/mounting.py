@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
 from eventq.errors import BusyError
-from eventq.mcp.messages import BATCHED, Batch, Object, encode, error, is_request, read
+from eventq.mcp.jsonrpc import BATCHED, Batch, Object, encode, error, is_request, read
 from eventq.mcp.thread_server import MAY_WRITE, ROOM, ThreadServer
 from eventq.serving.parameters import MOST_BODY
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mcp.server.stdio import stdio_server
 from pydantic_core import from_json
 
-from eventq.mcp.messages import BATCHED, Batch, encode, read
+from eventq.mcp.jsonrpc import BATCHED, Batch, encode, read
 from eventq.mcp.thread_server import ROOM, ThreadServer
 from eventq.serving.parameters import MOST_BODY
 from eventq.serving.served import ServedThread

@@ -139,12 +139,15 @@ def read(thread: Thread, given: Given, room: int) -> Object:
     where, limit, after = given["filter"], given["limit"], given["after"]
     if after is None:
         return _newest(thread, given, room)
+    begin = after
     lines, after, is_done = _next(thread, where, after, limit)
+    gap = thread.log.gap_after(begin)  # then, as a prune may come meanwhile
     items = [_event(one, room, limit, 0 if n else given["offset"]) for n, one in enumerate(lines)]
     events = first(items, room)
     if len(events) < len(items):
         after, is_done = events[-1]["id"], False
-    return {"events": events, "next": {"after": after, "offset": 0}, "more": not is_done}
+    shown: Object = {"events": events, "next": {"after": after, "offset": 0}, "more": not is_done}
+    return shown if gap is None else {"pruned": {"from": gap[0], "to": gap[1]}, **shown}
 
 
 def _newest(thread: Thread, given: Given, room: int) -> Object:

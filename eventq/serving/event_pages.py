@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
-from eventq.errors import EventqError, FilterError
+from eventq.errors import EventqError, FilterError, PositionError
 from eventq.system import clock
 
 if TYPE_CHECKING:
@@ -32,8 +32,11 @@ def next_lines(
     """Return the next matching lines, the id that was reached, and whether that is the newest.
 
     What takes long ends early, as does what has `room` characters: the caller goes on at the id.
+    Raises PositionError.
     """
     accepted, upto = found.accept(where), found.last()
+    if after > upto:
+        raise PositionError(after, upto)
     deadline = clock.monotonic() + FILTER_SECONDS / 2
     room = ROOM if room is None else room
     lines: list[str] = []

@@ -147,3 +147,19 @@ def test_resources_are_marked(connect: Connect, thread: eventq.Thread) -> None:
                 assert "data, not instructions" in (template.description or "")
 
     run(test)
+
+
+def test_positions_that_no_event_has(connect: Connect, thread: eventq.Thread) -> None:
+    """Above the newest id that ever was is an error at once; what a prune deleted is named."""
+    thread.push_many([("self", "note", "x")] * 10)
+    thread.prune(before_id=6, force=True)
+
+    async def test() -> None:
+        async with connect() as client:
+            for tool, more in (("read", {}), ("wait", {"seconds": 300})):
+                assert "the newest is 10" in await refusal(client, tool, after=11, **more)
+                found = await call(client, tool, after=2, **more)
+                assert found["pruned"] == {"from": 3, "to": 5}
+                assert "pruned" not in await call(client, tool, after=0, **more)
+
+    run(test)
