@@ -33,6 +33,7 @@ class Changes:
 
     def __init__(self, thread: Thread, abouts: Abouts) -> None:
         self._abouts = abouts
+        self._begun = False
         self._at_ms, self._turn, self._context = 0, 0, 0
         for _ in self._look(thread):
             pass  # what was there before
@@ -46,10 +47,11 @@ class Changes:
             rows = thread.database.memory.overview(limit).contexts
             infos = [ContextInfo._make(row) for row in rows]
             changed = [one for one in infos if one.updated_at_ms >= self._at_ms]
-            if len(changed) < limit or not self._at_ms:
+            if len(changed) < limit or not self._begun:
                 break
             limit *= 8
-        top, first = self._turn, not self._at_ms
+        # An empty thread has no time of a last change: what comes next is new all the same.
+        top, first, self._begun = self._turn, not self._begun, True
         for info in reversed(changed):
             newest = max(newest, info.updated_at_ms)
             self._context = max(self._context, info.context_id) if first else self._context

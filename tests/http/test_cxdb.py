@@ -461,6 +461,17 @@ def test_a_thread_that_is_replaced(client: httpx.Client, path: str) -> None:
     assert error(client.get("/v1/registry/bundles/one"))[0] == 404
 
 
+def test_events_of_an_empty_thread(client: httpx.Client, path: str) -> None:
+    """The first context, and its turns, are told to whoever was connected before."""
+    with client.stream("GET", "/v1/events") as found, eventq.open(path) as thread:
+        lines = found.iter_lines()
+        assert [next(lines), next(lines), next(lines)] == ["event: connected", "data: {}", ""]
+        with thread.write():
+            thread.contexts.create().append("x")
+        assert next(lines) == "event: context_created"
+        assert [next(lines) for _ in range(3)][2] == "event: turn_appended"
+
+
 def test_events_as_they_come(client: httpx.Client, path: str) -> None:
     """After the commit, with ids that are text; who reads at once sees the turn."""
 
