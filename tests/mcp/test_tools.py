@@ -268,6 +268,28 @@ def test_searching(connect: Connect, thread: eventq.Thread) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("text", ['say "no"', "C:\\new\\x", "one\ntwo", "\U0001f600 ä", "a/b\t"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_searching_what_json_escapes(
+    connect: Connect, thread: eventq.Thread, text: str, *, ascii_only: bool
+) -> None:
+    """A text is found as it was said, also where JSON spells it with escapes."""
+    content = json.dumps({"text": f"x {text} y"}, ensure_ascii=ascii_only)
+    thread.push("self", "note", content)
+    thread.push("self", "note", content.replace("/", "\\/"))
+    thread.push("self", "note", f"plain {text}")
+    thread.contexts.create("memory").append(content)
+
+    async def test() -> None:
+        async with connect() as client:
+            found = (await call(client, "search", text=text))["found"]
+            assert [one.get("event", 0) for one in found] == [3, 2, 1, 0]
+            assert all(text in one["text"] for one in found)
+            assert (await call(client, "search", text="\\u00e4 nowhere"))["found"] == []
+
+    run(test)
+
+
 def test_a_filter_that_matches_rarely(
     connect: Connect, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
