@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON, choose_threads
 from eventq.cli.serve import http_server, prepare, token_of, until_signal
 from eventq.cli.table import Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DEFAULT = "127.0.0.1:9010"
 
@@ -14,10 +20,12 @@ def ui(*, thread: list[str], all: str | None, http: str | None, browse: bool, js
     """Show threads in a browser, until SIGTERM.
 
     The pages say who needs you, who is stuck, and what each does. The address is for this machine
-    alone; the link lets in one browser, which then may also answer questions, try dead letters
-    again and the like. It serves HTTP as 'eventq serve --http' does.
+    alone; the link lets in one browser of the user who runs this, which then may also answer
+    questions, try dead letters again and the like. Other browsers come in at /login, with the token
+    that EVENTQ_TOKEN sets. It serves HTTP as 'eventq serve --http' does.
     """
     import secrets
+    from contextlib import ExitStack
 
     prepare()
     token = token_of(None) or secrets.token_urlsafe(32)
@@ -33,9 +41,10 @@ def ui(*, thread: list[str], all: str | None, http: str | None, browse: bool, js
         else:
             show.say(link)
         if browse:
-            _open(link)
+            _open(stack.enter_context(_file_to(link)))
 
-    return until_signal([server], ready)
+    with ExitStack() as stack:
+        return until_signal([server], ready)
 
 
 def _free() -> str:
@@ -50,13 +59,35 @@ def _free() -> str:
     return DEFAULT
 
 
-def _open(link: str) -> None:
-    """Open a link in a browser, which may take its time to start."""
+@contextmanager
+def _file_to(link: str) -> Iterator[str]:
+    """Write a page that leads to a link, for this user only, and return its URL.
+
+    Every user of a machine can read the arguments of a browser that is started.
+    """
+    import html
+    import os
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="eventq-") as folder:  # of mode 0700
+        path, quoted = Path(folder, "open.html"), html.escape(link)
+        page = (
+            '<!doctype html><meta charset="utf-8"><title>eventq</title>'
+            f'<meta http-equiv="refresh" content="0; url={quoted}"><a href="{quoted}">eventq</a>'
+        )
+        with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(page)
+        yield path.as_uri()
+
+
+def _open(url: str) -> None:
+    """Open a URL in a browser, which may take its time to start."""
     import threading
     import webbrowser
 
     def run() -> None:
-        if not webbrowser.open(link):
+        if not webbrowser.open(url):
             show.note("no browser was found: open the link yourself; it works once")
 
     threading.Thread(target=run, daemon=True).start()

@@ -8,14 +8,18 @@ with a browser's `Sec-Fetch-Site`, must come from this server; a link to here ma
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
 from typing import TYPE_CHECKING
 
 from eventq.errors import UsageError
 from eventq.records.question import Answerer
+from eventq.system.peers import is_loopback, user_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    Peer = tuple[str, int] | None  # address and port
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -91,6 +95,17 @@ class Access:
         # A browser sends a cookie to every port of a host.
         name = _cookie_name(headers)
         return f"{name}={self._session}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000"
+
+    def check_peer(self, peer: Peer, own: Peer) -> None:
+        """Refuse a link that another user than the owner of this process, or root, has come by."""
+        user = user_of(peer, own) if peer and own else None
+        is_owner = user in (0, os.geteuid())
+        if not (is_owner or (user is None and peer and is_loopback(peer[0]))):
+            raise RefusedError(
+                401,
+                "This link is for the user of this machine who started the server. Everybody else"
+                " comes in here, with a token: that of EVENTQ_TOKEN, or one of --tokens.",
+            )
 
     def is_csrf(self, word: str) -> bool:
         """Return whether a form, or a call of a page, comes from a page of this server."""

@@ -296,6 +296,7 @@ class Pages:
         if target == "static":
             return _static(found[1]["file"])
         if target == "open":
+            await asyncio.to_thread(self._access.check_peer, scope["client"], scope["server"])
             return self._let_in(headers, key=query.get("key", ""))
         if target == "form":
             return self._page("login.html", {"what": "Whoever has the token may change things."})
@@ -333,7 +334,9 @@ class Pages:
         cookie = self._access.cookie(headers, key=key, token=token)
         if cookie is None:
             what = (
-                "The token is wrong." if token else "This link was used already, or is another's."
+                "The token is wrong."
+                if token
+                else "This link was used already, or is another's. Come in here with a token."
             )
             raise WrongTokenError(what)
         return _moved("/", (b"set-cookie", cookie.encode("latin-1")))

@@ -85,6 +85,7 @@ class Server(uvicorn.Server):
                 App(self.threads, self._access, self._mcp, unknown=among.most * 3 // 4),
                 http=partial(Protocol, among),  # type: ignore[arg-type]
                 loop="asyncio", lifespan="off", log_config=None, access_log=False,
+                proxy_headers=False,  # a header says nothing of a peer
                 log_level="error",  # of uvicorn: it warns of each caller that speaks no HTTP
                 ws="none", server_header=False, timeout_graceful_shutdown=int(END_SECONDS),
                 timeout_keep_alive=KEPT_SECONDS, backlog=BACKLOG,
