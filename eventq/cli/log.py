@@ -229,8 +229,8 @@ def tail(thread: Thread, *, lines: int, follow: bool, filter: str | None, json: 
 def _show_readable(events: Sequence[Event]) -> None:
     for event in events:
         kind = event.type if event.subtype is None else f"{event.type}/{event.subtype}"
-        content = show.readable(event.content)
-        show.say(f"{event.created_at}  #{event.id}  {event.source}  {kind}  {content}")
+        line = f"{event.created_at}  #{event.id}  {event.source}  {kind}  {event.content}"
+        show.say(show.readable(line))  # names may turn the direction of text, too
 
 
 _NEWEST = 20  # events that `peek` shows by itself

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eventq.errors import UsageError
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     Peer = tuple[str, int] | None  # address and port
 
 SAFE = ("GET", "HEAD", "OPTIONS")
+# In quotes it may have blanks; the URL of a database names its server.
+_PATHS = re.compile(r"(?<=')/[^'\n]*(?=')|(?<![\w:/.…])/[^\s'\"]+|\bpostgres(ql)?://[^\s'\"]+")
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -149,6 +153,16 @@ class Access:
     def knows(self, headers: Mapping[str, str]) -> bool:
         """Return whether a caller is one of those the server is for. Raises as `check`."""
         return self._is_known(headers) or self._insecure or not self.has_token
+
+    def has_shown(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the caller has shown a token, or a cookie; False also for a wrong one."""
+        with suppress(RefusedError):
+            return self._is_known(headers)
+        return False
+
+    def told(self, what: str, headers: Mapping[str, str]) -> str:
+        """Return a sentence as the caller may read it: a stranger is told no paths and URLs."""
+        return what if self.has_shown(headers) else _PATHS.sub("…", what)
 
     def may_read(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller may see anything. Raises as `check`."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _NUMBER = Part("id", "integer", "The id.", most=MOST)
 _encode = writer()
+_ONCE = (b"host", b"origin", b"authorization")  # headers that decide who asks, and for whom
 ANSWERER = "eventq.answerer"  # in the scope of a request to MCP
 MCP = b"/mcp"  # and that of a thread by its name: /mcp/NAME
 
@@ -82,13 +83,17 @@ class App:
             return
         exchange = Exchange(self.unknown, receive, send)
         try:
+            _check_once(scope)
             await self._answer(scope, exchange)
         except Exception as error:  # (a fault of ours is answered like any other)
             if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
                 raise
             if isinstance(error, WrongTokenError):
                 await self._guesses.wait(scope, receive)
-            await self._refuse(scope, *_problem(error), send)
+            status, what = _problem(error)
+            if not isinstance(error, RefusedError):
+                what = self._access.told(what, _headers_of(scope))
+            await self._refuse(scope, status, what, send)
         finally:
             exchange.end()
 
@@ -105,10 +110,7 @@ class App:
     async def _answer(self, scope: Scope, exchange: Exchange) -> None:
         """Look where a request comes from, then who asks, and only then at its body."""
         receive, send = exchange.receive, exchange.send
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        method = scope["method"]
+        headers, method = _headers_of(scope), scope["method"]
         path = scope.get("raw_path") or scope["path"].encode()
         self._admit(scope, headers, exchange)
         if self._pages.has(path):
@@ -118,7 +120,7 @@ class App:
             await self._answer_mcp(scope, headers, receive, send)
             return
         self._access.check(method, headers)
-        found = await self._of_server(scope["path"])
+        found = await self._of_server(scope["path"], headers)
         if found is not None:
             if not await self._allow(method, ("GET",), send):
                 await send_reply(send, found, headers, method)
@@ -165,7 +167,9 @@ class App:
         body = await body_of(receive, headers) if has_body else b""
         wait = given.pop("wait", 0) or 0
         who = self._access.answerer(headers, "http")
-        run = _call_of(operation, given, body, headers, who)
+        run = _call_of(
+            operation, given, body, headers, who, lambda what: self._access.told(what, headers)
+        )
         if wait or operation.watched:
             async with Caller(receive) as caller:
                 reply = await _poll(served, operation, run, wait, caller)
@@ -173,7 +177,7 @@ class App:
                     await served.do(reply.undo, operation.how, alone=operation.alone)
         else:
             reply = await served.do(run, operation.how, len(body), alone=operation.alone)
-        if operation.run is log_api.check:
+        if operation is log_api.CHECK:
             served.checked = {"at": clock.now(), **json.loads(reply.body)}
         if reply.content is not None:
             only_head = method == "HEAD"
@@ -216,15 +220,16 @@ class App:
                 served, scope, receive, send, may_write=may_write, is_known=is_known
             )
 
-    async def _of_server(self, path: str) -> Reply | None:
+    async def _of_server(self, path: str, headers: Mapping[str, str]) -> Reply | None:
         """Return the reply of the paths that are about the server, None for others."""
         if path == "/api/health":
             bad = [name for name, is_sound in (await self._sound()).items() if not is_sound]
             status = "damaged" if bad else "ok"
             return of_json({"status": status, "threads": len(self.threads), "damaged": bad})
         if path == "/api/threads":
+            is_told = self._access.has_shown(headers)
             shown = [
-                {"name": served.name} | ({"path": served.path} if self._access.write else {})
+                {"name": served.name} | ({"path": served.path} if is_told else {})
                 for served in self.threads.values()
             ]
             return of_json({"threads": shown, "write": self._access.write})
@@ -274,9 +279,22 @@ class App:
         return True
 
 
+def _check_once(scope: Scope) -> None:
+    """Refuse two headers of which one decides: whoever reads them next might take the other."""
+    names = [name for name, _ in scope["headers"]]
+    for name in _ONCE:
+        if names.count(name) > 1:
+            raise RefusedError(400, f"{name.decode()} stands there twice - send it once")
+
+
+def _headers_of(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
 def _call_of(
     operation: Operation, given: dict[str, Any], body: bytes, headers: Mapping[str, str],
     who: Answerer,
+    told: Callable[[str], str],
 ) -> Callable[[Thread], Reply]:  # fmt: skip
     """Return what a worker does for a request; if it does that again, what `again` changes."""
     lines = "ndjson" in headers.get("content-type", "")
@@ -296,7 +314,10 @@ def _call_of(
                 values |= with_key(of_object(operation.body, value), key)
         if next(tries) and operation.again is not None:
             values = operation.again(values)
-        return operation.run(thread, values)
+        reply = operation.run(thread, values)
+        if operation is log_api.CHECK:
+            reply = reply._replace(body=told(reply.body.decode()).encode())
+        return reply
 
     return run
 

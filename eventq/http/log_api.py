@@ -340,6 +340,8 @@ def _tokens(name: str, about: str, *, required: bool = False) -> Part:
 _ENDS = ("stall", "dead")
 _CONSUMER = f"{AT}/consumers/{{consumer}}"
 
+CHECK = Operation("check", "GET", f"{AT}/check", READ, check, "Checked")
+
 OPERATIONS: Sequence[Operation] = (
     Operation(
         "listEvents",
@@ -526,5 +528,5 @@ OPERATIONS: Sequence[Operation] = (
         alone=True,
     ),
     Operation("getStatus", "GET", f"{AT}/status", QUICK, status, "Status"),
-    Operation("check", "GET", f"{AT}/check", READ, check, "Checked"),
+    CHECK,
 )

@@ -64,7 +64,6 @@ _POLICY = (
 )
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
 )
 _STATIC = {
@@ -312,12 +311,12 @@ class Pages:
         if target == "home" and len(self._threads) == 1:
             return _moved(path_of(next(iter(self._threads.values()))) + "/")
         if target == "home":
-            return await self._now(None, may_write=may_write)
+            return await self._now(None, headers, may_write=may_write)
         served = self._threads.get(found[1]["thread"])
         if served is None:
             return self._problem(404, "there is no such thread")
         if target == "now":
-            return await self._now(served, may_write=may_write)
+            return await self._now(served, headers, may_write=may_write)
         if target == "do":
             if not may_write:
                 raise RefusedError(403, "This server only shows its threads to you.")
@@ -369,7 +368,9 @@ class Pages:
         values = {"status": status, "title": HTTPStatus(status).phrase, "detail": what}
         return self._page("problem.html", values, status=status)
 
-    async def _now(self, served: ServedThread | None, *, may_write: bool) -> Reply:
+    async def _now(
+        self, served: ServedThread | None, headers: Mapping[str, str], *, may_write: bool
+    ) -> Reply:
         every = [served] if served is not None else [*self._threads.values()]
 
         async def look(one: ServedThread) -> Values:
@@ -378,7 +379,8 @@ class Pages:
             except EventqError as error:
                 if served is not None:
                     raise
-                return {"name": one.name, "at": path_of(one), "problem": said(error)[1]}
+                what = self._access.told(said(error)[1], headers)
+                return {"name": one.name, "at": path_of(one), "problem": what}
 
         threads = await asyncio.gather(*map(look, every))
         if served is None:  # whoever needs a person comes first

@@ -35,10 +35,7 @@ STEP = 1 << 20  # bytes that are read and sent at once
 _encode = writer()
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 # A page may show what others wrote, and nothing in it may run.
-_SAFE = [
-    (b"content-security-policy", b"default-src 'none'; sandbox"),
-    (b"x-content-type-options", b"nosniff"),
-]
+_SAFE = [(b"content-security-policy", b"default-src 'none'; sandbox")]
 
 
 async def send_content(

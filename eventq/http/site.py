@@ -89,6 +89,7 @@ class Server(uvicorn.Server):
                 log_level="error",  # of uvicorn: it warns of each caller that speaks no HTTP
                 ws="none", server_header=False, timeout_graceful_shutdown=int(END_SECONDS),
                 timeout_keep_alive=KEPT_SECONDS, backlog=BACKLOG,
+                headers=[("x-content-type-options", "nosniff")],  # also of what uvicorn refuses
             )  # fmt: skip
             super().__init__(config)
             host, port = listener.getsockname()[:2]

@@ -14,7 +14,7 @@ import pytest
 
 import eventq
 from eventq.cli import groups
-from tests.doors.support import BIN, EVENTQ, environ, run
+from tests.doors.support import BIN, EVENTQ, environ, ok, run
 
 COMMANDS = groups.every()
 
@@ -593,3 +593,13 @@ def test_one_of_a_thing_is_singular(inbox: str) -> None:
         done = run(*words, "--thread", inbox)
         assert " 1 byte" in done.out, words
         assert "1 bytes" not in done.out
+
+
+def test_tail_shows_what_turns_text_as_an_escape(path: str) -> None:
+    """In names as well: U+202E and its like, and what some terminals take for the end of a line."""
+    odd = "a\u202eb\u2028c\u2066d\u200fe"
+    with eventq.open(path) as thread:
+        thread.push(odd, odd, odd, odd)
+    shown = ok("tail", "--thread", path)
+    assert shown.isascii()
+    assert shown.count(r"a\u202eb\u2028c\u2066d\u200fe") == 4

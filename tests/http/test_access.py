@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from eventq.errors import LogicError, UsageError
+import eventq
+from eventq.errors import DiskError, LogicError, StoreError, UsageError
 from eventq.http import guesses
 from eventq.http.site import Server
 from tests.http.conftest import TOKEN, problem
 
 if TYPE_CHECKING:
+    from eventq.errors import EventqError
     from tests.http.conftest import Serve
 
 EVENTS = "/api/threads/thread/events"
@@ -148,3 +150,76 @@ def test_a_port_in_use_is_said(serve: Serve, path: str) -> None:
     client = serve(path)
     with pytest.raises(LogicError, match=r"cannot listen on 127.0.0.1:\d+: .* - choose another"):
         serve(path, listen=f"127.0.0.1:{client.base_url.port}")
+
+
+SECRET = "/srv/secret place/db"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreError(f"'{SECRET}/events.db' is damaged", f"restore {SECRET.replace(' ', '')}"),
+        DiskError(f"'{SECRET}' is full", "free some space"),
+        LogicError("cannot reach postgresql://me@db.example/x?thread=y", "look"),
+    ],
+)
+def test_paths_are_for_those_with_the_token(
+    serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch, error: EventqError
+) -> None:
+    """Errors, the list of threads and a check name none to a stranger, in JSON and in pages."""
+    client = serve(path)
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with alone(client) as other:
+        assert other.get("/api/threads").json()["threads"] == [{"name": "thread"}]
+        assert client.get("/api/threads").json()["threads"][0]["path"] == path
+        monkeypatch.setattr(
+            eventq.Thread, "check", lambda _: [f"'{SECRET}/x' is gone", f"at {path}"]
+        )
+        monkeypatch.setattr(eventq.Thread, "warnings", lambda _: [])
+        asked = "/api/threads/thread/check"
+        assert SECRET in client.get(asked).text
+        assert other.get(asked).json()["faults"] == ["'…' is gone", "at …"]
+        monkeypatch.setattr(eventq.Thread, "check", fail)
+        monkeypatch.setattr(eventq.Thread, "status", fail)
+        for place in (asked, "/t/thread/health", "/t/thread/"):
+            shown, hidden = client.get(place), other.get(place)
+            assert shown.status_code == hidden.status_code == error.wire_code
+            for word in ("secret", "db.example"):
+                assert word not in hidden.text
+            assert "secret" in shown.text or "db.example" in shown.text
+
+
+def raw(client: httpx.Client, *lines: str) -> str:
+    """Send a head as it is, and return the reply."""
+    at = (client.base_url.host, client.base_url.port or 80)
+    with socket.create_connection(at, timeout=60) as connection:
+        connection.sendall("\r\n".join([*lines, "connection: close", "", ""]).encode())
+        return connection.makefile(newline="").read()
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization"])
+def test_what_decides_stands_there_once(serve: Serve, path: str, name: str) -> None:
+    """Two of them are refused, also equal ones: the next reader might take the other."""
+    client = serve(path)
+    host = f"127.0.0.1:{client.base_url.port}"
+    value = {"Host": host, "Origin": f"http://{host}", "Authorization": f"Bearer {TOKEN}"}[name]
+    more = [f"{name}: {value}"] * (1 if name == "Host" else 2)
+    for place in (EVENTS, "/t/thread/", "/v1/contexts", "/mcp"):
+        found = raw(client, f"GET {place} HTTP/1.1", f"Host: {host}", *more)
+        assert found.startswith("HTTP/1.1 400 ")
+        assert "send it once" in found
+
+
+def test_no_reply_is_taken_for_what_it_is_not(serve: Serve, path: str) -> None:
+    """Whatever its type and status; also what the library below refuses, and a stream."""
+    client = serve(path, connections=5)
+    client.post(EVENTS, json=NEW)
+    for place in (EVENTS, "/", "/t/thread/", "/static/page.js", "/none", "/v1/contexts", "/metrics",
+                  "/api/openapi.json", "/login", "/open?key=x", "/mcp"):  # fmt: skip
+        assert client.get(place).headers["x-content-type-options"] == "nosniff", place
+    with client.stream("GET", f"{EVENTS}/stream") as found:
+        assert found.headers["x-content-type-options"] == "nosniff"
+    assert "x-content-type-options: nosniff" in raw(client, "nonsense")
