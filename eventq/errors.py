@@ -296,6 +296,12 @@ class UnknownEventError(LogicError):
         self.number = number
 
 
+class ForbiddenError(LogicError):
+    """The token of the caller does not have the right for this."""
+
+    wire_code = 403
+
+
 class UnknownQuestionError(LogicError):
     """The event asks nothing, or there is no such event."""
 

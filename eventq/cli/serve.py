@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON, choose_threads
+from eventq.cli.rules import needs
 from eventq.cli.table import Command, Option, together
 from eventq.errors import LogicError, UsageError
 from eventq.system import processes
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         write: bool
         insecure_local: bool
         mcp: bool
+        tokens: str | None
 
     class Rules(TypedDict):
         """What clients of the binary protocol get away with."""
@@ -143,11 +145,19 @@ async def _serve(servers: list[Any], ready: Callable[[str], object]) -> None:
 def _web(threads: list[str], web: Web, token: str, connections: int) -> Any:
     server = http_server(
         threads, web["http"] or "", token=token, write=web["write"],
-        insecure=web["insecure_local"], connections=connections,
+        insecure=web["insecure_local"], connections=connections, tokens=_tokens(web["tokens"]),
     )  # fmt: skip
     if web["mcp"]:
         server.mcp = load("mounting", "Mount")
     return server
+
+
+def _tokens(path: str | None) -> list[Any]:
+    if path is None:
+        return []
+    from eventq.http.tokens import read_tokens
+
+    return read_tokens(path)
 
 
 def load(module: str, name: str) -> Callable[..., Any]:
@@ -231,6 +241,12 @@ COMMANDS = {
                     "insecure-local",
                     "Allow changes over HTTP from this machine without a token.",
                 ),
+                Option(
+                    "tokens FILE",
+                    "More tokens for HTTP, a JSON object a line: name, value, and as right one or"
+                    " more of read, push, work, all and answer.",
+                    kinds.path,
+                ),
                 Option("mcp", "Speak MCP too, at /mcp, and at /mcp/NAME for any thread."),
             ),
             Option(
@@ -295,6 +311,6 @@ COMMANDS = {
         "eventq serve --thread ./inbox --keys strict",
         "EVENTQ_TOKEN=$(openssl rand -hex 16) eventq serve --thread ./inbox --http 127.0.0.1:9010"
         " --write",
-        rules=[choose_threads],
+        rules=[choose_threads, needs("tokens", "http")],
     )
 }

@@ -14,15 +14,18 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from eventq.errors import UsageError
+from eventq.errors import ForbiddenError, UsageError
+from eventq.http.tokens import EVERY, Token
 from eventq.records.question import Answerer
+from eventq.system.environment import user_name
 from eventq.system.peers import is_loopback, user_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     Peer = tuple[str, int] | None  # address and port
 
+_SESSIONS = 1_000  # of browsers
 SAFE = ("GET", "HEAD", "OPTIONS")
 # In quotes it may have blanks; the URL of a database names its server.
 _PATHS = re.compile(r"(?<=')/[^'\n]*(?=')|(?<![\w:/.…])/[^\s'\"]+|\bpostgres(ql)?://[^\s'\"]+")
@@ -49,33 +52,35 @@ class Access:
     """The rules of one server.
 
     Where only this machine can reach it, anybody may read without a token. To change anything needs
-    `write` and the token; with `insecure`, which is for this machine only, no token. Raises
-    UsageError for what would let in anybody.
+    `write` and a token with the right for it; with `insecure`, which is for this machine only, no
+    token. `token` has every right. Raises UsageError for what would let in anybody.
     """
 
     def __init__(
-        self, listen: str, *, is_local: bool, token: str, write: bool, insecure: bool
-    ) -> None:
-        if not is_local and (insecure or not token):
+        self, listen: str, *, is_local: bool, token: str, write: bool, insecure: bool,
+        tokens: Sequence[Token] = (),
+    ) -> None:  # fmt: skip
+        self._tokens = [Token("token", token, EVERY)] * bool(token) + [*tokens]
+        if not is_local and (insecure or not self._tokens):
             what = f"'{listen}' can be reached from other machines"
             fix = "set EVENTQ_TOKEN or give --token, or listen on 127.0.0.1"
             raise UsageError(what, fix)
-        if write and not token and not insecure:
+        if write and not self._tokens and not insecure:
             fix = "set EVENTQ_TOKEN or give --token; --insecure-local lets in all of this machine"
             raise UsageError("--write needs a token", fix)
         self.is_local = is_local
         self.write = write or insecure
-        self._authorization = b"Bearer " + token.encode() if token else b""
         self._insecure = insecure
         self._hosts = {listen.rpartition(":")[0], *_LOCAL}
-        self._session = secrets.token_urlsafe(32)
+        self._owner = Token(user_name(), "", EVERY)  # who has the link
+        self._sessions: dict[str, Token] = {}  # of browsers, the oldest first
         self._links: set[str] = set()
-        self.csrf = hmac.new(self._session.encode(), b"csrf", "sha256").hexdigest()
+        self.csrf = secrets.token_hex(32)
 
     @property
     def has_token(self) -> bool:
         """Whether there is a token to show."""
-        return bool(self._authorization)
+        return bool(self._tokens)
 
     @property
     def may_sign_in(self) -> bool:
@@ -94,11 +99,18 @@ class Access:
         """Return the cookie for who shows the key of a link, or the token; None for nobody."""
         if key in self._links:
             self._links.discard(key)
-        elif not self._is_token(b"Bearer " + token.encode("utf-8", "replace")):
+            who: Token | None = self._owner
+        else:
+            who = self._holder(b"Bearer " + token.encode("utf-8", "replace"))
+        if who is None:
             return None
+        session = secrets.token_urlsafe(32)
+        self._sessions[session] = who
+        if len(self._sessions) > _SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
         # A browser sends a cookie to every port of a host.
         name = _cookie_name(headers)
-        return f"{name}={self._session}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000"
+        return f"{name}={session}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000"
 
     def check_peer(self, peer: Peer, own: Peer) -> None:
         """Refuse a link that another user than the owner of this process, or root, has come by."""
@@ -115,13 +127,13 @@ class Access:
         """Return whether a form, or a call of a page, comes from a page of this server."""
         return hmac.compare_digest(word.encode("utf-8", "replace"), self.csrf.encode())
 
-    def _has_cookie(self, headers: Mapping[str, str]) -> bool:
+    def _of_cookie(self, headers: Mapping[str, str]) -> Token | None:
         name = _cookie_name(headers)
         for one in headers.get("cookie", "").split(";"):
             key, _, value = one.strip().partition("=")
             if key == name:
-                return hmac.compare_digest(value.encode("latin-1"), self._session.encode())
-        return False
+                return self._sessions.get(value)
+        return None
 
     # --- who may do what --------------------------------------------------------------------------
 
@@ -138,26 +150,33 @@ class Access:
                 403, "pages of other hosts may not use this server - call it yourself"
             )
 
-    def _is_token(self, shown: bytes) -> bool:
+    def _holder(self, shown: bytes) -> Token | None:
+        """Return the token that an Authorization shows."""
         scheme, _, word = shown.partition(b" ")  # of any case: RFC 9110, 11.1
-        shown = b"Bearer " + word if scheme.lower() == b"bearer" else b""
-        return self.has_token and hmac.compare_digest(shown, self._authorization)
+        found = None
+        for one in self._tokens if scheme.lower() == b"bearer" else ():
+            if hmac.compare_digest(word, one.value.encode()):
+                found = one
+        return found
 
-    def _is_known(self, headers: Mapping[str, str]) -> bool:
-        """Return whether the caller has shown the token, or a cookie; refuse a wrong token."""
+    def _who(self, headers: Mapping[str, str]) -> Token | None:
+        """Return the token of who shows it, or a cookie for it; refuse a wrong token."""
         shown = headers.get("authorization", "")
-        if shown and not self._is_token(shown.encode("latin-1")):
-            raise WrongTokenError("the token is wrong - send the one that the server was given")
-        return bool(shown) or self._has_cookie(headers)
+        if not shown:
+            return self._of_cookie(headers)
+        found = self._holder(shown.encode("latin-1"))
+        if found is None:
+            raise WrongTokenError("the token is wrong - send one that the server was given")
+        return found
 
     def knows(self, headers: Mapping[str, str]) -> bool:
         """Return whether a caller is one of those the server is for. Raises as `check`."""
-        return self._is_known(headers) or self._insecure or not self.has_token
+        return self._who(headers) is not None or self._insecure or not self.has_token
 
     def has_shown(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller has shown a token, or a cookie; False also for a wrong one."""
         with suppress(RefusedError):
-            return self._is_known(headers)
+            return self._who(headers) is not None
         return False
 
     def told(self, what: str, headers: Mapping[str, str]) -> str:
@@ -166,28 +185,58 @@ class Access:
 
     def may_read(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller may see anything. Raises as `check`."""
-        return self._is_known(headers) or self.is_local
+        who = self._who(headers)
+        return self.is_local or (who is not None and "read" in who.rights)
 
     def may_write(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller may change anything. Raises as `check`."""
-        return self.write and (self._is_known(headers) or self._insecure)
+        who = self._who(headers)
+        return self.write and (self._insecure or (who is not None and bool(who.rights - {"read"})))
 
-    def answerer(self, headers: Mapping[str, str], via: str) -> Answerer:
-        """Return who answers a question by a request. Raises as `check`."""
-        is_known = self._is_known(headers)
-        return Answerer(via, "token" if is_known else "anonymous", is_known)
+    def rights(self, headers: Mapping[str, str]) -> frozenset[str]:
+        """Return what a caller may do, of one who may change something. Raises as `check`."""
+        who = self._who(headers)
+        return who.rights if who is not None else EVERY if self._insecure else frozenset()
+
+    def check_right(self, right: str, headers: Mapping[str, str]) -> None:
+        """Refuse what the token of a caller is not for. Raises ForbiddenError."""
+        if right != "read" and right not in self.rights(headers):
+            raise _forbidden(right)
+
+    def answerer(self, headers: Mapping[str, str], via: str) -> Callable[[], Answerer]:
+        """Return what says who answers a question by a request, or raises ForbiddenError."""
+        who = self._who(headers)
+
+        def answerer() -> Answerer:
+            if who is None:
+                return Answerer(via, "anonymous")
+            if "answer" not in who.rights:
+                raise _forbidden("answer")
+            return Answerer(via, who.name, is_person=True)
+
+        return answerer
 
     def check(self, method: str, headers: Mapping[str, str]) -> None:
         """Refuse a request that may not be done."""
+        who = self._who(headers)
         allowed = self.may_read(headers) if method in SAFE else self.may_write(headers)
         if not allowed and method not in SAFE and not self.write:
             raise RefusedError(403, "this server only reads - start it with --write")
+        if not allowed and who is not None:
+            raise _forbidden("read" if method in SAFE else "all")
         if not allowed:
             raise RefusedError(401, "a token is missing - send 'Authorization: Bearer TOKEN'")
-        by_cookie = not headers.get("authorization") and self._has_cookie(headers)
+        by_cookie = not headers.get("authorization") and who is not None
         if method not in SAFE and by_cookie and not self.is_csrf(headers.get("x-csrf-token", "")):
             what = "a cookie alone changes nothing - send the page's X-CSRF-Token as well"
             raise RefusedError(403, what)
+
+
+def _forbidden(right: str) -> ForbiddenError:
+    return ForbiddenError(
+        f"this token does not have the right '{right}'",
+        "use one that has it",
+    )
 
 
 def _is_own(headers: Mapping[str, str]) -> bool:

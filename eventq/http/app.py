@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from eventq.errors import BusyError, EventqError
 from eventq.http import log_api, memory_api, output_api
-from eventq.http.access import RefusedError, WrongTokenError
+from eventq.http.access import SAFE, RefusedError, WrongTokenError
 from eventq.http.cxdb import Cxdb, refusal
 from eventq.http.exchange import MOST_HELD, MOST_UNKNOWN, Budget, Exchange
 from eventq.http.following import STREAMS, stream
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _NUMBER = Part("id", "integer", "The id.", most=MOST)
 _encode = writer()
 _ONCE = (b"host", b"origin", b"authorization")  # headers that decide who asks, and for whom
+RIGHTS = "eventq.rights"  # what the caller of a request to MCP may do
 ANSWERER = "eventq.answerer"  # in the scope of a request to MCP
 MCP = b"/mcp"  # and that of a thread by its name: /mcp/NAME
 
@@ -126,11 +127,7 @@ class App:
                 await send_reply(send, found, headers, method)
             return
         if self._cxdb.has(path):
-            first = next(iter(self.threads.values()), None)
-            if first is None:
-                await send_problem(send, 404, "this server has no thread")
-                return
-            await self._cxdb.answer(first, scope, headers, receive, send)
+            await self._answer_cxdb(scope, headers, receive, send)
             return
         await self._operate(scope, path, headers, receive, send)
 
@@ -154,6 +151,8 @@ class App:
             await send_problem(send, 404, "there is no such thread - see /api/threads")
             return
         operation = methods["GET" if method == "HEAD" else method]
+        if method not in SAFE:
+            self._access.check_right(operation.right, headers)
         words = parse_qsl(scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
         given = of_words(operation.query, words)
         if "id" in names:
@@ -197,6 +196,18 @@ class App:
                 connection.admit()
         exchange.begin()
 
+    async def _answer_cxdb(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
+        """Let the first thread answer a client of CXDB."""
+        if scope["method"] not in SAFE:
+            self._access.check_right("all", headers)
+        first = next(iter(self.threads.values()), None)
+        if first is None:
+            await send_problem(send, 404, "this server has no thread")
+            return
+        await self._cxdb.answer(first, scope, headers, receive, send)
+
     async def _answer_mcp(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
@@ -214,6 +225,7 @@ class App:
         elif served is None:
             await send_problem(send, 404, "there is no such thread - see /api/threads")
         else:
+            scope[RIGHTS] = self._access.rights(headers)
             scope[ANSWERER] = self._access.answerer(headers, "mcp")
             may_write, is_known = self._access.may_write(headers), self._access.knows(headers)
             await self._mcp.answer(
@@ -293,7 +305,7 @@ def _headers_of(scope: Scope) -> dict[str, str]:
 
 def _call_of(
     operation: Operation, given: dict[str, Any], body: bytes, headers: Mapping[str, str],
-    who: Answerer,
+    who: Callable[[], Answerer],
     told: Callable[[str], str],
 ) -> Callable[[Thread], Reply]:  # fmt: skip
     """Return what a worker does for a request; if it does that again, what `again` changes."""
@@ -302,7 +314,7 @@ def _call_of(
     tries = count()
 
     def run(thread: Thread) -> Reply:
-        thread.log.answerer = lambda: who
+        thread.log.answerer = who
         values = dict(given)
         if operation.raw:
             values["body"] = body

@@ -342,7 +342,10 @@ _CONSUMER = f"{AT}/consumers/{{consumer}}"
 
 CHECK = Operation("check", "GET", f"{AT}/check", READ, check, "Checked")
 
-OPERATIONS: Sequence[Operation] = (
+# Which right each change needs; any other works on what consumers do.
+_RIGHTS = {"pushEvents": "push", "ask": "push", "answer": "answer"}
+
+_OPERATIONS: Sequence[Operation] = (
     Operation(
         "listEvents",
         "GET",
@@ -530,3 +533,4 @@ OPERATIONS: Sequence[Operation] = (
     Operation("getStatus", "GET", f"{AT}/status", QUICK, status, "Status"),
     CHECK,
 )
+OPERATIONS = tuple(one._replace(right=_RIGHTS.get(one.name, "work")) for one in _OPERATIONS)

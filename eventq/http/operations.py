@@ -120,6 +120,7 @@ class Operation(Record):
     made: bool = False
     again: Callable[[Given], Given] | None = None
     follows: Callable[[ServedThread, Given], Followed] | None = None
+    right: str = "all"  # that a token needs for it, where the method changes something
 
     @property
     def about(self) -> str:

@@ -217,15 +217,15 @@ def _check(thread: Thread, ask: Ask) -> None:
     ask.served.checked = {"at": clock.now(), "faults": faults, "warnings": thread.warnings()}
 
 
-_ACTIONS: Mapping[str, tuple[str, Callable[[Thread, Ask], str | None]]] = {
-    "answer": (WRITE, _answer),
-    "resume": (WRITE, _resume),
-    "pause": (WRITE, _pause),
-    "replay": (WRITE, _replay),
-    "retry": (WRITE, _retry),
-    "drop": (WRITE, _drop),
-    "fork": (WRITE, _fork),
-    "check": (READ, _check),
+_ACTIONS: Mapping[str, tuple[str, str, Callable[[Thread, Ask], str | None]]] = {
+    "answer": ("answer", WRITE, _answer),
+    "resume": ("work", WRITE, _resume),
+    "pause": ("work", WRITE, _pause),
+    "replay": ("work", WRITE, _replay),
+    "retry": ("work", WRITE, _retry),
+    "drop": ("work", WRITE, _drop),
+    "fork": ("all", WRITE, _fork),
+    "check": ("read", READ, _check),
 }
 _VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = {
     "/t/{thread}/live": ("Live", live),
@@ -398,15 +398,16 @@ class Pages:
         return await ask.served.do(run, READ)
 
     async def _do(
-        self, ask: Ask, headers: Mapping[str, str], how: str,
+        self, ask: Ask, headers: Mapping[str, str], right: str, how: str,
         act: Callable[[Thread, Ask], str | None],
     ) -> Reply:  # fmt: skip
         if not self._access.is_csrf(ask.form.get("csrf", "")):
             raise RefusedError(403, "The form is not of this server, or an old one: load its page.")
+        self._access.check_right(right, headers)
         who = self._access.answerer(headers, "page")
 
         def run(thread: Thread) -> str | None:
-            thread.log.answerer = lambda: who
+            thread.log.answerer = who
             return act(thread, ask)
 
         place = await ask.served.do(run, how, alone=True)

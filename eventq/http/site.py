@@ -24,6 +24,7 @@ from eventq.thread import threads
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from eventq.http.tokens import Token
     from eventq.serving.workers import Service
 
 _log = logging.getLogger("eventq.http")
@@ -37,14 +38,19 @@ class Server(uvicorn.Server):
     `place` is a folder or a database, whose threads are served as well, new ones too.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is an option of the command)
         self, paths: Sequence[str], listen: str, *, token: str, write: bool, insecure: bool,
-        place: str | None = None, connections: int = 4096,
+        place: str | None = None, connections: int = 4096, tokens: Sequence[Token] = (),
     ) -> None:  # fmt: skip
         """Check what is asked for. Raises UsageError, LogicError, NotAThreadError."""
         self.address = Address(listen)
         self._access = Access(
-            listen, is_local=self.address.is_local(), token=token, write=write, insecure=insecure
+            listen,
+            is_local=self.address.is_local(),
+            token=token,
+            write=write,
+            insecure=insecure,
+            tokens=tokens,
         )
         self._paths = paths
         self._place = place

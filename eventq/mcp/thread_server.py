@@ -26,6 +26,8 @@ from eventq.system.clock import SLOW_LOOK
 from eventq.system.environment import user_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcp.server.context import ServerRequestContext
 
     from eventq.thread import Thread
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 ROOM = 16 << 10  # bytes of a result
 MOST_CALLS = 1_000  # under way, of a client on stdio
 MAY_WRITE = "eventq.may_write"  # in the scope of an HTTP request
+RIGHTS = "eventq.rights"  # the same: what its caller may do
 ANSWERER = "eventq.answerer"  # the same: as whom its caller answers questions
 INSTRUCTIONS = (
     "An inbox and a memory that outlast this conversation. `read` and `wait` for events, `push`"
@@ -104,7 +107,12 @@ class ThreadServer:
         write = self._write
         if ctx.request is not None:
             write = write and ctx.request.scope.get(MAY_WRITE, False)
-        return [tool for tool in TOOLS if write or tool.how != WRITE]
+        rights = None if ctx.request is None else ctx.request.scope.get(RIGHTS)
+        return [
+            tool
+            for tool in TOOLS
+            if tool.how != WRITE or (write and (rights is None or tool.right in rights))
+        ]
 
     async def _list_tools(
         self, ctx: Context, _: types.PaginatedRequestParams | None
@@ -121,7 +129,7 @@ class ThreadServer:
             raise MCPError(types.INVALID_PARAMS, what)
         self._note_task()
         scope = {} if ctx.request is None else ctx.request.scope
-        who = scope.get(ANSWERER) or Answerer("mcp", user_name())
+        who = scope.get(ANSWERER) or (lambda: Answerer("mcp", user_name()))
         try:
             found = await self._run(tool, of_object(tool.parts, params.arguments or {}), who)
         except EventqError as error:
@@ -139,14 +147,14 @@ class ThreadServer:
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _run(self, tool: Tool, given: Given, who: Answerer) -> dict[str, Any]:
+    async def _run(self, tool: Tool, given: Given, who: Callable[[], Answerer]) -> dict[str, Any]:
         """Return the result of a tool; look again while it is empty, as long as was asked for."""
         deadline = clock.monotonic() + given.get("seconds", 0)
         feed, how, room = self._served.feed, tool.how, tool.room(given, self._room)
         values = {name: value for name, value in given.items() if name != "seconds"}
 
         def run(thread: Thread) -> dict[str, Any]:
-            thread.log.answerer = lambda: who
+            thread.log.answerer = who
             return tool.run(thread, dict(values), room)
 
         while True:

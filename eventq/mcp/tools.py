@@ -73,6 +73,7 @@ class Tool(Record):
     run: Callable[[Thread, Given, int], dict[str, Any]]
     parts: tuple[Part, ...]
     empty: Callable[[dict[str, Any]], bool] | None = None
+    right: str = "all"  # that a token needs for it, if it changes something
 
     @property
     def about(self) -> str:
@@ -560,6 +561,7 @@ TOOLS = (
                  "self"),
             _KEY,
         ),
+        right="push",
     ),
     Tool(
         "read", "Read events", READ, read,
@@ -630,6 +632,7 @@ TOOLS = (
             _KEY, _OFFSET,
         ),
         lambda found: found["status"] == "open",
+         "push",
     ),
     Tool("status", "Show the status", READ, status, ()),
 )  # fmt: skip

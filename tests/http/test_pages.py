@@ -15,6 +15,7 @@ import eventq
 from eventq.http import memory_pages, pages
 from eventq.records.claim import ClaimInfo
 from eventq.serving.attention import needs
+from eventq.system.environment import user_name
 from tests.http.conftest import TOKEN
 from tests.servers import fresh
 
@@ -100,7 +101,7 @@ def test_who_needs_a_person(client: httpx.Client, thread: eventq.Thread) -> None
     assert (done.status_code, done.headers["location"]) == (303, "/t/thread/")
     assert thread.question(asked.question_id).answer == "mine"
     found = thread.question(asked.question_id)
-    assert (found.answered_by, found.answered_via) == ("token", "page")
+    assert (found.answered_by, found.answered_via) == (user_name(), "page")
     send(client, "drop", consumer="w")
     send(client, "answer", id=1, text="yes")
     assert "Nobody needs you" in seen(client, "/t/thread/").text

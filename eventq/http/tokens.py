@@ -1,0 +1,87 @@
+"""Tokens and their rights, as a file names them: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from eventq.errors import LogicError, UsageError
+from eventq.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+ALL = frozenset({"read", "push", "work", "all"})
+EVERY = ALL | {"answer"}
+_MEANT = {"read": {"read"}, "push": {"push"}, "work": {"work", "read"}, "all": ALL,
+          "answer": {"answer"}}  # fmt: skip
+_TAKEN = ("token", "anonymous")  # the names of the one token, and of who has none
+_MOST_NAME = 100
+_MOST_VALUE = 1024  # characters
+_FIX = 'write a line such as {"name": "ci", "value": "SECRET", "right": ["push", "answer"]}'
+
+
+class Token(Record):
+    """A token; `rights` has what its holder may do: read, push, work, all, answer."""
+
+    name: str
+    value: str
+    rights: frozenset[str]
+
+
+def read_tokens(path: str) -> list[Token]:
+    """Return the tokens of a file that only its owner can read. Raises UsageError, LogicError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise LogicError(f"others can read or write '{path}'", f"run 'chmod 600 {path}'")
+            lines = file.read().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LogicError(f"'{path}' cannot be read: {error}", "check --tokens") from error
+    found = [
+        _token(line, f"line {n} of '{path}'") for n, line in enumerate(lines, 1) if line.strip()
+    ]
+    if not found:
+        raise UsageError(f"'{path}' has no token", _FIX)
+    for what in ("name", "value"):
+        values = [getattr(one, what) for one in found]
+        if len({*values}) < len(values):
+            raise UsageError(f"two tokens of '{path}' have one {what}", "give each its own")
+    return found
+
+
+def _token(line: str, where: str) -> Token:
+    try:
+        value = json.loads(line)
+        problem = next(_problems(value), None)
+    except (ValueError, RecursionError):
+        problem = "no JSON"
+    if problem is not None:
+        raise UsageError(f"{where}: {problem}", _FIX)
+    right = value["right"]
+    rights = [right] if isinstance(right, str) else right
+    return Token(value["name"], value["value"], frozenset[str]().union(*map(_MEANT.get, rights)))  # type: ignore[arg-type]
+
+
+def _problems(value: Any) -> Iterator[str]:
+    """Yield what is wrong with a line; its value is never shown."""
+    if not isinstance(value, dict) or value.keys() != {"name", "value", "right"}:
+        yield "a token has name, value and right"
+        return
+    name, secret, right = value["name"], value["value"], value["right"]
+    if not isinstance(name, str) or not 0 < len(name) <= _MOST_NAME or not name.isprintable():
+        yield f"a name has 1 to {_MOST_NAME} printable characters"
+    elif name in _TAKEN:
+        yield f"no token may have the name '{name}'"
+    if not isinstance(secret, str) or not 0 < len(secret) <= _MOST_VALUE or not secret.isascii():
+        yield f"a value has 1 to {_MOST_VALUE} characters of ASCII"
+    elif not secret.isprintable() or " " in secret:
+        yield "a value has no blanks and no control characters"
+    rights = [right] if isinstance(right, str) else right
+    if not isinstance(rights, list) or not rights or any(
+        not isinstance(one, str) or one not in _MEANT for one in rights
+    ):  # fmt: skip
+        yield f"a right is one of {', '.join(_MEANT)}, or a list of them"

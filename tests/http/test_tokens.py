@@ -1,0 +1,177 @@
+"""Tokens with rights: what the holder of each can do, and nothing else.
+
+Its kind of fault is a right that comes with another: by another method, door or session; by a
+cookie that a token was exchanged for; and by a file of tokens that others read or that says nothing
+clear.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from eventq.errors import LogicError, UsageError
+from eventq.http.tokens import Token, read_tokens
+from tests.http.conftest import TOKEN, problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import eventq
+    from tests.http.conftest import Serve
+
+AT = "/api/threads/thread"
+LINES: list[dict[str, Any]] = [
+    {"name": "sees", "value": "t-read", "right": "read"},
+    {"name": "sends", "value": "t-push", "right": ["push"]},
+    {"name": "works", "value": "t-work", "right": ["work"]},
+    {"name": "does", "value": "t-all", "right": "all"},
+    {"name": "ada", "value": "t-answer", "right": ["answer"]},
+    {"name": "both", "value": "t-both", "right": ["push", "answer"]},
+]
+ANSWER = {"type": "answer", "key": "answer:1", "content": '{"question":1,"text":"deny"}'}
+CALLS: dict[str, tuple[str, str, Any]] = {
+    "push": ("POST", f"{AT}/events", {"content": "x"}),
+    "ask": ("POST", f"{AT}/questions", {"text": "Well?"}),
+    "work": ("PUT", f"{AT}/consumers/c", {}),
+    "claim": ("POST", f"{AT}/consumers/w/claim", {}),
+    "all": ("POST", f"{AT}/contexts", {}),
+    "cxdb": ("POST", "/v1/contexts/create", {}),
+    "answer": ("POST", f"{AT}/questions/1/answer", {"text": "deny"}),
+    "pushed": ("POST", f"{AT}/events", ANSWER),
+    "batch": ("POST", f"{AT}/events", [ANSWER]),
+}
+MAY: dict[str, set[str]] = {
+    "t-read": set(),
+    "t-push": {"push", "ask"},
+    "t-work": {"work", "claim"},
+    "t-all": {"push", "ask", "work", "claim", "all", "cxdb"},
+    "t-answer": {"answer"},
+    "t-both": {"push", "ask", "answer", "pushed", "batch"},
+    TOKEN: {*CALLS},
+}
+
+
+def written(path: Path, *lines: object) -> str:
+    """Write a file of tokens that only its owner can read."""
+    path.write_text("\n".join(map(json.dumps, lines)))
+    path.chmod(0o600)
+    return str(path)
+
+
+@pytest.fixture
+def client(serve: Serve, path: str, tmp_path: Path) -> httpx.Client:
+    """Return a client of a server with tokens."""
+    client = serve(path, tokens=read_tokens(written(tmp_path / "tokens", *LINES)))
+    del client.headers["authorization"]
+    return client
+
+
+@pytest.mark.parametrize("token", MAY)
+def test_a_token_may_do_what_its_right_says(
+    client: httpx.Client, thread: eventq.Thread, token: str
+) -> None:
+    """Anything else is refused, and changes nothing."""
+    thread.ask("Deploy?", approval=True, by_person=True)
+    thread.subscribe("w")
+    client.headers["authorization"] = f"Bearer {token}"
+    for name, (method, url, body) in CALLS.items():
+        found = client.request(method, url, json=body)
+        if name in MAY[token]:
+            assert found.status_code in (200, 201), (name, found.text)
+        else:
+            assert (found.status_code, "does not have the right" in found.text) == (403, True), name
+    is_answered = "answer" in MAY[token]
+    question = thread.question(1)
+    assert (question.answer is not None) == is_answered
+    if is_answered:
+        name = next((one["name"] for one in LINES if one["value"] == token), "token")
+        assert (question.answered_by, question.answered_via) == (name, "http")
+
+
+def test_a_page_has_the_rights_of_the_token_that_came_in(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """Each browser has its own session; the link has every right."""
+    thread.ask("Deploy?", approval=True, by_person=True)
+    link = client.running.server.link()  # type: ignore[attr-defined]
+
+    def answers(browser: httpx.Client) -> int:
+        page = browser.get("/t/thread/health").text
+        found = re.search(r'name="csrf" value="([^"]+)"', page)
+        form = {"csrf": found[1] if found else "", "id": "1", "text": "deny"}
+        return browser.post("/t/thread/do/answer", data=form).status_code
+
+    browsers = [httpx.Client(base_url=client.base_url, timeout=60) for _ in range(3)]
+    for browser, token in zip(browsers, ("t-read", "t-all"), strict=False):
+        assert browser.post("/login", data={"token": token}).status_code == 303
+        assert answers(browser) == 403
+    assert thread.question(1).answer is None
+    browsers[2].get(link)
+    assert answers(browsers[2]) == 303
+    assert thread.question(1).answered_via == "page"
+    for browser in browsers:
+        browser.close()
+
+
+def test_who_may_not_read_does_not(path: str, serve: Serve, tmp_path: Path) -> None:
+    """Where others can reach the server; on this machine all may."""
+    tokens = read_tokens(written(tmp_path / "tokens", *LINES))
+    client = serve(path, token="", tokens=tokens, listen="0.0.0.0:0")
+    url = f"http://127.0.0.1:{client.base_url.port}{AT}/events"
+    for token, status in (("t-push", 403), ("t-read", 200), ("t-work", 200), ("t-all", 200)):
+        headers = {"authorization": f"Bearer {token}"}
+        assert httpx.get(url, headers=headers).status_code == status
+    assert problem(httpx.get(url))[0] == 401
+    pushes = {"authorization": "Bearer t-push"}
+    assert httpx.post(url, json={"content": "x"}, headers=pushes).status_code == 201
+
+
+GOOD = {"name": "a", "value": "x", "right": "push"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ([], "has no token"),
+        ([[]], "line 1 of .* a token has name, value and right"),
+        ([{**GOOD, "more": 1}], "a token has name, value and right"),
+        ([GOOD, {**GOOD, "name": "", "value": "y"}], "line 2 of .* a name has"),
+        ([{**GOOD, "name": "a\nb"}], "printable"),
+        ([{**GOOD, "name": "token"}], "no token may have the name"),
+        ([{**GOOD, "value": ""}], "a value has"),
+        ([{**GOOD, "value": "a b"}], "no blanks"),
+        ([{**GOOD, "value": "x" * 1025}], "1024 characters"),
+        ([{**GOOD, "right": "write"}], "a right is one of read, push, work, all, answer"),
+        ([{**GOOD, "right": []}], "a right is one of"),
+        ([{**GOOD, "right": [1]}], "a right is one of"),
+        ([GOOD, {**GOOD, "name": "b"}], "have one value"),
+        ([GOOD, {**GOOD, "value": "y"}], "have one name"),
+    ],
+)
+def test_a_file_that_says_nothing_clear_is_refused(
+    tmp_path: Path, lines: list[object], says: str
+) -> None:
+    """With the line and what a line looks like, but no token."""
+    with pytest.raises(UsageError, match=says) as caught:
+        read_tokens(written(tmp_path / "tokens", *lines))
+    assert "xxx" not in str(caught.value)
+
+
+def test_a_file_that_others_read_is_refused(tmp_path: Path) -> None:
+    """With the command that mends it; and one that is not there."""
+    path = written(tmp_path / "tokens", GOOD)
+    assert read_tokens(path) == [Token("a", "x", frozenset({"push"}))]
+    (tmp_path / "tokens").chmod(0o640)
+    with pytest.raises(LogicError, match=f"run 'chmod 600 {path}'"):
+        read_tokens(path)
+    with pytest.raises(LogicError, match="cannot be read"):
+        read_tokens(f"{path}x")
+    (tmp_path / "odd").write_bytes(b"\xff")
+    (tmp_path / "odd").chmod(0o600)
+    with pytest.raises(LogicError, match="cannot be read"):
+        read_tokens(str(tmp_path / "odd"))
