@@ -12,6 +12,7 @@
         ├── ConsumerInUseError  1  409   somebody has claims of the consumer, or reads as it
         ├── LeaseLostError      4  409   the lease of a claim has ended: others may have the event
         │   └── FencedError     4  409   a newer supervisor runs the consumer of this handler
+        ├── ForbiddenError      1  403   the token of the caller does not have the right for this
         ├── UnknownDeadLetterError 1 404
         ├── UnknownEventError   1  404
         ├── UnknownQuestionError 1 404

@@ -276,7 +276,7 @@ class Pages:
     async def answer(
         self, scope: Values, headers: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
-        """Answer a request that comes from no other place. Raises EventqError, and as `Access`."""
+        """Answer a request that comes from no other place. Raises what refuses it."""
         reply = await self._reply(scope, headers, receive, send)
         if reply is not None:
             await send_reply(send, reply, headers, scope["method"])
