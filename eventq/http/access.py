@@ -173,6 +173,11 @@ class Access:
         """Return whether a caller is one of those the server is for. Raises as `check`."""
         return self._who(headers) is not None or self._insecure or not self.has_token
 
+    def holder(self, headers: Mapping[str, str]) -> str:
+        """Return the name of the token that a caller has shown, "" for none. Raises as `check`."""
+        who = self._who(headers)
+        return "" if who is None else who.name
+
     def has_shown(self, headers: Mapping[str, str]) -> bool:
         """Return whether the caller has shown a token, or a cookie; False also for a wrong one."""
         with suppress(RefusedError):

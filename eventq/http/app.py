@@ -229,8 +229,9 @@ class App:
             scope[ANSWERER] = self._access.answerer(headers, "mcp")
             may_write, is_known = self._access.may_write(headers), self._access.knows(headers)
             await self._mcp.answer(
-                served, scope, receive, send, may_write=may_write, is_known=is_known
-            )
+                served, scope, receive, send, may_write=may_write, is_known=is_known,
+                holder=self._access.holder(headers),
+            )  # fmt: skip
 
     async def _of_server(self, path: str, headers: Mapping[str, str]) -> Reply | None:
         """Return the reply of the paths that are about the server, None for others."""

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from pydantic_core import from_json
@@ -55,14 +57,19 @@ class Mount:
         *,
         may_write: bool,
         is_known: bool,
+        holder: str,
     ) -> None:
         """Answer a request to the server of a thread. Raises BusyError once all end.
 
-        Callers who are not known have sessions of their own, so that they take no other's.
+        Callers who are not known have sessions of their own, so that they take no other's; and so
+        does the holder of each token, by its name.
         """
         if self._ended.is_set():
             raise BusyError("the server is about to end", "try again later")
         scope[MAY_WRITE] = may_write
+        if holder:  # the SDK gives a session to whoever began it
+            token = AccessToken(token="", client_id=holder, scopes=[])
+            scope["user"] = AuthenticatedUser(token)
         key = served, is_known
         if key not in self._servers:
             ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

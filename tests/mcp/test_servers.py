@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import TextResourceContents
 
 import eventq
+from eventq.http.tokens import Token
 from tests.mcp import exchange
 from tests.mcp.conftest import (
     COMMAND,
@@ -204,7 +205,7 @@ def test_a_server_that_only_reads(serve: Serve, path: str) -> None:
 
 def test_a_session_is_worth_no_token(serve: Serve, path: str) -> None:
     """Who knows the session of one with the token can neither use, nor follow, nor end it."""
-    client = serve(path, mcp=_mount())
+    client = serve(path, mcp=_mount(), tokens=[Token("other", "t-other", frozenset({"all"}))])
     shown = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
     made = client.post("/mcp", json=HELLO, headers=shown)
     shown["mcp-session-id"] = made.headers["mcp-session-id"]
@@ -215,8 +216,18 @@ def test_a_session_is_worth_no_token(serve: Serve, path: str) -> None:
         "name": "push", "arguments": {"type": "note", "content": "x"}}}  # fmt: skip
     assert '"isError":false' in client.post("/mcp", json=push, headers=shown).text
     # A cookie is no token here: a page of this server's host cannot write either.
-    for cookie in ("", serve_cookie(client)):
-        nobody = {**shown, "authorization": "", "cookie": cookie}
+    # And another token begins sessions of its own.
+    others = [("", ""), ("", serve_cookie(client)), ("Bearer t-other", "")]
+    assert (
+        client.post(
+            "/mcp",
+            json=HELLO,
+            headers={"accept": shown["accept"], "authorization": "Bearer t-other"},
+        ).status_code
+        == 200
+    )
+    for token, cookie in others:
+        nobody = {**shown, "authorization": token, "cookie": cookie}
         for method, message in (("POST", push), ("GET", None), ("DELETE", None)):
             refused = client.request(method, "/mcp", json=message, headers=nobody)
             assert (refused.status_code, "Session not found" in refused.text) == (404, True)
