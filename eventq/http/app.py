@@ -176,7 +176,7 @@ class App:
                     await served.do(reply.undo, operation.how, alone=operation.alone)
         else:
             reply = await served.do(run, operation.how, len(body), alone=operation.alone)
-        if operation is log_api.CHECK:
+        if operation.run is log_api.check:
             served.checked = {"at": clock.now(), **json.loads(reply.body)}
         if reply.content is not None:
             only_head = method == "HEAD"
@@ -328,7 +328,7 @@ def _call_of(
         if next(tries) and operation.again is not None:
             values = operation.again(values)
         reply = operation.run(thread, values)
-        if operation is log_api.CHECK:
+        if operation.run is log_api.check:
             reply = reply._replace(body=told(reply.body.decode()).encode())
         return reply
 

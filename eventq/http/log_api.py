@@ -340,7 +340,6 @@ def _tokens(name: str, about: str, *, required: bool = False) -> Part:
 _ENDS = ("stall", "dead")
 _CONSUMER = f"{AT}/consumers/{{consumer}}"
 
-CHECK = Operation("check", "GET", f"{AT}/check", READ, check, "Checked")
 
 # Which right each change needs; any other works on what consumers do.
 _RIGHTS = {"pushEvents": "push", "ask": "push", "answer": "answer"}
@@ -531,6 +530,6 @@ _OPERATIONS: Sequence[Operation] = (
         alone=True,
     ),
     Operation("getStatus", "GET", f"{AT}/status", QUICK, status, "Status"),
-    CHECK,
+    Operation("check", "GET", f"{AT}/check", READ, check, "Checked"),
 )
 OPERATIONS = tuple(one._replace(right=_RIGHTS.get(one.name, "work")) for one in _OPERATIONS)
