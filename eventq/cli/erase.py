@@ -27,11 +27,9 @@ def event(thread: Thread, *, id: int, reason: str | None, json: bool) -> None:
     The event stays, with [erased] as its content. What was printed of it goes from the logs of its
     handlers and from dead letters. Copies of the thread, packs and backups are not reached.
     """
-    content = next(
-        (one.content for one in thread.peek(max(id, 1) - 1, limit=1) if one.id == id), ""
-    )
+    found = thread.database.events.get(id)
     show_erasure(thread.erasures.event(id, reason=reason), json=json)
-    note_elsewhere(thread, [content])
+    note_elsewhere(thread, [] if found is None else [found.content])
 
 
 def note_elsewhere(thread: Thread, texts: list[str]) -> None:

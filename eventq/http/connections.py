@@ -263,7 +263,8 @@ class Protocol(HttpToolsProtocol):
         body = json.dumps(value).encode()
         self.transport.write(
             b"HTTP/1.1 %d %s\r\nconnection: close\r\ncontent-type: application/problem+json\r\n"
-            b"content-length: %d\r\n\r\n%s" % (status, title.encode(), len(body), body)
+            b"x-content-type-options: nosniff\r\ncontent-length: %d\r\n\r\n%s"
+            % (status, title.encode(), len(body), body)
         )
         self.transport.close()
 

@@ -125,7 +125,7 @@ def test_a_disk_that_refuses(lasting: bool, stride: int, place: str, vfs: Faulty
     assert len(left) > 3
 
 
-@pytest.mark.parametrize("stride", [67, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_process_that_is_killed(place: str, stride: int) -> None:
     """After a kill at any step, importing again adds what is missing, and no turn twice."""
     path = f"{place}/thread"

@@ -90,7 +90,7 @@ def after(place: str, path: str, *, collected: bool) -> int:
     return len(found)
 
 
-@pytest.mark.parametrize("stride", [31, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("error", "lasting"), [(apsw.IOError, False), (apsw.FullError, True)], ids=["once", "lasting"]
 )
@@ -124,7 +124,7 @@ def test_the_same_thread_goes_on(place: str, vfs: FaultyVFS) -> None:
             assert thread.check() == []
 
 
-@pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_process_that_is_killed(place: str, stride: int) -> None:
     """After a kill at any step, the thread is sound, and importing again adds the rest."""
     path = f"{place}/thread"
@@ -144,7 +144,7 @@ def test_a_process_that_is_killed(place: str, stride: int) -> None:
     assert lines[-1] == NEW.count(b"\n") + 1
 
 
-@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [19, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_copy_whose_disk_refuses(stride: int, place: str, vfs: FaultyVFS, tmp_path: Path) -> None:
     """After any failed change of a copy, the destination is sound; copying again completes it."""
     template, path = eventq.init(tmp_path / "empty"), f"{place}/thread"

@@ -54,7 +54,7 @@ def test_with_a_token_its_holder_may_write(serve: Serve, path: str) -> None:
     for wrong in ("Bearer x", "Bearer", TOKEN + "x", f"Basic {TOKEN}", TOKEN):
         with alone(client, authorization=wrong) as other:
             assert problem(other.get(EVENTS)) == (
-                401, "the token is wrong - send the one that the server was given",
+                401, "the token is wrong - send one that the server was given",
             )  # fmt: skip
 
 

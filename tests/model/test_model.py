@@ -292,6 +292,10 @@ class Machine(Beside):
 
     @rule(after=st.integers(0, 30), limit=st.none() | st.integers(1, 10), chosen=FILTERS)
     def peek(self, after: int, limit: int | None, chosen: Filter) -> None:
+        if after > self.model.newest:
+            with pytest.raises(eventq.PositionError):
+                self.thread.peek(after, limit=limit, filter=chosen.sql)
+            return
         got = [Row.of(event) for event in self.thread.peek(after, limit=limit, filter=chosen.sql)]
         assert got == self.model.after(after, chosen)[:limit]
 

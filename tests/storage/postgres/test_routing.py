@@ -138,6 +138,10 @@ def do_the_rest(db: Any) -> None:
     settle(db, take(db, consumer="plain"), consumer="plain")
     take(db, 2, consumer="plain")
     db.consumers.pop("plain", 1, 0, replay=True)
+    subscribe(db, "some", filter="type = 'never'")
+    state = db.consumers.get("some")
+    assert state is not None
+    db.consumers.note_scanned(state, 5)
     db.claims.next_due("w")
     with db.watch() as watcher:
         watcher.wait(0)
