@@ -16,6 +16,7 @@ from eventq.mcp.jsonrpc import BATCHED, Batch, encode, read
 from eventq.mcp.thread_server import ROOM, ThreadServer
 from eventq.serving.parameters import MOST_BODY
 from eventq.serving.served import ServedThread
+from eventq.system import processes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -171,7 +172,7 @@ async def serve_stdio(path: str, *, write: bool, room: int = ROOM) -> int:
         signals.append(number)
         session.input.end()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in processes.ends():
         asyncio.get_running_loop().add_signal_handler(number, end, number)
     watch = asyncio.create_task(_end_with_parent(session.input))
     try:

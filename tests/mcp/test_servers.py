@@ -330,7 +330,7 @@ def test_a_server_ends_with_its_client(path: str) -> None:
     assert server.end() == (0, b"")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("close", [False, True])
 def test_the_end_on_stdio(path: str, number: signal.Signals, *, close: bool) -> None:
     """A signal, or the end of stdin, lets calls finish: each reply is sent, waits end empty."""
