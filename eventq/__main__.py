@@ -1,5 +1,8 @@
 """`python -m eventq`: the command line."""
 
-from eventq.cli import main
+try:
+    from eventq.cli import main
 
-main()
+    main()
+except KeyboardInterrupt:  # while the program is read
+    raise SystemExit(130) from None

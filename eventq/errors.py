@@ -48,6 +48,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 TYPE_CHECKING = False
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+NO_DESCRIPTORS = errno.EMFILE, errno.ENFILE  # of this process, of the system
 _NAMED = 10  # events that an error names; it counts the others
 
 # What to do about the address of a server, where a directory is wanted.
@@ -549,3 +551,18 @@ class DiskError(StoreError):
     """The disk is full, or the system refused to read or write."""
 
     wire_code = 507
+
+
+def refused(error: OSError, what: str) -> StoreError:
+    """Return the error for what the system refused."""
+    if error.errno in NO_DESCRIPTORS:
+        return no_descriptors()
+    return DiskError(what, "check the path, its permissions and the disk")
+
+
+def no_descriptors() -> StoreError:
+    """Return the error of a process that may open no more files."""
+    return StoreError(
+        "there are too few file descriptors: no more files can be opened",
+        "raise the limit with 'ulimit -n', or close some files, then try again",
+    )

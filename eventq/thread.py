@@ -17,6 +17,7 @@ from eventq.errors import (
     UnsupportedError,
     UsageError,
     has_mirror,
+    refused,
     way_back,
 )
 from eventq.log.events import EventLog, refuse_conflict
@@ -299,9 +300,7 @@ def _below(folder: str) -> Iterator[str]:
 
 def _refused(directory: str, error: OSError) -> EventqError:
     place = error.filename or directory
-    return DiskError(
-        f"'{place}': {error.strerror or error}", "check the path, its permissions and the disk"
-    )
+    return refused(error, f"'{place}': {error.strerror or error}")
 
 
 if TYPE_CHECKING:

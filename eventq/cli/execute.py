@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.cli import show
 from eventq.cli.kinds import Opened
-from eventq.errors import EventqError, FilterError, UnknownOutputError
+from eventq.errors import EventqError, FilterError, UnknownOutputError, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ def execute(command: Command, raw: Raw) -> int:
         return 130
     except MemoryError:
         show.error("not enough memory", "give less input at once", as_json=as_json)
-    except OSError as failure:
-        fix = "check the path, its permissions and the disk"
-        show.error(f"the system refused: {failure}", fix, as_json=as_json)
+    except OSError as error:
+        found = refused(error, f"the system refused: {error}")
+        show.error(found.what, found.advice, as_json=as_json)
     return 1
 
 

@@ -16,7 +16,7 @@ from eventq.errors import EventqError, LogicError
 from eventq.http.access import Access
 from eventq.http.app import App
 from eventq.http.connections import KEPT_SECONDS, SWEEP_SECONDS, Connections, Protocol
-from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit
+from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit, tell_of_full
 from eventq.serving.served import ServedThread
 from eventq.storage.layout import is_url
 from eventq.thread import threads
@@ -86,6 +86,7 @@ class Server(uvicorn.Server):
                 tasks.append(self._loop.create_task(self._keep_looking(self._place)))
             self._mcp = self.mcp() if self.mcp is not None else None
             among = Connections(raise_file_limit(self._connections))
+            tell_of_full(self._loop)
             tasks.append(self._loop.create_task(_keep_sweeping(among)))
             config = uvicorn.Config(
                 App(self.threads, self._access, self._mcp, unknown=among.most * 3 // 4),

@@ -9,7 +9,7 @@ import select
 import signal
 import threading
 
-from eventq.errors import EventqError, LogicError, UsageError
+from eventq.errors import NO_DESCRIPTORS, EventqError, LogicError, UsageError, refused
 from eventq.output.sink import OutputSink
 from eventq.system import clock, processes
 
@@ -59,7 +59,7 @@ def capture(
     as it grows, and b"" from time to time. `options` are those of `OutputSink`. In the main thread,
     signals that would end this process are forwarded to the command. If the command has ended but
     a child of it still holds the pipe, LINGER seconds of silence end the capture. Raises
-    CannotStartError.
+    CannotStartError, and StoreError without descriptors.
     """
     words = _words(argv)
     if tool is not None and not isinstance(tool, str):
@@ -131,7 +131,10 @@ def _run(
     show: Callable[[bytes], object],
 ) -> int:
     """Run a command, push all of its output into a sink, and return its exit code."""
-    reader, writer = os.pipe()
+    try:
+        reader, writer = os.pipe()
+    except OSError as error:
+        raise refused(error, f"no pipe could be made: {error.strerror}") from error
     with _Command() as command:
         try:
             try:
@@ -219,6 +222,8 @@ class _Command:
         try:
             self._pid = processes.spawn_into(argv, fd)
         except OSError as error:
+            if error.errno in NO_DESCRIPTORS:
+                raise refused(error, "") from error
             raise CannotStartError(argv[0], error) from error
         for number in self._early:
             self._send(number)

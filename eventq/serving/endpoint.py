@@ -8,7 +8,7 @@ import stat
 import sys
 from contextlib import contextmanager, suppress
 
-from eventq.errors import LogicError, UsageError
+from eventq.errors import NO_DESCRIPTORS, LogicError, UsageError, no_descriptors
 from eventq.system import clock
 from eventq.system.locks import lock_whole
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BACKLOG = 1024  # connections that may wait to be accepted
 LOCK_SECONDS = 5.0  # no server takes that long to start: a longer lock is another program's
 _SPARE_FILES = 64
+_SAY_SECONDS = 60.0  # between two lines about connections that cannot be accepted
 _UNIX = "unix:"
 _NOT_IN_A_HOST = frozenset("/@[]?# ")
 
@@ -220,3 +221,26 @@ def raise_file_limit(connections: int) -> int:
     if soft == resource.RLIM_INFINITY:
         return connections
     return min(connections, max(1, (soft - _SPARE_FILES) // 2))
+
+
+def tell_of_full(loop: asyncio.AbstractEventLoop) -> None:
+    """Log a line when no connection can be accepted, for want of descriptors.
+
+    asyncio logs a traceback for each place in the backlog, and tries again every second.
+    """
+    from logging import getLogger
+
+    again = 0.0
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal again
+        error = context.get("exception")
+        if again and isinstance(error, ValueError) and "_start_serving" in context["message"]:
+            return  # the server has ended before asyncio tried again
+        if not isinstance(error, OSError) or error.errno not in NO_DESCRIPTORS:
+            loop.default_exception_handler(context)
+        elif clock.monotonic() >= again:
+            again = clock.monotonic() + _SAY_SECONDS
+            getLogger("eventq.serve").error("no connection can be accepted: %s", no_descriptors())
+
+    loop.set_exception_handler(handle)

@@ -26,7 +26,7 @@ from functools import partial
 
 from eventq.errors import BusyError, EventqError, LogicError, StoreError, UsageError
 from eventq.serving.budget import MemoryBudget
-from eventq.serving.endpoint import Address, raise_file_limit
+from eventq.serving.endpoint import Address, raise_file_limit, tell_of_full
 from eventq.serving.workers import Service, Waits
 from eventq.thread import open_thread
 from eventq.wire.frames import (
@@ -752,6 +752,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self.most = raise_file_limit(self.limits.connections)
+        tell_of_full(self._loop)
         if self.most < self.limits.connections:
             self._note(f"serve: {self.most} connections at most, as no more files may be open")
         listener = await self.address.listen(self._loop, lambda: Connection(self))

@@ -7,12 +7,14 @@ import os
 import apsw
 
 from eventq.errors import (
+    NO_DESCRIPTORS,
     BusyError,
     DamagedError,
     DiskError,
     InputError,
     ReadOnlyError,
     StoreError,
+    no_descriptors,
     way_back,
 )
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from eventq.errors import EventqError
 
+_FILES = 4  # that SQLite opens at most for a database: itself, WAL, index and folder
 LONGEST = 512 - len("-journal")  # bytes of a database's path that SQLite opens, links resolved
 
 
@@ -123,6 +126,22 @@ def _unopened(path: str) -> EventqError:
     if size > LONGEST:
         what = f"the path of '{path}' is too long ({size} bytes; SQLite opens {LONGEST})"
         return InputError(what, "move the thread to a shorter path")
+    if not _may_open(_FILES):
+        return no_descriptors()
     return ReadOnlyError(
         f"'{path}' cannot be opened", "check the permissions of the file and its directory"
     )
+
+
+def _may_open(count: int) -> bool:
+    """Return whether this process may open so many files at once."""
+    opened: list[int] = []
+    try:
+        while len(opened) < count:
+            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno not in NO_DESCRIPTORS
+    finally:
+        for fd in opened:
+            os.close(fd)
+    return True
