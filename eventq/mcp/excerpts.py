@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     Object = dict[str, Any]
 
 FRAME = 1_000  # bytes of a result that are kept for what is no item
+NAME = 200  # bytes of a name or a type
 SHARE = 4  # one of several texts takes no more than this part of a result
 dump = writer()
 

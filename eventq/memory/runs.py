@@ -181,6 +181,26 @@ class Runs:
         payload = self.turns.shown(turn)
         return None if payload is None else decode(payload, turn.ref)
 
+    def texts(self, turn: Turn) -> Iterator[tuple[str, bytes]]:
+        """Yield the texts that the node of a turn names, with the refs of their blobs.
+
+        They are task and system texts, or the content of a step and its summary. There are none for
+        a turn of another type, and for one that has the type of a node and is none.
+        """
+        try:
+            node = self.of_turn(turn)
+        except DamagedError:  # anybody may append turns of any type
+            return
+        refs: list[str | None] = []
+        if isinstance(node, StartNode):
+            refs = [node.prompt, *node.system.values()]
+        elif isinstance(node, StateNode):
+            refs = [node.content, node.compact]
+        for ref in dict.fromkeys(filter(None, refs)):
+            data = self.turns.blobs.shown(ref)
+            if data is not None:
+                yield ref, _said(data, ref)
+
     def check_role(self, role: str) -> None:
         """Raise InputError for what cannot be a role; remember what can."""
         _role(role)
@@ -921,6 +941,15 @@ def _step_of(turn: Turn, node: StateNode, content: Node) -> Step:
             f"{node.content} is not the content of a step", "run 'eventq check' on the thread"
         )
     return _step(turn.turn_id, turn.depth, turn.ref, node, content)
+
+
+def _said(data: bytes, ref: str) -> bytes:
+    """Return the text of a content node; other bytes are a text by themselves."""
+    try:
+        node = decode(data, ref)
+    except DamagedError:
+        return data
+    return node.text.encode() if isinstance(node, ContentNode) else data
 
 
 def _day(day: str) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 
 import eventq
-from eventq.mcp import tools
+from eventq.mcp import searching, tools
 from tests.mcp.conftest import MODES, WAYS, call, on_http, on_object, refusal, run
 
 if TYPE_CHECKING:
@@ -286,6 +286,77 @@ def test_searching_what_json_escapes(
             assert [one.get("event", 0) for one in found] == [3, 2, 1, 0]
             assert all(text in one["text"] for one in found)
             assert (await call(client, "search", text="\\u00e4 nowhere"))["found"] == []
+
+    run(test)
+
+
+def test_searching_what_is_no_event_or_turn(connect: Connect, thread: eventq.Thread) -> None:
+    """`search` finds tasks, system texts, steps and summaries of runs, artifacts and outputs.
+
+    Each says where `read_artifact` reads it, also what a session or a spelling of JSON holds.
+    """
+    run_ = thread.runs.start(eventq.NewRun("w", "the Needle task", {"coder": "a needle system"}))
+    run_.step(eventq.NewStep("coder", {"m": "needle meta"}, "plain"))
+    run_.step(eventq.NewStep("coder", None, 'a "needle" said'))
+    run_.step(eventq.NewStep("coder", None, "more", compact="a needle summary"))
+    thread.contexts.create("odd").append(eventq.NewTurn("a needle, no node", "eventq.state"))
+    ref = "blob:blake3:" + "0" * 64
+    for content in (ref, "junk", 1):
+        payload = {
+            "role": "a", "meta": None, "start": ref, "content": content, "ancestors": (),
+            "compact": None, "timestamp": 1,
+        }  # fmt: skip
+        node = {"type": "state", "payload": payload, "refs": []}
+        thread.contexts.create().append(eventq.NewTurn(json.dumps(node), "eventq.state"))
+    thread.artifacts.put(b"one\ntwo\nthree needles, needle\n", tool="grep")
+    thread.artifacts.put(b"hay\n")
+    thread.artifacts.put(b'{"x":"\\u006eeedle\\n"}')
+    branch = thread.contexts.create("work")
+    thread.scope(branch.id).artifacts.put(b"needle of a session")
+    thread.outputs.put("coder", "first")
+    thread.outputs.put("coder", "needle out")
+    thread.scope("work").outputs.put("coder", "hay\nneedle")
+
+    async def test() -> None:
+        async with connect() as client:
+            for limit in (1, 100):
+                found = await every(client, "search", "found", text="NEEDLE", limit=limit)
+                turns = [one for one in found if "turn" in one]
+                assert [one["depth"] for one in turns] == [0, 3, 2, 1, 0]
+                assert ["url" in one for one in turns] == [False, True, True, False, True]
+                assert 'a "needle" said' in turns[2]["text"]
+                stored = [(one["url"], one["line"]) for one in found if "turn" not in one]
+                assert stored[:3] == [
+                    ("artifact://0", 3), ("artifact://2", 1), ("artifact://0?session=work", 1),
+                ]  # fmt: skip
+                assert [line for _, line in stored[3:]] == [1, 2]
+                for one in (one for one in found if "url" in one):
+                    rest = {"line": one["line"]} if "line" in one else {}
+                    text = (await call(client, "read_artifact", url=one["url"], **rest))["text"]
+                    assert "needle" in text.lower() or "\\u006eeedle" in text
+
+    run(test)
+
+
+def test_searching_in_pieces(
+    connect: Connect, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is long is read in pieces, one a call if need be, and none hides what it cuts."""
+    monkeypatch.setattr(searching, "PIECE", 10)
+    for n in range(40):
+        thread.artifacts.put(b"line\n" * (n // 5) + b"." * n + b"\\u00e4needle" + b"\n." * 9)
+    thread.outputs.put("long", "x" * 100_000 + "äneedle")
+
+    async def test() -> None:
+        async with connect() as client:
+            found = await every(client, "search", "found", text="äneedle")
+            assert [one["line"] for one in found] == [n // 5 + 1 for n in range(40)] + [1]
+            monkeypatch.setattr(searching, "PIECE", 30_000)
+            monkeypatch.setattr(tools, "SECONDS", 0)
+            again = await every(client, "search", "found", text="äneedle")
+            assert [one["url"] for one in again] == [one["url"] for one in found]
+            for cursor in ("artifacts:1", "outputs:0/0/0/x/", "artifacts:0/0/0/0", "other:1", ""):
+                assert "cursor" in await refusal(client, "search", text="x", cursor=cursor)
 
     run(test)
 
