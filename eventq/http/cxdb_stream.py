@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from eventq.errors import EventqError
+from eventq.errors import EventqError, UnknownTurnError
 from eventq.http.cxdb_about import Abouts
 from eventq.http.registry import CONTEXT
 from eventq.http.sending import Caller
 from eventq.records.turn import ContextInfo
+from eventq.serving.parameters import MOST
 from eventq.serving.plans import READ
 from eventq.system import clock
 from eventq.system.jsontext import writer
@@ -35,6 +37,8 @@ class Changes:
         self._abouts = abouts
         self._begun = False
         self._at_ms, self._turn, self._context = 0, 0, 0
+        for row in thread.database.memory.turns.newest(MOST, 1):  # it may be above all heads
+            self._turn = row.turn
         for _ in self._look(thread):
             pass  # what was there before
 
@@ -56,8 +60,10 @@ class Changes:
             newest = max(newest, info.updated_at_ms)
             self._context = max(self._context, info.context_id) if first else self._context
             top = max(top, info.head_turn_id)
+            turns = [] if first else self._new_turns(thread, info)
+            top = max([top, *(one.turn_id for one in turns)])
             if not first and info.name != CONTEXT:
-                yield info, self._new_turns(thread, info)
+                yield info, turns
         self._at_ms, self._turn = max(self._at_ms, newest), top
 
     def _new_turns(self, thread: Thread, info: ContextInfo) -> list[Turn]:
@@ -71,6 +77,23 @@ class Changes:
             if len(new) < len(page) or not page:
                 break
             head = page[0].parent_turn_id
+        # An append after another parent leaves the turn before it on no head's chain.
+        aside = self._appended(thread, info) - {one.turn_id for one in found}
+        for number in aside:
+            with suppress(UnknownTurnError):  # collected meanwhile
+                found.append(thread.contexts.turn(number, payload=False))
+        return sorted(found, key=lambda one: one.turn_id) if aside else found
+
+    def _appended(self, thread: Thread, info: ContextInfo) -> set[int]:
+        """Return the turns that the log of a head has appends of since the last look."""
+        found: set[int] = set()
+        upto, is_old = info.version, False
+        while upto > 0 and not is_old:
+            after = max(0, upto - 256)
+            moves = thread.database.memory.contexts.history(info.context_id, after, upto - after)
+            new = {one.new_turn_id for one in moves if one.op == "append"}
+            found |= {number for number in new if number > self._turn}
+            upto, is_old = after, any(one.at_ms < self._at_ms for one in moves)
         return found
 
     def look(self, thread: Thread) -> list[tuple[str, Object]]:

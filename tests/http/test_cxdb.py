@@ -14,6 +14,8 @@ from blake3 import blake3
 
 import eventq
 from eventq.http import cxdb
+from eventq.http.cxdb_about import Abouts
+from eventq.http.cxdb_stream import Changes
 from tests.http.conftest import of_server
 
 if TYPE_CHECKING:
@@ -470,6 +472,44 @@ def test_events_of_an_empty_thread(client: httpx.Client, path: str) -> None:
             thread.contexts.create().append("x")
         assert next(lines) == "event: context_created"
         assert [next(lines) for _ in range(3)][2] == "event: turn_appended"
+
+
+def test_each_append_within_a_look_is_told_once(path: str) -> None:
+    """Also of appends after one parent, of a head that moved back, and of more than a page.
+
+    The kind: a turn that is on no head's chain once somebody looks. Its members: two appends after
+    one parent, a chain that was left, a head that was moved back or to another context, the newest
+    turn at the first look.
+    """
+    with eventq.open(path) as thread:
+        branch, other = thread.contexts.create(), thread.contexts.create()
+        first = branch.append("first")
+        left = branch.append("left")
+        branch.move(first.turn_id)
+        changes = Changes(thread, Abouts())
+
+        def told() -> list[tuple[str, int]]:
+            found = [one for name, one in changes.look(thread) if name == "turn_appended"]
+            return [(one["context_id"], int(one["turn_id"])) for one in found]
+
+        assert told() == []
+        with thread.write():
+            one = branch.append("a", parent=first.turn_id)
+            two = branch.append("b", parent=first.turn_id)
+            apart = other.append("apart")
+        mine, others = str(branch.id), str(other.id)
+        expected = [(mine, one.turn_id), (mine, two.turn_id), (others, apart.turn_id)]
+        assert sorted(told()) == sorted(expected)
+        assert told() == []
+        with thread.write():
+            chain = [branch.append(f"{n}", parent=left.turn_id if not n else None).turn_id
+                     for n in range(600)]  # fmt: skip
+            branch.move(first.turn_id)
+        assert told() == [(mine, number) for number in chain]
+        last = branch.append("x").turn_id
+        assert told() == [(mine, last)]
+        branch.move(left.turn_id)
+        assert told() == []
 
 
 def test_events_as_they_come(client: httpx.Client, path: str) -> None:
