@@ -11,7 +11,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.records.checks import REF, check_name, check_whole, refs_in
-from eventq.records.event import ANSWER_KEY, NOTED, Batch, Event, NewEvent
+from eventq.records.event import ANSWER, ANSWER_KEY, NOTED, Batch, Event, NewEvent, may_answer
 from eventq.system import environment
 from eventq.system.clock import SLOW_LOOK
 
@@ -191,7 +191,7 @@ class EventLog:
                 try:
                     made = stored.append(part, _refs_of(part), at)
                 except (InputError, LogicError) as error:
-                    if not is_answer(part[0]):
+                    if not may_answer(part[:1]):
                         raise
                     ids.append(error)
                     continue
@@ -300,6 +300,8 @@ class EventLog:
                 ):
                     self._check_names(source, type_, subtype)
                     source, type_, subtype = map(_plain, (source, type_, subtype))
+                    if type_ == ANSWER:
+                        names[len(rows)] = where(number)
                 if key is not None:
                     check_name(key, "key")
                     key = _plain(key)
@@ -368,6 +370,8 @@ class EventLog:
             from eventq.records.source import Source
 
             Source.parse(source)
+        if type_ == ANSWER:  # each is looked at: it may be refused, by its name in the batch
+            return
         if len(self._known) > _KNOWN:
             self._known.clear()
         self._known.add((source, type_, subtype))
@@ -515,10 +519,10 @@ def is_answer(new: NewEvent) -> bool:
 
 
 def _parts(rows: Sequence[NewEvent], most: int) -> Iterator[Sequence[NewEvent]]:
-    """Yield events in parts of at most so many; an answer, which may be refused, by itself."""
+    """Yield events in parts of at most so many; what may be refused as an answer by itself."""
     start = 0
     for at, row in enumerate(rows):
-        if is_answer(row):
+        if may_answer((row,)):
             if start < at:
                 yield rows[start:at]
             yield rows[at : at + 1]

@@ -128,7 +128,8 @@ def _row(text: bytes) -> Row | None:
     if found["id"] >= _MOST or not all(texts[:3]):
         return None
     at, source, kind, content, _ = texts
-    new = NewEvent(source, kind, content, found.get("subtype"), key_in(kind, content))
+    subtype = found.get("subtype")
+    new = NewEvent(source, kind, content, subtype, key_in(kind, content, subtype))
     return found["id"], at, new
 
 
@@ -326,6 +327,8 @@ def events_of(path: str) -> Iterator[dict[str, Any]]:
                     "remove the line, then do this again",
                 )
             new = row[2]._asdict()
+            if row[2].key is not None:  # an answer, to what may be another question by now
+                new["subtype"] = "recovered"
             yield {**new, "key": f"recovered:{blake3(text.rstrip()).hexdigest()[:32]}"}
 
 

@@ -53,8 +53,10 @@ class NewEvent(Record):
 
 
 def may_answer(rows: Iterable[NewEvent]) -> bool:
-    """Return whether any event has a key that looks like that of an answer to a question."""
-    return any(row[4] is not None and row[4].startswith(ANSWER_KEY) for row in rows)
+    """Return whether any event has the type, or what looks like the key, of an answer."""
+    return any(
+        row[1] == ANSWER or (row[4] is not None and row[4].startswith(ANSWER_KEY)) for row in rows
+    )
 
 
 class Appended(Record):

@@ -103,9 +103,10 @@ def check_answers(
             source, kind, content, subtype, _ = row
             here.append(Event(first + len(here), "", source, kind, subtype, content))
         number = question_in(row[4])
-        if number is None:
-            continue
         try:
+            if number is None:
+                _check_unsigned(row)
+                continue
             before = known.get(place)
             if before is None:
                 _check_taken(number, get(number), _object(row[2]))
@@ -115,6 +116,14 @@ def check_answers(
         except (InputError, LogicError) as error:
             error.place = place  # type: ignore[union-attr]
             raise
+
+
+def _check_unsigned(row: NewEvent) -> None:
+    """Raise for what a mirror, which has no keys, could not tell from an answer."""
+    _, kind, content, subtype, _ = row
+    if (key := key_in(kind, content, subtype)) is not None:
+        what = "an event that says how an answer came has to be that answer"
+        raise InputError(what, f"use 'eventq answer', the key '{key}', or another type")
 
 
 def _check_taken(number: int, asked: Event | None, value: dict[str, object]) -> None:
@@ -161,12 +170,12 @@ def changes(rows: Sequence[NewEvent], first: int) -> tuple[list[int], list[int]]
     return asked, answered
 
 
-def key_in(kind: str, content: str) -> str | None:
+def key_in(kind: str, content: str, subtype: str | None) -> str | None:
     """Return the key that an answer has, as its content says; None for an event of another kind.
 
-    Of events without such a key, none is signed but on purpose.
+    `check_answers` refuses an event that says so and has another key, or none.
     """
-    value = _object(content) if kind == ANSWER else {}
+    value = _object(content) if kind == ANSWER and subtype is None else {}
     question = value.get("question")
     return key_of(question) if type(question) is int and "via" in value else None
 

@@ -211,6 +211,31 @@ def test_what_lines_hold_and_what_they_do_not(path: str, tmp_path: Path) -> None
     assert "keys that pushes may repeat" in check(path)[0]
 
 
+def test_an_answer_among_lines_that_do_not_agree(path: str, tmp_path: Path) -> None:
+    """It is pushed again as an event that answers nothing, then and after the next recovery."""
+    back_up(path, tmp_path / "kept")
+    with eventq.open(path) as thread:
+        thread.ask("Which?")
+        thread.answer(1, "that one")
+    ahead = Path(path, "events.jsonl").read_bytes()
+    restore(path, tmp_path / "kept")
+    os.unlink(f"{path}/events.jsonl")
+    with eventq.open(path) as thread:
+        thread.ask("Delete all?")
+    Path(path, "events.jsonl").write_bytes(ahead)
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "x")
+    (name,) = os.listdir(f"{path}/lost")
+    run("mirror", "recover", "--thread", path, f"{path}/lost/{name}")
+    os.unlink(f"{path}/events.db")
+    run("mirror", "recover", "--thread", path)
+    with eventq.open(path) as thread:
+        assert [event.subtype for event in thread.peek(0) if event.type == "answer"] == [
+            "recovered"
+        ]
+        assert [question.question_id for question in thread.questions()] == [1, 3]
+
+
 def test_a_line_that_cannot_be_read(path: str, tmp_path: Path) -> None:
     """A line that is damaged is counted, those after it come back, and a torn one is nobody's."""
     back_up(path, tmp_path / "kept")

@@ -5,7 +5,7 @@ a question without being an answer to it, or that says itself who answers: pushe
 `key_strict`, in a batch, in a group of a stream; of another type, with a subtype, with no, other,
 more or repeated members; before its question, in its place, or as the question itself; to an event
 that asks nothing, or was erased; with an option that an approval does not have; as an agent, where
-a person is asked for; and events of older versions that have such a key.
+a person is asked for; what would be taken for an answer where keys are gone; and events of older versions that have such a key.
 """
 
 from __future__ import annotations
@@ -112,12 +112,30 @@ def test_events_of_that_form_are_questions_and_answers(opened: Thread) -> None:
 def test_what_has_no_key_of_an_answer_means_nothing(
     opened: Thread, kind: str, key: str | None
 ) -> None:
-    """It is an event like others, whatever its type and content."""
+    """It is an event like others, if it does not say how an answer came."""
     opened.ask("Well?")
-    content = '{"question":1,"text":"x","via":"page","by":"ada"}'
+    content = '{"question":1,"text":"x","by":"ada"}'
     assert opened.push("self", kind, content, key=key).content == content
     assert (open_ids(opened), opened.question(1).answer) == ([1], None)
     assert opened.answer(1, "yes").answer == "yes"
+
+
+@pytest.mark.parametrize("key", [None, "answer:01", "k", "answer:x"])
+def test_nothing_but_an_answer_says_how_it_came(opened: Thread, key: str | None) -> None:
+    """A mirror has no keys: what is made of it would take such an event for the answer."""
+    opened.ask("Deploy?", approval=True, by_person=True)
+    content = '{"question":1,"text":"approve","via":"page","by":"ada","by_person":true}'
+    event = ("self", "answer", content, None, key)
+    with pytest.raises(InputError, match="has to be that answer"):
+        opened.push(*event[:3], key=key)
+    for some in ([event], [event[:3]], iter([event]), [("self", "note", "x"), event]):
+        with pytest.raises(InputError, match=r"^event [12]: .*has to be that answer"):
+            opened.push_many(some)
+    ids = opened.log.push_each([("self", "note", "y"), event, ("self", "note", "z")])
+    assert (ids[0], str(ids[1])[:9], ids[2]) == (2, "event 2: ", 3)
+    assert opened.push("self", "answer", content, subtype="quoted").id == 4
+    assert opened.push("self", "note", content).id == 5
+    assert (open_ids(opened), opened.last_id()) == ([1], 5)
 
 
 GOOD = '{"question": 1, "text": "deny"}'
