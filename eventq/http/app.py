@@ -48,6 +48,7 @@ _encode = writer()
 _ONCE = (b"host", b"origin", b"authorization")  # headers that decide who asks, and for whom
 RIGHTS = "eventq.rights"  # what the caller of a request to MCP may do
 ANSWERER = "eventq.answerer"  # in the scope of a request to MCP
+TOLD = "eventq.told"  # the same: returns a sentence as its caller may read it
 MCP = b"/mcp"  # and that of a thread by its name: /mcp/NAME
 
 
@@ -227,6 +228,7 @@ class App:
         else:
             scope[RIGHTS] = self._access.rights(headers)
             scope[ANSWERER] = self._access.answerer(headers, "mcp")
+            scope[TOLD] = lambda what: self._access.told(what, headers)
             may_write, is_known = self._access.may_write(headers), self._access.knows(headers)
             await self._mcp.answer(
                 served, scope, receive, send, may_write=may_write, is_known=is_known,

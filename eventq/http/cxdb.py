@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from blake3 import blake3
 
-from eventq.errors import EventqError, InputError, UnknownContextError, UnknownTurnError
+from eventq.errors import InputError, UnknownContextError, UnknownTurnError
 from eventq.http.access import SAFE
 from eventq.http.cxdb_about import About, Abouts, QueryError, terms_of
 from eventq.http.cxdb_stream import follow
@@ -27,7 +27,6 @@ from eventq.record import Record
 from eventq.records.turn import ContextInfo, NewTurn
 from eventq.serving.parameters import fitting
 from eventq.serving.plans import READ, WRITE
-from eventq.serving.served import said
 from eventq.system import clock
 
 if TYPE_CHECKING:
@@ -444,7 +443,7 @@ class Cxdb:
         self, served: ServedThread, scope: Object, headers: Mapping[str, str], receive: Receive,
         send: Send,
     ) -> None:  # fmt: skip
-        """Answer a request whose caller may make it."""
+        """Answer a request whose caller may make it. Raises EventqError."""
         method, path = scope["method"], scope.get("raw_path") or scope["path"].encode()
         path = path.partition(b"#")[0]
         if path == b"/v1/events" and method == "GET":
@@ -463,12 +462,9 @@ class Cxdb:
             return
         how, run = target
         query = dict(parse_qsl(scope["query_string"].decode("ascii", "replace")))
-        try:
-            body = b"" if method in SAFE else await body_of(receive, headers)
-            request = Request(names, query, headers, body)
-            reply = await served.do(lambda thread: run(thread, request), how, len(body))
-        except EventqError as error:
-            reply = refusal(*said(error))
+        body = b"" if method in SAFE else await body_of(receive, headers)
+        request = Request(names, query, headers, body)
+        reply = await served.do(lambda thread: run(thread, request), how, len(body))
         await send_reply(send, reply, headers, method)
 
 

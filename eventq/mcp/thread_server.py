@@ -39,6 +39,7 @@ MOST_CALLS = 1_000  # under way, of a client on stdio
 MAY_WRITE = "eventq.may_write"  # in the scope of an HTTP request
 RIGHTS = "eventq.rights"  # the same: what its caller may do
 ANSWERER = "eventq.answerer"  # the same: as whom its caller answers questions
+TOLD = "eventq.told"  # the same: returns a sentence as its caller may read it
 INSTRUCTIONS = (
     "An inbox and a memory that outlast this conversation. `read` and `wait` for events, `push`"
     " your own; `remember` and `recall` texts by context; `ask_person` when only a person can"
@@ -133,7 +134,7 @@ class ThreadServer:
         try:
             found = await self._run(tool, of_object(tool.parts, params.arguments or {}), who)
         except EventqError as error:
-            return _said(_sentence(error), is_error=True)
+            return _said(_sentence(error, ctx), is_error=True)
         except Exception:  # noqa: BLE001 (a model gets no traceback)
             _log.exception("the tool %s failed", tool.name)
             what = "the server failed - its own output says why; try something else"
@@ -174,9 +175,9 @@ class ThreadServer:
     # --- resources --------------------------------------------------------------------------------
 
     async def _list_resources(
-        self, _: Context, __: types.PaginatedRequestParams | None
+        self, ctx: Context, _: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        found = await self._read(resources)
+        found = await self._read(resources, ctx)
         return types.ListResourcesResult(resources=found)
 
     async def _list_templates(
@@ -185,19 +186,19 @@ class ThreadServer:
         return types.ListResourceTemplatesResult(resource_templates=[*TEMPLATES])
 
     async def _read_resource(
-        self, _: Context, params: types.ReadResourceRequestParams
+        self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
-        kind, text = await self._read(lambda thread: content(thread, uri, self._room), uri)
+        kind, text = await self._read(lambda thread: content(thread, uri, self._room), ctx, uri)
         found = types.TextResourceContents(uri=uri, mime_type=kind, text=text)
         return types.ReadResourceResult(contents=[found])
 
-    async def _read(self, call: Any, uri: str | None = None) -> Any:
+    async def _read(self, call: Any, ctx: Context, uri: str | None = None) -> Any:
         try:
             return await self._served.do(call, READ)
         except EventqError as error:
             data = {"uri": uri} if uri is not None else None
-            raise MCPError(types.INVALID_PARAMS, _sentence(error), data) from error
+            raise MCPError(types.INVALID_PARAMS, _sentence(error, ctx), data) from error
 
     # --- subscriptions ----------------------------------------------------------------------------
 
@@ -220,13 +221,15 @@ class ThreadServer:
             return await self._listens(ctx, params)
 
 
-def _sentence(error: EventqError) -> str:
+def _sentence(error: EventqError, ctx: Context) -> str:
     """Return what is wrong, and what to do next for somebody who has tools and no shell."""
     advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
     what, text = error.what, said(error)[1]
     if len(text) > _LONGEST:  # it may name what was given
         what, advice = f"{what[: _LONGEST // 2]}…", advice or error.fix[: _LONGEST // 2]
-    return f"{what} - {advice}" if advice else text
+    sentence = f"{what} - {advice}" if advice else text
+    told = None if ctx.request is None else ctx.request.scope.get(TOLD)
+    return told(sentence) if told else sentence
 
 
 def _shown(tool: Tool) -> types.Tool:

@@ -166,7 +166,7 @@ SECRET = "/srv/secret place/db"
 def test_paths_are_for_those_with_the_token(
     serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch, error: EventqError
 ) -> None:
-    """Errors, the list of threads and a check name none to a stranger, in JSON and in pages."""
+    """Errors, the list of threads and a check name none to a stranger, whatever they speak."""
     client = serve(path)
 
     def fail(*_: object, **__: object) -> None:
@@ -184,7 +184,7 @@ def test_paths_are_for_those_with_the_token(
         assert other.get(asked).json()["faults"] == ["'…' is gone", "at …"]
         monkeypatch.setattr(eventq.Thread, "check", fail)
         monkeypatch.setattr(eventq.Thread, "status", fail)
-        for place in (asked, "/t/thread/health", "/t/thread/"):
+        for place in (asked, "/t/thread/health", "/t/thread/", "/v1/metrics"):
             shown, hidden = client.get(place), other.get(place)
             assert shown.status_code == hidden.status_code == error.wire_code
             for word in ("secret", "db.example"):

@@ -19,6 +19,7 @@ from mcp_types import TextResourceContents
 
 import eventq
 from eventq.http.tokens import Token
+from tests.http.conftest import TOKEN
 from tests.mcp import exchange
 from tests.mcp.conftest import (
     COMMAND,
@@ -201,6 +202,37 @@ def test_a_server_that_only_reads(serve: Serve, path: str) -> None:
             assert "push" not in [tool.name for tool in (await client.list_tools()).tools]
 
     run(test)
+
+
+def test_paths_are_for_those_with_the_token(
+    serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of tools and of resources name none to a stranger."""
+    url = mounted(serve, path)
+
+    def fail(*_: object, **__: object) -> None:
+        raise eventq.StoreError("'/srv/a secret/events.db' is damaged", "look at it")
+
+    monkeypatch.setattr(eventq.Thread, "status", fail)
+    monkeypatch.setattr("eventq.mcp.thread_server.resources", fail)
+    monkeypatch.setattr("eventq.mcp.thread_server.content", fail)
+
+    async def look(token: str) -> list[str]:
+        async with on_http(url, token=token) as client:
+            found = [await refusal(client, "status")]
+            for ask in (client.list_resources(), client.read_resource("thread://x")):
+                with pytest.raises(MCPError) as refused:
+                    await ask
+                found.append(refused.value.error.message)
+        return found
+
+    async def both() -> None:
+        for token, is_told in ((TOKEN, True), ("", False)):
+            assert [("secret" in one, "damaged" in one) for one in await look(token)] == [
+                (is_told, True)
+            ] * 3
+
+    run(both)
 
 
 def test_a_session_is_worth_no_token(serve: Serve, path: str) -> None:
