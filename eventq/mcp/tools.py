@@ -389,14 +389,20 @@ def ask_person(thread: Thread, given: Given, room: int) -> Object:
         raise UsageError("give either a question or an id", "ask, or look for an answer")
     if given["must_choose"] and not given["options"]:
         raise UsageError("must_choose needs options", "give the answers that may be chosen")
+    if given["by_person"] and not given["must_choose"]:
+        raise UsageError("by_person needs must_choose", "give both, and the options")
     if number is not None:
         found = thread.question(number)
     else:
         found = thread.ask(
-            text, given["options"] or (), approval=given["must_choose"], key=given["key"]
+            text,
+            given["options"] or (),
+            approval=given["must_choose"],
+            by_person=given["by_person"],
+            key=given["key"],
         )
     later = {
-        **dict.fromkeys(("question", "options", "must_choose", "key")),
+        **dict.fromkeys(("question", "options", "must_choose", "by_person", "key")),
         "id": found.question_id,
     }
     shown: Object = {"id": found.question_id, "status": "open", "next": later}
@@ -526,6 +532,7 @@ TOOLS = (
             Part("question", "string", "What to ask."),
             Part("options", "strings", "Answers that you propose.", most=20),
             Part("must_choose", "boolean", "Take one of the options, nothing else.", False),
+            Part("by_person", "boolean", "With must_choose: no agent's token may answer.", False),
             Part("id", "integer", "A question that you asked before.", least=1),
             Part("seconds", "seconds", "How long to wait for the answer.", 45, most=MOST_WAIT),
             _KEY, _OFFSET,

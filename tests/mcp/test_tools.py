@@ -470,6 +470,12 @@ def test_asking_a_person(connect: Connect, path: str) -> None:
             found = await call(client, "ask_person", id=3)
             assert (found["status"], found["answer"]) == ("answered", "go on")
             assert "either" in await refusal(client, "ask_person")
+            given = {"question": "Pay?", "options": ["yes"], "by_person": True, "seconds": 0}
+            assert "must_choose" in await refusal(client, "ask_person", **given)
+            asked = await call(client, "ask_person", **given, must_choose=True)
+            assert asked["next"] == {"id": asked["id"], "seconds": 0}
+            with eventq.open(path) as person:
+                assert person.question(asked["id"]).by_person
             assert "`status` lists" in await refusal(client, "ask_person", id=99)
 
     run(test)
