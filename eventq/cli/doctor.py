@@ -59,6 +59,7 @@ def doctor(*, thread: str | None, json: bool) -> int:
         found += _guarded("thread", _thread, thread)
     for agent in AGENTS.values():
         found += _guarded(agent.title, _agent, agent)
+        found += _guarded(agent.title, _gone, agent)
     is_ok = not any(one.state == _BROKEN for one in found)
     if json:
         show.dump({"ok": is_ok, "findings": [one._asdict() for one in found]})
@@ -165,6 +166,32 @@ def _agent(agent: Agent) -> Iterator[Finding]:
         yield from _guarded(f"{agent.title}, {path}", _skill, f"{agent.title}, {path}", path)
     for path in agent.configs():
         yield from _guarded(f"{agent.title}, {path}", _servers, f"{agent.title}, {path}", path)
+
+
+def _gone(agent: Agent) -> Iterator[Finding]:
+    """Yield what `hooks install` has put into files that are looked at, and is there no more."""
+    noted = coding_agents.remembered()
+    for scope in ("project", "user"):
+        for path in filter(noted.get, agent.files(scope)):
+            try:
+                held = {(one.event, one.thread) for one in coding_agents.settings(path).entries}
+            except EventqError:
+                continue  # which is said already
+            lost: dict[str, list[str]] = {}
+            for event, place in sorted(noted[path] - held):
+                lost.setdefault(place, []).append(event)
+            for place, events in lost.items():
+                where = f"--agent {agent.name} --scope {scope} --thread {quote(shown(place))}"
+                fix = (
+                    f"run 'eventq hooks install {where} --events {','.join(events)}', or"
+                    f" 'eventq hooks uninstall {where}' if nothing is to be sent there"
+                )
+                what = f"hooks that were installed for {shown(place)} are gone"
+                yield Finding(_BROKEN, f"{agent.title}, {path}, {', '.join(events)}", what, fix)
+        path = agent.skill(scope)
+        if path in noted and coding_agents.skill_state(path) == "absent":
+            fix = "run 'eventq hooks install' again, or 'eventq hooks uninstall'"
+            yield Finding(_WARNING, f"{agent.title}, {path}", "it was installed and is gone", fix)
 
 
 def _doubled(

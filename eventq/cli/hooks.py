@@ -5,12 +5,12 @@ from __future__ import annotations
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON, thread_option
 from eventq.cli.table import Command, Option, together
-from eventq.errors import LogicError, NotAThreadError, UsageError
+from eventq.errors import EventqError, LogicError, NotAThreadError, UsageError
 from eventq.storage.layout import is_url, resolve, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import TypedDict
 
     from eventq.running.coding_agents import Agent, Change
@@ -55,7 +55,7 @@ def install(*, thread: str, where: Where, events: tuple[str, ...], how: How) -> 
         made = [*coding_agents.install(agent, where["scope"], _place(thread), chosen)]
         changes += made
         advice += [f"{agent.title}: {agent.advice}"] if made[0].before != made[0].after else []
-    _finish(changes, [] if how["dry_run"] else advice, **how)
+    _finish(changes, advice, coding_agents.remember, **how)
 
 
 def uninstall(*, thread: str | None, where: Where, how: How) -> None:
@@ -72,7 +72,7 @@ def uninstall(*, thread: str | None, where: Where, how: How) -> None:
         for agent in agents
         for change in coding_agents.uninstall(agent, where["scope"], place)
     ]
-    _finish(changes, [], **how)
+    _finish(changes, [], lambda made: coding_agents.forget(made, place), **how)
 
 
 def _place(thread: str) -> str:
@@ -93,15 +93,27 @@ def _agents(name: str | None) -> list[Agent]:
     return found
 
 
-def _finish(changes: Sequence[Change], advice: Sequence[str], *, dry_run: bool, json: bool) -> None:
-    """Make the changes, unless it is a dry run, and show them."""
+def _finish(
+    changes: Sequence[Change],
+    advice: list[str],
+    note: Callable[[Sequence[Change]], None],
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Make the changes and note them, unless it is a dry run, and show them."""
     from eventq.running import coding_agents
 
     if dry_run:
+        advice = []
         for change in changes:
             coding_agents.check(change)
     else:
         coding_agents.apply(changes)
+        try:
+            note(changes)
+        except (EventqError, OSError) as error:
+            advice = [*advice, f"'eventq doctor' will not know of this: {error}"]
     if json:
         files = [
             {name: getattr(change, name) for name in ("agent", "path", "outcome", "backup", "kept")}

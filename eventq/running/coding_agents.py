@@ -352,6 +352,76 @@ def apply(changes: Sequence[Change]) -> None:
             _write(one)
 
 
+def remembered() -> dict[str, set[tuple[str, str]]]:
+    """Return what was installed where: event and thread of each hook in a file, none of a skill.
+
+    Raises LogicError, UsageError.
+    """
+    path = _record()
+    try:
+        found = parse(path, read(path) or _NONE.encode())
+        return {file: {(event, place) for event, place in held} for file, held in found.items()}
+    except (TypeError, ValueError) as error:
+        what = f"'{path}' is not as eventq wrote it"
+        raise LogicError(what, "move it away, then run 'eventq hooks install' again") from error
+
+
+def remember(changes: Sequence[Change]) -> None:
+    """Note what `install` has written, so that `doctor` can tell when it is gone.
+
+    Raises OSError, LogicError, UsageError.
+    """
+    noted = remembered()
+    for one in changes:
+        held = noted.setdefault(one.path, set())
+        if os.path.basename(one.path) != _SKILL and one.after is not None:
+            held |= {
+                (entry.event, entry.thread) for entry in _entries(one.path, one.after.decode())
+            }
+    _note(noted)
+
+
+def forget(changes: Sequence[Change], thread: str | None) -> None:
+    """Note that `uninstall` has taken hooks away, for one thread or any, even if they were gone.
+
+    Raises OSError, LogicError, UsageError.
+    """
+    noted = remembered()
+    left: set[str] = set()  # agents with other hooks, for which the skill stays
+    for one in changes:
+        held = noted.pop(one.path, None)
+        rest = {hook for hook in held or () if thread not in (None, hook[1])}
+        left |= {one.agent} if rest else set()
+        if rest or (held == set() and one.agent in left):
+            noted[one.path] = rest
+    _note(noted)
+
+
+def _note(noted: Mapping[str, set[tuple[str, str]]]) -> None:
+    """Write what was installed, without projects that are gone; no file if that is nothing."""
+    import json
+    from contextlib import suppress
+
+    path = _record()
+    kept = {
+        file: sorted(held)
+        for file, held in sorted(noted.items())
+        if os.path.basename(file) == _SKILL or os.path.isdir(os.path.dirname(os.path.dirname(file)))
+    }
+    data, before = f"{json.dumps(kept, indent=2)}\n".encode(), read(path)
+    if kept and data != before:
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        disk.save(path, [data], mode=0o600)
+    elif not kept and before is not None:
+        os.unlink(path)
+        with suppress(OSError):  # it holds the state of threads
+            os.rmdir(os.path.dirname(path))
+
+
+def _record() -> str:
+    return f"{environment.state()}/hooks.json"
+
+
 def check(change: Change) -> None:
     """Raise LogicError if the file of a change may not be written."""
     path = change.target

@@ -44,10 +44,7 @@ class SharedLayout(Layout):
 
 def _state_of(shown: str) -> str:
     """Return the folder for what this machine keeps of a thread."""
-    home = environment.env("XDG_STATE_HOME")
-    if not os.path.isabs(home):  # a path that is not absolute is to be ignored, says XDG
-        home = f"{environment.home('XDG_STATE_HOME')}/.local/state"
-    return f"{home}/eventq/{blake3(shown.encode()).hexdigest()[:16]}"
+    return f"{environment.state()}/{blake3(shown.encode()).hexdigest()[:16]}"
 
 
 def url_in(path: str) -> str:

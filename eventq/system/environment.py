@@ -33,6 +33,14 @@ def home(variable: str = "") -> str:
     return found.rstrip("/") or "/"
 
 
+def state() -> str:
+    """Return the folder for what eventq keeps of a user on this machine, outside of threads."""
+    found = env("XDG_STATE_HOME")
+    if not os.path.isabs(found):  # a path that is not absolute is to be ignored, says XDG
+        found = f"{home('XDG_STATE_HOME')}/.local/state"
+    return f"{found}/eventq"
+
+
 def _home_of_user() -> str:
     from pwd import getpwuid
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import sys
 import tomllib
@@ -35,6 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "EVENTQ_THREAD"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.chdir(tmp_path / "project")
     return tmp_path / "home"
 
@@ -461,3 +463,89 @@ def test_what_is_no_file_is_reported(home: Path) -> None:
 def test_agents_are_known_by_name() -> None:
     """The names of the table are those of the option --agent."""
     assert [*AGENTS] == [agent.name for agent in AGENTS.values()] == ["claude", "codex"]
+
+
+# --- what was installed and is gone ----------------------------------------------------------------
+# Members of the kind: the hooks of one event, of all, the whole file, the whole folder of an agent,
+# the skill; in settings of the user and of a project; removed by uninstall, which is no loss.
+
+
+def hooks(*words: str) -> None:
+    """Install or uninstall, which must succeed."""
+    done = run("hooks", *words)
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("scope", ["user", "project"])
+@pytest.mark.parametrize("left", ["{}", '{"hooks": {}}', None, "folder"])
+def test_hooks_that_another_program_strips(
+    home: Path, tmp_path: Path, scope: str, left: str | None
+) -> None:
+    """What was installed and is gone is broken; the command that is named brings it back."""
+    inbox = eventq.init(tmp_path / "inbox")
+    words = ["--scope", scope, "--agent", "claude"]
+    hooks("install", "--thread", inbox, *words, "--events", "Stop,PreToolUse")
+    assert bad(doctor()) == []
+    folder = (home if scope == "user" else tmp_path / "project") / ".claude"
+    if left == "folder":
+        shutil.rmtree(folder)
+    elif left is None:
+        (folder / "settings.json").unlink()
+    else:
+        (folder / "settings.json").write_text(left)
+    (what,) = [one for one in bad(doctor()) if one.startswith("broken")]
+    assert f"hooks that were installed for {inbox} are gone" in what
+    command = what.split("run 'eventq ")[1].split("'")[0]
+    assert command.endswith("--events PreToolUse,Stop")
+    hooks(*command.split()[1:])
+    assert bad(doctor()) == []
+
+
+def test_a_hook_and_a_skill_that_are_gone(home: Path, tmp_path: Path) -> None:
+    """One hook of several is named alone; a skill that is gone is a warning."""
+    inbox = eventq.init(tmp_path / "inbox")
+    hooks("install", "--thread", inbox)
+    path = home / ".claude/settings.json"
+    held = json.loads(path.read_text())
+    del held["hooks"]["Stop"]
+    path.write_text(json.dumps(held))
+    (home / ".claude/skills/eventq/SKILL.md").unlink()
+    first, second = bad(doctor())
+    assert first.startswith("broken: hooks that were")
+    assert "--events Stop'" in first
+    assert second.startswith("warning: it was installed and is gone")
+
+
+def test_what_is_uninstalled_is_no_loss(home: Path, tmp_path: Path) -> None:
+    """After uninstall nothing is missed, even if the hooks were stripped before; no file is left."""
+    one, two = (eventq.init(tmp_path / name) for name in ("one", "two"))
+    before = everything(home)
+    for inbox in (one, two):
+        hooks("install", "--thread", inbox)
+    (home / ".claude/settings.json").write_text("{}")
+    hooks("uninstall", "--thread", one)
+    (what,) = [text for text in bad(doctor()) if text.startswith("broken")]
+    assert two in what
+    hooks("uninstall")
+    assert bad(doctor()) == []
+    assert {path for path in everything(home) if os.path.isfile(path)} - {*before} == {
+        str(home / ".claude/settings.json")
+    }
+
+
+def test_a_record_that_cannot_be_kept(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hooks are installed where nothing can be noted, which is said; nonsense there is a finding."""
+    inbox = eventq.init(tmp_path / "inbox")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    done = run("hooks", "install", "--thread", inbox)
+    assert done.code == 0
+    assert "'eventq doctor' will not know of this" in done.err
+    monkeypatch.delenv("XDG_STATE_HOME")
+    state = home / ".local/state/eventq/hooks.json"
+    state.parent.mkdir(parents=True)
+    for text in ("[]", "nonsense", '{"a": 1}', '{"a": [1]}', '{"a": [[[], 2]]}'):
+        state.write_text(text)
+        assert any("hooks.json" in one for one in bad(doctor())), text

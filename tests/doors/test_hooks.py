@@ -56,6 +56,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = tmp_path / "home"
     for folder in (found, tmp_path / "project", tmp_path / "bin"):
         folder.mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(found))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "EVENTQ_THREAD"):
