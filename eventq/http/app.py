@@ -217,8 +217,7 @@ class App:
         A cookie is nothing here: a page that sends it cannot be told from a client.
         """
         headers = {**headers, "cookie": ""}
-        if not self._access.may_read(headers):
-            raise RefusedError(401, "a token is missing - send 'Authorization: Bearer TOKEN'")
+        self._access.check("GET", headers)  # whoever speaks MCP may read
         name = scope["path"][len(MCP) + 1 :]
         served = self.threads.get(name) if name else next(iter(self.threads.values()), None)
         if self._mcp is None:

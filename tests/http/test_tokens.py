@@ -15,7 +15,9 @@ import httpx
 import pytest
 
 from eventq.errors import LogicError, UsageError
+from eventq.http.access import Access
 from eventq.http.tokens import Token, read_tokens
+from eventq.mcp.mounting import Mount
 from tests.http.conftest import TOKEN, problem
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tests.http.conftest import Serve
 
 AT = "/api/threads/thread"
+SENDS = {"authorization": "Bearer t-push"}
 LINES: list[dict[str, Any]] = [
     {"name": "sees", "value": "t-read", "right": "read"},
     {"name": "sends", "value": "t-push", "right": ["push"]},
@@ -121,14 +124,26 @@ def test_a_page_has_the_rights_of_the_token_that_came_in(
 def test_who_may_not_read_does_not(path: str, serve: Serve, tmp_path: Path) -> None:
     """Where others can reach the server; on this machine all may."""
     tokens = read_tokens(written(tmp_path / "tokens", *LINES))
-    client = serve(path, token="", tokens=tokens, listen="0.0.0.0:0")
+    client = serve(path, token="", tokens=tokens, listen="0.0.0.0:0", mcp=Mount)
     url = f"http://127.0.0.1:{client.base_url.port}{AT}/events"
     for token, status in (("t-push", 403), ("t-read", 200), ("t-work", 200), ("t-all", 200)):
         headers = {"authorization": f"Bearer {token}"}
         assert httpx.get(url, headers=headers).status_code == status
     assert problem(httpx.get(url))[0] == 401
-    pushes = {"authorization": "Bearer t-push"}
-    assert httpx.post(url, json={"content": "x"}, headers=pushes).status_code == 201
+    mcp = f"http://127.0.0.1:{client.base_url.port}/mcp"
+    for headers, says in (({}, (401, "a token is missing")), (SENDS, (403, "the right 'read'"))):
+        status, what = problem(httpx.post(mcp, json={}, headers=headers))
+        assert (status, says[1] in what) == (says[0], True)
+    assert httpx.post(url, json={"content": "x"}, headers=SENDS).status_code == 201
+
+
+def test_one_value_is_one_token(tmp_path: Path) -> None:
+    """One of the file with the value of --token would have had the rights of either."""
+    tokens = read_tokens(written(tmp_path / "tokens", *LINES))
+    for one in tokens:
+        with pytest.raises(UsageError, match="the value of the one token"):
+            Access("127.0.0.1:0", is_local=True, token=one.value, write=True, insecure=False,
+                   tokens=tokens)  # fmt: skip
 
 
 GOOD = {"name": "a", "value": "x", "right": "push"}
