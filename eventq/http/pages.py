@@ -325,7 +325,9 @@ class Pages:
                 return self._problem(404, "there is no such action")
             form = await _form(receive, headers)
             return await self._do(Ask(served, found[1], query, form), headers, *action)
-        return await self._view(Ask(served, found[1], query, {}), target, may_write=may_write)
+        return await self._view(
+            Ask(served, found[1], query, {}), target, headers, may_write=may_write
+        )
 
     # --- who comes in -----------------------------------------------------------------------------
 
@@ -385,14 +387,21 @@ class Pages:
         threads = await asyncio.gather(*map(look, every))
         if served is None:  # whoever needs a person comes first
             threads.sort(key=lambda one: not one.get("needs"))
-        return self._page("now.html", {"threads": threads}, served, view="Now",
-                          may_write=may_write)  # fmt: skip
+        values = {"threads": threads, "told": self._told(headers)}
+        return self._page("now.html", values, served, view="Now", may_write=may_write)
 
-    async def _view(self, ask: Ask, target: str, *, may_write: bool) -> Reply:
+    def _told(self, headers: Mapping[str, str]) -> Callable[[str], str]:
+        """Return what says a line of a log, or a fault, as the caller may read it."""
+        return lambda what: self._access.told(what, headers)
+
+    async def _view(
+        self, ask: Ask, target: str, headers: Mapping[str, str], *, may_write: bool
+    ) -> Reply:
         view, read = _VIEWS[target]
 
         def run(thread: Thread) -> Reply:
             template, values = read(thread, ask)
+            values = {**values, "told": self._told(headers)}
             return self._page(template, values, ask.served, view=view, may_write=may_write)
 
         return await ask.served.do(run, READ)

@@ -167,6 +167,20 @@ def test_paths_are_for_those_with_the_token(
     serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch, error: EventqError
 ) -> None:
     """Errors, the list of threads and a check name none to a stranger, whatever they speak."""
+    with eventq.open(path) as thread:
+        thread.subscribe("h", "true", each=True)
+        thread.pause("h")
+    for place in ("eventq.http.pages.tail", "eventq.serving.attention.tail"):
+        monkeypatch.setattr(place, lambda _: f"cannot open '{SECRET}/x'")
+    stalled: dict[str, Any] = {"stalled": f"its handler ended: '{SECRET}/y'", "log": "x"}
+    status = eventq.Thread.status
+
+    def stall(thread: eventq.Thread) -> Any:
+        found = status(thread)
+        consumers = tuple(one._replace(**stalled) for one in found.consumers)
+        return found._replace(consumers=consumers)
+
+    monkeypatch.setattr(eventq.Thread, "status", stall)
     client = serve(path)
 
     def fail(*_: object, **__: object) -> None:
@@ -181,6 +195,9 @@ def test_paths_are_for_those_with_the_token(
         monkeypatch.setattr(eventq.Thread, "warnings", lambda _: [])
         asked = "/api/threads/thread/check"
         assert SECRET in client.get(asked).text
+        for place in ("/t/thread/health", "/t/thread/consumers/h", "/t/thread/"):
+            shown, hidden = client.get(place), other.get(place)
+            assert ("secret" in shown.text, "secret" in hidden.text) == (True, False), place
         assert other.get(asked).json()["faults"] == ["'…' is gone", "at …"]
         monkeypatch.setattr(eventq.Thread, "check", fail)
         monkeypatch.setattr(eventq.Thread, "status", fail)
