@@ -243,8 +243,8 @@ COMMANDS = {
                 ),
                 Option(
                     "tokens FILE",
-                    "More tokens for HTTP, a JSON object a line: name, value, and as right one or"
-                    " more of read, push, work, all and answer.",
+                    "More tokens for HTTP, a JSON object a line. Each has a name, a value, and as"
+                    " right one or more of read, push, work, all and answer.",
                     kinds.path,
                 ),
                 Option("mcp", "Speak MCP too, at /mcp, and at /mcp/NAME for any thread."),

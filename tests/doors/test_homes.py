@@ -7,6 +7,7 @@ folders of agents for hooks and skills and MCP servers, and at the state of shar
 
 from __future__ import annotations
 
+import importlib
 import os
 import pwd
 from typing import TYPE_CHECKING
@@ -14,12 +15,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.cli import run
+import eventq.cli
 from eventq.errors import UsageError
 from eventq.storage.shared import SharedLayout
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def run(words: list[str]) -> int:
+    """Run a command here, where the table of users is another one; a module has the name, too."""
+    code: int = importlib.reload(eventq.cli).run(words)
+    return code
+
 
 VARIABLES = ("HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_STATE_HOME", "EVENTQ_THREAD")
 

@@ -307,6 +307,10 @@ class Play:
             SIGCHLD=17,
             SIGKILL=9,
             SIGTERM=15,
+            SIGINT=2,
+            SIGHUP=1,
+            SIG_IGN=1,
+            getsignal=lambda _: 0,
             signal=lambda *_: None,
             set_wakeup_fd=lambda *_, **__: None,
         )

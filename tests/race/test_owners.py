@@ -12,6 +12,8 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -156,6 +158,7 @@ def test_what_cannot_be_given(theirs: str, monkeypatch: pytest.MonkeyPatch) -> N
     def refused(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
+    monkeypatch.setattr(disk, "tell", partial(warnings.warn, stacklevel=1))
     monkeypatch.setattr(os, "fchown", refused)
     with (
         eventq.open(theirs) as thread,

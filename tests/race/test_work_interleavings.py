@@ -63,6 +63,7 @@ class WorkPlay(Play):
             (locks.Hold, "renew"),
             (locks.Hold, "release"),
             (locks.Leases, "is_worked"),
+            (locks.Leases, "is_lost"),
         ):
             patch.setattr(owner, name, self._stepping(getattr(owner, name), name))
         numbers = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}

@@ -13,6 +13,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -239,14 +240,16 @@ class Step:
 
     @staticmethod
     def push(thread: eventq.Thread, rows: list[Any]) -> None:
-        """Push events one by one."""
+        """Push events one by one; what answers nothing is refused."""
         for source, kind, content, subtype, key in rows:
-            thread.push(source, kind, content, subtype=subtype, key=key)
+            with suppress(eventq.EventqError):
+                thread.push(source, kind, content, subtype=subtype, key=key)
 
     @staticmethod
     def batch(thread: eventq.Thread, rows: list[Any]) -> None:
-        """Push them at once."""
-        thread.push_many(rows)
+        """Push them at once, or none."""
+        with suppress(eventq.EventqError):
+            thread.push_many(rows)
 
     @staticmethod
     def prune(thread: eventq.Thread, rows: list[Any]) -> None:
