@@ -167,9 +167,7 @@ class App:
         body = await body_of(receive, headers) if has_body else b""
         wait = given.pop("wait", 0) or 0
         who = self._access.answerer(headers, "http")
-        run = _call_of(
-            operation, given, body, headers, who, lambda what: self._access.told(what, headers)
-        )
+        run = _call_of(operation, given, body, headers, who)
         if wait or operation.watched:
             async with Caller(receive) as caller:
                 reply = await _poll(served, operation, run, wait, caller)
@@ -178,7 +176,9 @@ class App:
         else:
             reply = await served.do(run, operation.how, len(body), alone=operation.alone)
         if operation.run is log_api.check:
-            served.checked = {"at": clock.now(), **json.loads(reply.body)}
+            served.checked = {"at": clock.now(), **json.loads(reply.body)}  # for whoever asks
+            told = self._access.told(reply.body.decode(), headers)
+            reply = reply._replace(body=told.encode())
         if reply.content is not None:
             only_head = method == "HEAD"
             await send_content(served, reply.content, headers, receive, send, only_head=only_head)
@@ -308,7 +308,6 @@ def _headers_of(scope: Scope) -> dict[str, str]:
 def _call_of(
     operation: Operation, given: dict[str, Any], body: bytes, headers: Mapping[str, str],
     who: Callable[[], Answerer],
-    told: Callable[[str], str],
 ) -> Callable[[Thread], Reply]:  # fmt: skip
     """Return what a worker does for a request; if it does that again, what `again` changes."""
     lines = "ndjson" in headers.get("content-type", "")
@@ -328,10 +327,7 @@ def _call_of(
                 values |= with_key(of_object(operation.body, value), key)
         if next(tries) and operation.again is not None:
             values = operation.again(values)
-        reply = operation.run(thread, values)
-        if operation.run is log_api.check:
-            reply = reply._replace(body=told(reply.body.decode()).encode())
-        return reply
+        return operation.run(thread, values)
 
     return run
 

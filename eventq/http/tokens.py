@@ -55,8 +55,10 @@ def read_tokens(path: str) -> list[Token]:
 
 def _token(line: str, where: str) -> Token:
     try:
-        value = json.loads(line)
+        value = json.loads(line, object_pairs_hook=_once)
         problem = next(_problems(value), None)
+    except _TwiceError as twice:
+        problem = f"{twice} stands there twice"
     except (ValueError, RecursionError):
         problem = "no JSON"
     if problem is not None:
@@ -66,14 +68,27 @@ def _token(line: str, where: str) -> Token:
     return Token(value["name"], value["value"], frozenset[str]().union(*map(_MEANT.get, rights)))  # type: ignore[arg-type]
 
 
+class _TwiceError(ValueError):
+    """A member stands in an object twice; readers of JSON do not agree which one counts."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise _TwiceError(f"'{name:.100}'")
+    return dict(pairs)
+
+
 def _problems(value: Any) -> Iterator[str]:
     """Yield what is wrong with a line; its value is never shown."""
     if not isinstance(value, dict) or value.keys() != {"name", "value", "right"}:
         yield "a token has name, value and right"
         return
     name, secret, right = value["name"], value["value"], value["right"]
-    if not isinstance(name, str) or not 0 < len(name) <= _MOST_NAME or not name.isprintable():
-        yield f"a name has 1 to {_MOST_NAME} printable characters"
+    is_text = isinstance(name, str) and name.isprintable() and name.strip() == name
+    if not is_text or not 0 < len(name) <= _MOST_NAME:
+        yield f"a name has 1 to {_MOST_NAME} printable characters, and no blank around them"
     elif name in _TAKEN:
         yield f"no token may have the name '{name}'"
     if not isinstance(secret, str) or not 0 < len(secret) <= _MOST_VALUE or not secret.isascii():

@@ -199,6 +199,8 @@ def test_paths_are_for_those_with_the_token(
             shown, hidden = client.get(place), other.get(place)
             assert ("secret" in shown.text, "secret" in hidden.text) == (True, False), place
         assert other.get(asked).json()["faults"] == ["'…' is gone", "at …"]
+        (served,) = client.running.server.threads.values()  # type: ignore[attr-defined]
+        assert served.checked["faults"][1] == f"at {path}"  # for its holders' health page
         monkeypatch.setattr(eventq.Thread, "check", fail)
         monkeypatch.setattr(eventq.Thread, "status", fail)
         for place in (asked, "/t/thread/health", "/t/thread/", "/v1/metrics"):

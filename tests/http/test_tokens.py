@@ -149,6 +149,15 @@ def test_one_value_is_one_token(tmp_path: Path) -> None:
 GOOD = {"name": "a", "value": "x", "right": "push"}
 
 
+def test_a_member_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
+    """Readers of JSON do not agree which of the two counts."""
+    path = tmp_path / "tokens"
+    path.write_text('{"name": "a", "value": "x", "right": "read", "right": "all"}')
+    path.chmod(0o600)
+    with pytest.raises(UsageError, match="'right' stands there twice"):
+        read_tokens(str(path))
+
+
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
@@ -157,6 +166,7 @@ GOOD = {"name": "a", "value": "x", "right": "push"}
         ([{**GOOD, "more": 1}], "a token has name, value and right"),
         ([GOOD, {**GOOD, "name": "", "value": "y"}], "line 2 of .* a name has"),
         ([{**GOOD, "name": "a\nb"}], "printable"),
+        ([{**GOOD, "name": " "}], "no blank around"),
         ([{**GOOD, "name": "token"}], "no token may have the name"),
         ([{**GOOD, "value": ""}], "a value has"),
         ([{**GOOD, "value": "a b"}], "no blanks"),
