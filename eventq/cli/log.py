@@ -195,7 +195,9 @@ def peek(
     if show.program() != "thread":  # it has never said so
         gap = thread.log.gap_after(last_event_id)
         if gap is not None:
-            show.note(f"events {gap[0]} to {gap[1]} were pruned")
+            first, end = gap
+            which = f"event {first} was" if first == end else f"events {first} to {end} were"
+            show.note(f"{which} pruned")
     for page in thread.log.lines(filter, last_event_id, limit):
         show.lines(page.lines)
 

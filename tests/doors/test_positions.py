@@ -33,6 +33,7 @@ def test_a_position_before_a_gap(inbox: str) -> None:
     done = run(*words)
     assert (done.code, done.err) == (0, "events 3 to 5 were pruned\n")
     assert [json.loads(one)["id"] for one in done.out.splitlines()] == [6, 7, 8, 9, 10]
+    assert run(*words[:-1], "4").err == "event 5 was pruned\n"
     old = run(*words, program=THREAD)
     assert (old.out, old.err) == (done.out, "")
     done = run(*words[:-1], "0")  # where all that is left is wanted
