@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -123,8 +124,10 @@ def test_a_server_that_is_full(path: str, protocol: str) -> None:
         said = b""
         while not (found := re.search(rb"listening on .*:(\d+)", said)):
             said += os.read(process.stderr.fileno(), 4096)
+        process.send_signal(signal.SIGSTOP)  # so that all of them come at once
         while len(callers) < 80:
             callers.append(socket.create_connection(("127.0.0.1", int(found[1])), timeout=60))
+        process.send_signal(signal.SIGCONT)
         while b"ulimit" not in said:
             assert select.select([process.stderr], [], [], 60)[0]
             said += os.read(process.stderr.fileno(), 1 << 20)
