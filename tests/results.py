@@ -1,7 +1,7 @@
 """Write what a run of the tests found to a file, for `tests.verdict`: counts, and each failure.
 
-With a failure goes what is needed to repeat it: the seed, and the tests that ran before it in the
-same process.
+With a failure goes how it failed, and what is needed to repeat it: the seed, and the tests that ran
+before it in the same process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+_MOST = 3000  # characters that are kept of how a test failed: the last ones
 _ENDS = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
@@ -38,7 +39,7 @@ class _Results:
         self._ended = True
         self._passed = 0
         self._skipped: list[str] = []
-        self._failed: dict[str, list[str]] = {}  # and the tests before each
+        self._failed: dict[str, dict[str, Any]] = {}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a file whose tests could not be collected, or that was skipped as a whole."""
@@ -56,7 +57,10 @@ class _Results:
         node: Any = getattr(report, "node", None)  # a worker, or what stands for a lost one
         ran = self._ran.setdefault(node.gateway.id if node is not None else "", [])
         if report.failed and report.nodeid not in self._failed:
-            self._failed[report.nodeid] = [name for name in ran if name != report.nodeid]
+            self._failed[report.nodeid] = {
+                "before": [name for name in ran if name != report.nodeid],
+                "how": report.longreprtext[-_MOST:],
+            }
         elif report.skipped or hasattr(report, "wasxfail"):
             self._skipped.append(report.nodeid)
         if report.when == "call":

@@ -78,7 +78,9 @@ def test_what_fails_now_and_then_is_shown_and_let_through(
     part = run(tmp_path, *words, *order, test_one=SAMPLE.format(name="odd"))
     assert [test.name for test in part.failed] == ["tests/test_one.py::test_odd"]
     assert verdict.judge([part]) == []
-    flaky, command = capfd.readouterr().out.splitlines()[-2:]
+    said = capfd.readouterr().out
+    flaky, command = said.splitlines()[-2:]
+    assert "E       assert not [1]" in said.partition("FLAKY")[0]
     assert flaky.startswith("FLAKY tests/test_one.py::test_odd")
     assert "--randomly-seed=7" in command
     assert command.endswith("tests/test_one.py::test_before tests/test_one.py::test_odd")

@@ -1,10 +1,11 @@
 """Judge a run of all tests: `python -m tests.verdict FOLDER`.
 
-`make test` and `make test-browser` wrote into the folder, with REPORT=FOLDER. Each failed test is run once more, alone in a fresh process. One that fails again has failed. One
-that passes is FLAKY: it is printed with the command that repeats its run, seed and the tests before
-it in the same process included. One such test is let through, unless it is about races, crashes or
-models: there, what happens now and then is what is looked for. A test that was skipped, and a part
-that ran no test or did not end, fail the run.
+`make test` and `make test-browser` wrote into the folder, with REPORT=FOLDER. Each failed test is
+run once more, alone in a fresh process. One that fails again has failed. One that passes is FLAKY:
+it is printed with how it failed and with the command that repeats its run, seed and the tests
+before it in the same process included. One such test is let through, unless it is about races,
+crashes or models: there, what happens now and then is what is looked for. A test that was skipped,
+and a part that ran no test or did not end, fail the run.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ SECONDS = 600  # for a test that is run again
 
 
 class Failed(NamedTuple):
-    """A failed test: its name, how to run it alone, and how to repeat the run that failed."""
+    """A failed test: its name, how to run it alone, how to repeat the run, and how it failed."""
 
     name: str
     alone: list[str]
     again: list[str]
     folder: str
+    how: str = ""
 
 
 class Part(NamedTuple):
@@ -50,8 +52,8 @@ def of_pytest(path: str, folder: str = ROOT, mark: str = "") -> Part:
     run = [sys.executable, "-m", "pytest", "-n", "0", *(["-m", mark] if mark else [])]
     seed = [f"--randomly-seed={found['seed']}", "--randomly-dont-reorganize"]
     failed = [
-        Failed(name, [*run, name], [*run, *seed, *before, name], folder)
-        for name, before in found["failed"].items()
+        Failed(name, [*run, name], [*run, *seed, *one["before"], name], folder, one["how"])
+        for name, one in found["failed"].items()
     ]
     return Part([*_faults(what, found["passed"], found["skipped"])], failed)
 
@@ -120,6 +122,7 @@ def judge(parts: list[Part]) -> list[str]:
     flaky = [test for test in failed if passes(test)]
     reasons += [f"failed twice: {test.name}" for test in failed if test not in flaky]
     for test in flaky:
+        print(f"\n{test.how}")
         print(f"\nFLAKY {test.name}; the run in which it failed:\n{shlex.join(test.again)}")
         if test.name.startswith(STRICT):
             reasons.append(f"flaky, where that is a failure: {test.name}")

@@ -144,7 +144,6 @@ def test_a_lock_that_is_taken_again_brings_a_new_number(
 
     monkeypatch.setattr(ConsumerLock, "release", meanwhile)
 
-
     def ran() -> list[str]:
         made.advance()
         with open(trace, encoding="utf-8") as file:
