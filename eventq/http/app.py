@@ -23,6 +23,7 @@ from eventq.http.operations import Operation, Reply, of_json
 from eventq.http.pages import Pages
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_content, send_problem, send_reply
+from eventq.http.turns import Turns
 from eventq.serving.parameters import MOST, Part, load, of_object, of_words, with_key
 from eventq.serving.plans import QUICK
 from eventq.serving.served import said
@@ -76,6 +77,7 @@ class App:
         self._pages = Pages(threads, access)
         self._document: bytes | None = None
         self._guesses = Guesses()
+        self._turns = Turns()
         self.budget = Budget(MOST_HELD)
         self.unknown = Budget(MOST_UNKNOWN, unknown)  # of callers without a token
 
@@ -83,21 +85,45 @@ class App:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        exchange = Exchange(self.unknown, receive, send)
+        exchange = Exchange(self.unknown, self._turns, receive, send)
+        work = self._serve(scope, exchange, self._refused(scope, exchange), send)
+        try:
+            await (work if exchange.is_admitted else self._turns.run(work))
+        finally:
+            exchange.end()
+
+    def _refused(self, scope: Scope, exchange: Exchange) -> Exception | None:
+        """Look where a request comes from and who asks; return why it is refused at once."""
         try:
             _check_once(scope)
+            self._admit(scope, exchange)
+        except Exception as error:  # noqa: BLE001 (a fault of ours is answered like any other)
+            return error
+        return None
+
+    async def _serve(
+        self, scope: Scope, exchange: Exchange, refused: Exception | None, send: Send
+    ) -> None:
+        """Answer one request when it is its turn."""
+        connection = scope["state"]["connection"]
+        if refused is not None:
+            connection.may_give_way()
+        await exchange.wait()
+        if connection.has_gone:
+            return
+        try:
+            if refused is not None:
+                raise refused
             await self._answer(scope, exchange)
-        except Exception as error:  # (a fault of ours is answered like any other)
+        except Exception as error:
             if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
                 raise
             if isinstance(error, WrongTokenError):
-                await self._guesses.wait(scope, receive)
+                await self._guesses.wait(scope, exchange.receive)
             status, what = _problem(error)
             if not isinstance(error, RefusedError):
                 what = self._access.told(what, _headers_of(scope))
             await self._refuse(scope, status, what, send)
-        finally:
-            exchange.end()
 
     async def _refuse(self, scope: Scope, status: int, what: str, send: Send) -> None:
         """Answer an error in the form of its place."""
@@ -110,11 +136,10 @@ class App:
             await send_problem(send, status, what)
 
     async def _answer(self, scope: Scope, exchange: Exchange) -> None:
-        """Look where a request comes from, then who asks, and only then at its body."""
+        """Answer a request in the form of its place, which looks at its body last."""
         receive, send = exchange.receive, exchange.send
         headers, method = _headers_of(scope), scope["method"]
         path = scope.get("raw_path") or scope["path"].encode()
-        self._admit(scope, headers, exchange)
         if self._pages.has(path):
             await self._pages.answer(scope, headers, receive, send)
             return
@@ -185,16 +210,15 @@ class App:
         else:
             await send_reply(send, reply, headers, method)
 
-    def _admit(self, scope: Scope, headers: Mapping[str, str], exchange: Exchange) -> None:
+    def _admit(self, scope: Scope, exchange: Exchange) -> None:
         """Look where a request comes from and who asks, whose budget it then counts against."""
-        connection = scope.get("state", {}).get("connection")
-        if connection is not None and connection.is_surplus:
+        connection, headers = scope["state"]["connection"], _headers_of(scope)
+        if connection.is_surplus:
             raise BusyError("the server has as many connections as it takes", "try again later")
         self._access.check_place(scope["method"], headers)
         if self._access.knows(headers):
             exchange.admit(self.budget)
-            if connection is not None:
-                connection.admit()
+            connection.admit()
         exchange.begin()
 
     async def _answer_cxdb(
@@ -229,10 +253,13 @@ class App:
             scope[ANSWERER] = self._access.answerer(headers, "mcp")
             scope[TOLD] = lambda what: self._access.told(what, headers)
             may_write, is_known = self._access.may_write(headers), self._access.knows(headers)
+            began = clock.monotonic()
             await self._mcp.answer(
                 served, scope, receive, send, may_write=may_write, is_known=is_known,
                 holder=self._access.holder(headers),
             )  # fmt: skip
+            if not is_known and scope["method"] == "POST":  # most is done in tasks of the SDK
+                self._turns.took(clock.monotonic() - began)
 
     async def _of_server(self, path: str, headers: Mapping[str, str]) -> Reply | None:
         """Return the reply of the paths that are about the server, None for others."""

@@ -230,6 +230,11 @@ class Protocol(HttpToolsProtocol):
         """Let others have the place of this connection, though it waits for a reply."""
         self._among.kept[self] = self.loop.time()
 
+    @property
+    def has_gone(self) -> bool:
+        """Whether nobody waits for the reply any more."""
+        return self.cycle is None or self.cycle.disconnected
+
     def _count_unread(self) -> None:
         """Count what is kept of a caller who is not admitted; close what is too much of all."""
         if self.is_admitted:

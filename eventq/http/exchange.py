@@ -10,6 +10,8 @@ from eventq.errors import BusyError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from eventq.http.turns import Turns
+
     Message = dict[str, Any]
 
 MOST_HELD = 256 << 20  # bytes of requests and replies under way, together
@@ -33,15 +35,18 @@ class Budget:
 
 
 class Exchange:
-    """What is received of a request, and sent as its reply."""
+    """What is received of a request, and sent as its reply: in turns, until it is admitted."""
 
     def __init__(
         self,
         budget: Budget,
+        turns: Turns,
         receive: Callable[[], Awaitable[Message]],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         self._budget = budget
+        self._turns = turns
+        self.is_admitted = False
         self._receive = receive
         self._send = send
         self._held = 0
@@ -53,6 +58,8 @@ class Exchange:
     def admit(self, budget: Budget) -> None:
         """Hold what comes from here on of a budget for callers who are known."""
         self._budget = budget
+        self.is_admitted = True
+        self._turns.give_way()
 
     def begin(self) -> None:
         """Count as a request under way. Raises BusyError when there are too many."""
@@ -63,10 +70,17 @@ class Exchange:
         self._budget.requests += 1
         self._counts = True
 
+    async def wait(self) -> None:
+        """Wait for a turn, unless the caller is admitted."""
+        if not self.is_admitted:
+            await self._turns.wait()
+
     async def receive(self) -> Message:
         """Return what comes next of the request. Raises BusyError when it is too much now."""
         message = await self._receive()
-        self._hold(len(message.get("body", b"")))
+        if body := message.get("body"):
+            self._hold(len(body))
+            await self.wait()
         return message
 
     async def send(self, message: Message) -> None:
@@ -83,6 +97,7 @@ class Exchange:
                 self.has_begun = self._is_open = True
                 await self._send(message)
             return
+        await self.wait()
         body = message.get("body", b"")
         is_long = len(body) > PIECE
         is_part = self.has_begun  # of many, which are held while they are sent

@@ -28,16 +28,10 @@ class Guesses:
         self._count = 0
 
     async def wait(self, scope: dict[str, Any], receive: Receive) -> None:
-        """Wait until a wrong token may be answered, or its caller has gone.
-
-        Meanwhile the connection gives way to others when there are too many.
-        """
+        """Wait until a wrong token may be answered, or its caller has gone."""
         now = clock.monotonic()
         self._note(now, scope)
         self._turn = min(max(self._turn + TURN_SECONDS, now + LEAST_SECONDS), now + MOST_SECONDS)
-        connection = scope.get("state", {}).get("connection")
-        if connection is not None:
-            connection.may_give_way()
         async with Caller(receive) as caller:
             await caller.wait(max(LEAST_SECONDS, self._turn - now))
 

@@ -45,7 +45,7 @@ def read(data: bytes, *, batched: bool) -> tuple[Any, Object | None]:
     try:
         value = from_json(data, allow_inf_nan=False)
     except ValueError as wrong:
-        number = _id_in(data)
+        number = None if is_array else _id_in(data)
         code = PARSE_ERROR if number is None else INVALID_REQUEST
         return None, error(code, f"this is no JSON in UTF-8: {wrong} - correct it", number)
     if not is_array:
