@@ -304,6 +304,9 @@ class ForbiddenError(LogicError):
 
     wire_code = 403
 
+    def __init__(self, right: str) -> None:
+        super().__init__(f"this token does not have the right '{right}'", "use one that has it")
+
 
 class UnknownQuestionError(LogicError):
     """The event asks nothing, or there is no such event."""
@@ -521,7 +524,7 @@ class DamagedBlobError(DamagedError):
 
 
 class BusyError(StoreError):
-    """Another writer held the store longer than the busy timeout; nothing was stored."""
+    """Too much is under way, or another writer held the store for too long; nothing was stored."""
 
     wire_code = 503
 

@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import hmac
 import os
-import re
 import secrets
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eventq.errors import ForbiddenError, UsageError
-from eventq.http.tokens import EVERY, Token
-from eventq.records.question import Answerer
+from eventq.http.tokens import Token
+from eventq.serving.principal import NONE, READING, RIGHTS, Principal
 from eventq.system.environment import user_name
 from eventq.system.peers import is_loopback, user_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     Peer = tuple[str, int] | None  # address and port
 
 _SESSIONS = 1_000  # of browsers
 SAFE = ("GET", "HEAD", "OPTIONS")
-# In quotes it may have blanks; the URL of a database names its server.
-_PATHS = re.compile(r"(?<=')/[^'\n]*(?=')|(?<![\w:/.…])/[^\s'\"]+|\bpostgres(ql)?://[^\s'\"]+")
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -60,7 +56,7 @@ class Access:
         self, listen: str, *, is_local: bool, token: str, write: bool, insecure: bool,
         tokens: Sequence[Token] = (),
     ) -> None:  # fmt: skip
-        self._tokens = [Token("token", token, EVERY)] * bool(token) + [*tokens]
+        self._tokens = [Token("token", token, RIGHTS)] * bool(token) + [*tokens]
         if any(one.value == token for one in tokens):
             what = "a token of --tokens has the value of the one token, of --token or EVENTQ_TOKEN"
             raise UsageError(what, "give each its own")
@@ -75,7 +71,7 @@ class Access:
         self.write = write or insecure
         self._insecure = insecure
         self._hosts = {listen.rpartition(":")[0], *_LOCAL}
-        self._owner = Token(user_name(), "", EVERY)  # who has the link
+        self._owner = Token(user_name(), "", RIGHTS)  # who has the link
         self._sessions: dict[str, Token] = {}  # of browsers, the oldest first
         self._links: set[str] = set()
         self.csrf = secrets.token_hex(32)
@@ -84,11 +80,6 @@ class Access:
     def has_token(self) -> bool:
         """Whether there is a token to show."""
         return bool(self._tokens)
-
-    @property
-    def may_sign_in(self) -> bool:
-        """Whether the token lets its holder change anything."""
-        return self.has_token and self.write
 
     # --- pages ------------------------------------------------------------------------------------
 
@@ -162,89 +153,51 @@ class Access:
                 found = one
         return found
 
-    def _who(self, headers: Mapping[str, str]) -> Token | None:
-        """Return the token of who shows it, or a cookie for it; refuse a wrong token."""
+    def principal(self, headers: Mapping[str, str], *, cookies: bool = True) -> Principal:
+        """Return who sends a request, by a token or a cookie; refuse a wrong token."""
         shown = headers.get("authorization", "")
-        if not shown:
-            return self._of_cookie(headers)
-        found = self._holder(shown.encode("latin-1"))
-        if found is None:
-            raise WrongTokenError("the token is wrong - send one that the server was given")
-        return found
+        if shown:
+            token = self._holder(shown.encode("latin-1"))
+            if token is None:
+                raise WrongTokenError("the token is wrong - send one that the server was given")
+        else:
+            token = self._of_cookie(headers) if cookies else None
+        is_held = token is not None
+        rights = token.rights if token else RIGHTS if self._insecure else NONE
+        return Principal(
+            token.name if token else "anonymous",
+            (rights if self.write else rights & READING) | (READING if self.is_local else NONE),
+            is_told=is_held,
+            is_person=is_held,
+            is_known=is_held or self._insecure or not self.has_token,
+            by_cookie=is_held and not shown,
+        )
 
-    def knows(self, headers: Mapping[str, str]) -> bool:
-        """Return whether a caller is one of those the server is for. Raises as `check`."""
-        return self._who(headers) is not None or self._insecure or not self.has_token
-
-    def holder(self, headers: Mapping[str, str]) -> str:
-        """Return the name of the token that a caller has shown, "" for none. Raises as `check`."""
-        who = self._who(headers)
-        return "" if who is None else who.name
-
-    def has_shown(self, headers: Mapping[str, str]) -> bool:
-        """Return whether the caller has shown a token, or a cookie; False also for a wrong one."""
-        with suppress(RefusedError):
-            return self._who(headers) is not None
-        return False
-
-    def told(self, what: str, headers: Mapping[str, str]) -> str:
-        """Return a sentence as the caller may read it: a stranger is told no paths and URLs."""
-        return what if self.has_shown(headers) else _PATHS.sub("…", what)
-
-    def may_read(self, headers: Mapping[str, str]) -> bool:
-        """Return whether the caller may see anything. Raises as `check`."""
-        who = self._who(headers)
-        return self.is_local or (who is not None and "read" in who.rights)
-
-    def may_write(self, headers: Mapping[str, str]) -> bool:
-        """Return whether the caller may change anything. Raises as `check`."""
-        who = self._who(headers)
-        return self.write and (self._insecure or (who is not None and bool(who.rights - {"read"})))
-
-    def rights(self, headers: Mapping[str, str]) -> frozenset[str]:
-        """Return what a caller may do, of one who may change something. Raises as `check`."""
-        who = self._who(headers)
-        return who.rights if who is not None else EVERY if self._insecure else frozenset()
-
-    def check_right(self, right: str, headers: Mapping[str, str]) -> None:
-        """Refuse what the token of a caller is not for. Raises ForbiddenError."""
-        if right != "read" and right not in self.rights(headers):
-            raise _forbidden(right)
-
-    def answerer(self, headers: Mapping[str, str], via: str) -> Callable[[], Answerer]:
-        """Return what says who answers a question by a request, or raises ForbiddenError."""
-        who = self._who(headers)
-
-        def answerer() -> Answerer:
-            if who is None:
-                return Answerer(via, "anonymous")
-            if "answer" not in who.rights:
-                raise _forbidden("answer")
-            return Answerer(via, who.name, is_person=True)
-
-        return answerer
-
-    def check(self, method: str, headers: Mapping[str, str]) -> None:
-        """Refuse a request that may not be done."""
-        who = self._who(headers)
-        allowed = self.may_read(headers) if method in SAFE else self.may_write(headers)
-        if not allowed and method not in SAFE and not self.write:
+    def check(self, who: Principal, right: str) -> None:
+        """Refuse what a caller may not do."""
+        if right in who.rights:
+            return
+        if right != "read" and not self.write:
             raise RefusedError(403, "this server only reads - start it with --write")
-        if not allowed and who is not None:
-            raise _forbidden("read" if method in SAFE else "all")
-        if not allowed:
-            raise RefusedError(401, "a token is missing - send 'Authorization: Bearer TOKEN'")
-        by_cookie = not headers.get("authorization") and who is not None
-        if method not in SAFE and by_cookie and not self.is_csrf(headers.get("x-csrf-token", "")):
+        if not who.is_told:
+            fix = "send 'Authorization: Bearer TOKEN', or come in at /login"
+            raise RefusedError(401, f"a token is missing - {fix}")
+        raise ForbiddenError(right)
+
+    def check_change(self, who: Principal) -> None:
+        """Refuse who may change nothing at all, as `check` does."""
+        if not who.may_write:
+            self.check(who, "all")
+
+    def check_method(self, who: Principal, method: str, headers: Mapping[str, str]) -> None:
+        """Refuse what a caller may not do by any request of a method, as `check` does."""
+        if method in SAFE:
+            self.check(who, "read")
+            return
+        self.check_change(who)
+        if who.by_cookie and not self.is_csrf(headers.get("x-csrf-token", "")):
             what = "a cookie alone changes nothing - send the page's X-CSRF-Token as well"
             raise RefusedError(403, what)
-
-
-def _forbidden(right: str) -> ForbiddenError:
-    return ForbiddenError(
-        f"this token does not have the right '{right}'",
-        "use one that has it",
-    )
 
 
 def _is_own(headers: Mapping[str, str]) -> bool:

@@ -26,7 +26,7 @@ from eventq.http.sending import Caller, body_of, send_content, send_problem, sen
 from eventq.http.turns import Turns
 from eventq.serving.parameters import MOST, Part, load, of_object, of_words, with_key
 from eventq.serving.plans import QUICK
-from eventq.serving.served import said
+from eventq.serving.principal import NONE, PRINCIPAL, Principal
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.jsontext import writer
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from eventq.http.access import Access
     from eventq.records.info import ThreadStatus
-    from eventq.records.question import Answerer
     from eventq.serving.served import ServedThread
     from eventq.thread import Thread
 
@@ -47,9 +46,7 @@ if TYPE_CHECKING:
 _NUMBER = Part("id", "integer", "The id.", most=MOST)
 _encode = writer()
 _ONCE = (b"host", b"origin", b"authorization")  # headers that decide who asks, and for whom
-RIGHTS = "eventq.rights"  # what the caller of a request to MCP may do
-ANSWERER = "eventq.answerer"  # in the scope of a request to MCP
-TOLD = "eventq.told"  # the same: returns a sentence as its caller may read it
+_STRANGER = Principal("", NONE)  # until it is known who asks
 MCP = b"/mcp"  # and that of a thread by its name: /mcp/NAME
 
 
@@ -120,9 +117,7 @@ class App:
                 raise
             if isinstance(error, WrongTokenError):
                 await self._guesses.wait(scope, exchange.receive)
-            status, what = _problem(error)
-            if not isinstance(error, RefusedError):
-                what = self._access.told(what, _headers_of(scope))
+            status, what = _problem(error, scope.get(PRINCIPAL, _STRANGER))
             await self._refuse(scope, status, what, send)
 
     async def _refuse(self, scope: Scope, status: int, what: str, send: Send) -> None:
@@ -140,45 +135,43 @@ class App:
         receive, send = exchange.receive, exchange.send
         headers, method = _headers_of(scope), scope["method"]
         path = scope.get("raw_path") or scope["path"].encode()
+        who: Principal = scope[PRINCIPAL]
         if self._pages.has(path):
-            await self._pages.answer(scope, headers, receive, send)
+            await self._pages.answer(scope, headers, who, receive, send)
             return
-        if path == MCP or path.startswith(MCP + b"/"):
-            await self._answer_mcp(scope, headers, receive, send)
+        if _is_mcp(scope):
+            await self._answer_mcp(scope, who, receive, send)
             return
-        self._access.check(method, headers)
-        found = await self._of_server(scope["path"], headers)
+        self._access.check_method(who, method, headers)
+        found = await self._of_server(scope["path"], who)
         if found is not None:
             if not await self._allow(method, ("GET",), send):
                 await send_reply(send, found, headers, method)
             return
         if self._cxdb.has(path):
-            await self._answer_cxdb(scope, headers, receive, send)
+            await self._answer_cxdb(scope, headers, who, receive, send)
             return
-        await self._operate(scope, path, headers, receive, send)
+        await self._operate(scope, path, headers, who, receive, send)
 
     async def _operate(
-        self, scope: Scope, path: bytes, headers: Mapping[str, str], receive: Receive, send: Send
-    ) -> None:
+        self, scope: Scope, path: bytes, headers: Mapping[str, str], who: Principal,
+        receive: Receive, send: Send,
+    ) -> None:  # fmt: skip
         """Do an operation of a thread."""
         method = scope["method"]
         place = self._routes.find(path)
         if place is None:
-            await send_problem(
-                send, 404, f"there is no {scope['path']:.200} - see /api/openapi.json"
-            )
-            return
+            raise RefusedError(404, f"there is no {scope['path']:.200} - see /api/openapi.json")
         methods, names = place
         is_stream = any(one.follows is not None for one in methods.values())
         if await self._allow(method, tuple(methods), send, is_stream=is_stream):
             return
         served = self.threads.get(names.pop("thread"))
         if served is None:
-            await send_problem(send, 404, "there is no such thread - see /api/threads")
-            return
+            raise RefusedError(404, "there is no such thread - see /api/threads")
         operation = methods["GET" if method == "HEAD" else method]
         if method not in SAFE:
-            self._access.check_right(operation.right, headers)
+            self._access.check(who, operation.right)
         words = parse_qsl(scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
         given = of_words(operation.query, words)
         if "id" in names:
@@ -186,13 +179,12 @@ class App:
         given.update(names)
         if operation.follows is not None:
             pages = operation.follows(served, given)
-            await stream(served.feed, pages, given["after"], headers, receive, send)
+            await stream(served.feed, pages, given["after"], headers, who, receive, send)
             return
         has_body = operation.raw or operation.body is not None
         body = await body_of(receive, headers) if has_body else b""
         wait = given.pop("wait", 0) or 0
-        who = self._access.answerer(headers, "http")
-        run = _call_of(operation, given, body, headers, who)
+        run = who.acting("http", _call_of(operation, given, body, headers))
         if wait or operation.watched:
             async with Caller(receive) as caller:
                 reply = await _poll(served, operation, run, wait, caller)
@@ -201,9 +193,10 @@ class App:
         else:
             reply = await served.do(run, operation.how, len(body), alone=operation.alone)
         if operation.run is log_api.check:
-            served.checked = {"at": clock.now(), **json.loads(reply.body)}  # for whoever asks
-            told = self._access.told(reply.body.decode(), headers)
-            reply = reply._replace(body=told.encode())
+            checked = json.loads(reply.body)
+            served.checked = {"at": clock.now(), **checked}  # for whoever asks
+            told = {name: [*map(who.told, checked[name])] for name in ("faults", "warnings")}
+            reply = of_json(checked | told)
         if reply.content is not None:
             only_head = method == "HEAD"
             await send_content(served, reply.content, headers, receive, send, only_head=only_head)
@@ -211,66 +204,54 @@ class App:
             await send_reply(send, reply, headers, method)
 
     def _admit(self, scope: Scope, exchange: Exchange) -> None:
-        """Look where a request comes from and who asks, whose budget it then counts against."""
+        """Look where a request comes from and who asks, whose budget it then counts against.
+
+        A cookie is nothing to MCP: a page that sends it cannot be told from a client.
+        """
         connection, headers = scope["state"]["connection"], _headers_of(scope)
         if connection.is_surplus:
             raise BusyError("the server has as many connections as it takes", "try again later")
         self._access.check_place(scope["method"], headers)
-        if self._access.knows(headers):
+        who = scope[PRINCIPAL] = self._access.principal(headers, cookies=not _is_mcp(scope))
+        if who.is_known:
             exchange.admit(self.budget)
             connection.admit()
         exchange.begin()
 
     async def _answer_cxdb(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send
+        self, scope: Scope, headers: Mapping[str, str], who: Principal, receive: Receive, send: Send
     ) -> None:
         """Let the first thread answer a client of CXDB."""
         if scope["method"] not in SAFE:
-            self._access.check_right("all", headers)
+            self._access.check(who, "all")
         first = next(iter(self.threads.values()), None)
         if first is None:
-            await send_problem(send, 404, "this server has no thread")
-            return
+            raise RefusedError(404, "this server has no thread")
         await self._cxdb.answer(first, scope, headers, receive, send)
 
-    async def _answer_mcp(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send
-    ) -> None:
-        """Let the thread's MCP server answer; what a caller may do there is its business.
-
-        A cookie is nothing here: a page that sends it cannot be told from a client.
-        """
-        headers = {**headers, "cookie": ""}
-        self._access.check("GET", headers)  # whoever speaks MCP may read
+    async def _answer_mcp(self, scope: Scope, who: Principal, receive: Receive, send: Send) -> None:
+        """Let the thread's MCP server answer; what a caller may do there is its business."""
+        self._access.check(who, "read")  # whoever speaks MCP may
         name = scope["path"][len(MCP) + 1 :]
         served = self.threads.get(name) if name else next(iter(self.threads.values()), None)
         if self._mcp is None:
-            await send_problem(send, 404, "this server speaks no MCP - start it with --mcp")
-        elif served is None:
-            await send_problem(send, 404, "there is no such thread - see /api/threads")
-        else:
-            scope[RIGHTS] = self._access.rights(headers)
-            scope[ANSWERER] = self._access.answerer(headers, "mcp")
-            scope[TOLD] = lambda what: self._access.told(what, headers)
-            may_write, is_known = self._access.may_write(headers), self._access.knows(headers)
-            began = clock.monotonic()
-            await self._mcp.answer(
-                served, scope, receive, send, may_write=may_write, is_known=is_known,
-                holder=self._access.holder(headers),
-            )  # fmt: skip
-            if not is_known and scope["method"] == "POST":  # most is done in tasks of the SDK
-                self._turns.took(clock.monotonic() - began)
+            raise RefusedError(404, "this server speaks no MCP - start it with --mcp")
+        if served is None:
+            raise RefusedError(404, "there is no such thread - see /api/threads")
+        began = clock.monotonic()
+        await self._mcp.answer(served, scope, receive, send)
+        if not who.is_known and scope["method"] == "POST":  # most is done in tasks of the SDK
+            self._turns.took(clock.monotonic() - began)
 
-    async def _of_server(self, path: str, headers: Mapping[str, str]) -> Reply | None:
+    async def _of_server(self, path: str, who: Principal) -> Reply | None:
         """Return the reply of the paths that are about the server, None for others."""
         if path == "/api/health":
             bad = [name for name, is_sound in (await self._sound()).items() if not is_sound]
             status = "damaged" if bad else "ok"
             return of_json({"status": status, "threads": len(self.threads), "damaged": bad})
         if path == "/api/threads":
-            is_told = self._access.has_shown(headers)
             shown = [
-                {"name": served.name} | ({"path": served.path} if is_told else {})
+                {"name": served.name} | ({"path": served.path} if who.is_told else {})
                 for served in self.threads.values()
             ]
             return of_json({"threads": shown, "write": self._access.write})
@@ -320,6 +301,11 @@ class App:
         return True
 
 
+def _is_mcp(scope: Scope) -> bool:
+    path = scope.get("raw_path") or scope["path"].encode()
+    return path == MCP or path.startswith(MCP + b"/")
+
+
 def _check_once(scope: Scope) -> None:
     """Refuse two headers of which one decides: whoever reads them next might take the other."""
     names = [name for name, _ in scope["headers"]]
@@ -333,16 +319,14 @@ def _headers_of(scope: Scope) -> dict[str, str]:
 
 
 def _call_of(
-    operation: Operation, given: dict[str, Any], body: bytes, headers: Mapping[str, str],
-    who: Callable[[], Answerer],
-) -> Callable[[Thread], Reply]:  # fmt: skip
+    operation: Operation, given: dict[str, Any], body: bytes, headers: Mapping[str, str]
+) -> Callable[[Thread], Reply]:
     """Return what a worker does for a request; if it does that again, what `again` changes."""
     lines = "ndjson" in headers.get("content-type", "")
     key = _key_of(headers)
     tries = count()
 
     def run(thread: Thread) -> Reply:
-        thread.log.answerer = who
         values = dict(given)
         if operation.raw:
             values["body"] = body
@@ -389,12 +373,12 @@ async def _poll(
             return reply
 
 
-def _problem(error: Exception) -> tuple[int, str]:
-    """Return status and sentence of an error."""
+def _problem(error: Exception, who: Principal) -> tuple[int, str]:
+    """Return status and sentence of an error, as the caller may read it."""
     if isinstance(error, RefusedError):
         return error.status, error.what
     if isinstance(error, EventqError):
-        return said(error)
+        return who.said(error)
     logging.getLogger("eventq.http").error("a request failed", exc_info=error)
     what = f"the server has a fault: {type(error).__name__}"
     return 500, f"{what} - see what it printed, and logs/thread.log of the thread"

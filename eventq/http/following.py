@@ -11,13 +11,13 @@ from eventq.records.run import RunChange
 from eventq.serving.event_pages import in_bounds, next_lines
 from eventq.serving.parameters import MOST, Given, Part, fitting
 from eventq.serving.plans import READ
-from eventq.serving.served import said
 from eventq.system import clock
 from eventq.system.jsontext import writer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from eventq.serving.principal import Principal
     from eventq.serving.served import Feed, ServedThread
     from eventq.thread import Thread
 
@@ -38,6 +38,7 @@ async def stream(
     pages: Followed,
     after: int | None,
     headers: Mapping[str, str],
+    who: Principal,
     receive: Receive,
     send: Send,
 ) -> None:
@@ -72,7 +73,7 @@ async def stream(
                 await _follow(feed, pages, found, caller, send, is_lines=is_lines)
             except EventqError as error:
                 if not is_lines:
-                    await _send(send, _as_event("error", said(error)[1]))
+                    await _send(send, _as_event("error", who.said(error)[1]))
             await send({"type": "http.response.body", "body": b""})
     finally:
         pages.watch(-1)

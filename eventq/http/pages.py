@@ -25,7 +25,6 @@ from eventq.http.sending import Caller, body_of, send_reply
 from eventq.serving.attention import doing, needs, tail, waiting
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.plans import QUICK, READ, WRITE
-from eventq.serving.served import said
 from eventq.system import clock
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from eventq.http.access import Access
     from eventq.records.consumer import ConsumerStatus
     from eventq.records.turn import ContextInfo
+    from eventq.serving.principal import Principal
     from eventq.serving.served import ServedThread
     from eventq.thread import Thread
 
@@ -274,16 +274,18 @@ class Pages:
         return first in (b"", b"t", b"open", b"login", b"changes", b"static")
 
     async def answer(
-        self, scope: Values, headers: Mapping[str, str], receive: Receive, send: Send
-    ) -> None:
+        self, scope: Values, headers: Mapping[str, str], who: Principal, receive: Receive,
+        send: Send,
+    ) -> None:  # fmt: skip
         """Answer a request that comes from no other place. Raises what refuses it."""
-        reply = await self._reply(scope, headers, receive, send)
+        reply = await self._reply(scope, headers, who, receive, send)
         if reply is not None:
             await send_reply(send, reply, headers, scope["method"])
 
     async def _reply(
-        self, scope: Values, headers: Mapping[str, str], receive: Receive, send: Send
-    ) -> Reply | None:
+        self, scope: Values, headers: Mapping[str, str], who: Principal, receive: Receive,
+        send: Send,
+    ) -> Reply | None:  # fmt: skip
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         found = self._routes.find(scope.get("raw_path") or scope["path"].encode())
         if found is None:
@@ -298,36 +300,32 @@ class Pages:
             await asyncio.to_thread(self._access.check_peer, scope["client"], scope["server"])
             return self._let_in(headers, key=query.get("key", ""))
         if target == "form":
-            return self._page("login.html", {"what": "Whoever has the token may change things."})
+            return self._page("login.html", {"what": "A token says what you may see and change."})
         if target == "login":
             form = await _form(receive, headers)
             return self._let_in(headers, token=form.get("token", ""))
-        if not self._access.may_read(headers):
-            raise RefusedError(401, "This server shows its threads to those who have its token.")
+        self._access.check(who, "read")
         if target == "changes":
             await self._changes(query.get("thread"), receive, send)
             return None
-        may_write = self._access.may_write(headers)
         if target == "home" and len(self._threads) == 1:
             return _moved(path_of(next(iter(self._threads.values()))) + "/")
         if target == "home":
-            return await self._now(None, headers, may_write=may_write)
+            return await self._now(None, who)
         served = self._threads.get(found[1]["thread"])
         if served is None:
             return self._problem(404, "there is no such thread")
         if target == "now":
-            return await self._now(served, headers, may_write=may_write)
+            return await self._now(served, who)
         if target == "do":
-            if not may_write:
-                raise RefusedError(403, "This server only shows its threads to you.")
+            self._access.check_change(who)
             action = _ACTIONS.get(found[1]["action"])
             if action is None:
                 return self._problem(404, "there is no such action")
+            self._access.check(who, action[0])
             form = await _form(receive, headers)
-            return await self._do(Ask(served, found[1], query, form), headers, *action)
-        return await self._view(
-            Ask(served, found[1], query, {}), target, headers, may_write=may_write
-        )
+            return await self._do(Ask(served, found[1], query, form), headers, who, *action[1:])
+        return await self._view(Ask(served, found[1], query, {}), target, who)
 
     # --- who comes in -----------------------------------------------------------------------------
 
@@ -352,15 +350,17 @@ class Pages:
 
     def _page(
         self, template: str, values: Values, served: ServedThread | None = None, *,
-        view: str = "", status: int = 200, may_write: bool = False,
+        view: str = "", status: int = 200, who: Principal | None = None,
     ) -> Reply:  # fmt: skip
-        """Return a page; what needs the token of forms has it."""
+        """Return a page, as its caller may see it; what needs the token of forms has it."""
+        may_write = who is not None and who.may_write
         name = served.name if served is not None else ""
         part = quote(name, safe="")
         shown = {
             "thread": name, "at": f"/t/{part}" if name else "", "api": f"/api/threads/{part}",
             "view": view, "views": VIEWS, "csrf": self._access.csrf if may_write else "",
-            "may_write": may_write, "may_sign_in": self._access.may_sign_in and not may_write,
+            "may_write": may_write, "may_sign_in": self._access.has_token and not may_write,
+            "who": who,
             "changes": f"/changes?thread={part}" if name else "/changes",
         }  # fmt: skip
         text = self._templates.get_template(template).render(shown | values)
@@ -370,9 +370,7 @@ class Pages:
         values = {"status": status, "title": HTTPStatus(status).phrase, "detail": what}
         return self._page("problem.html", values, status=status)
 
-    async def _now(
-        self, served: ServedThread | None, headers: Mapping[str, str], *, may_write: bool
-    ) -> Reply:
+    async def _now(self, served: ServedThread | None, who: Principal) -> Reply:
         every = [served] if served is not None else [*self._threads.values()]
 
         async def look(one: ServedThread) -> Values:
@@ -381,44 +379,29 @@ class Pages:
             except EventqError as error:
                 if served is not None:
                     raise
-                what = self._access.told(said(error)[1], headers)
-                return {"name": one.name, "at": path_of(one), "problem": what}
+                return {"name": one.name, "at": path_of(one), "problem": who.said(error)[1]}
 
         threads = await asyncio.gather(*map(look, every))
         if served is None:  # whoever needs a person comes first
             threads.sort(key=lambda one: not one.get("needs"))
-        values = {"threads": threads, "told": self._told(headers)}
-        return self._page("now.html", values, served, view="Now", may_write=may_write)
+        return self._page("now.html", {"threads": threads}, served, view="Now", who=who)
 
-    def _told(self, headers: Mapping[str, str]) -> Callable[[str], str]:
-        """Return what says a line of a log, or a fault, as the caller may read it."""
-        return lambda what: self._access.told(what, headers)
-
-    async def _view(
-        self, ask: Ask, target: str, headers: Mapping[str, str], *, may_write: bool
-    ) -> Reply:
+    async def _view(self, ask: Ask, target: str, who: Principal) -> Reply:
         view, read = _VIEWS[target]
 
         def run(thread: Thread) -> Reply:
             template, values = read(thread, ask)
-            values = {**values, "told": self._told(headers)}
-            return self._page(template, values, ask.served, view=view, may_write=may_write)
+            return self._page(template, values, ask.served, view=view, who=who)
 
         return await ask.served.do(run, READ)
 
     async def _do(
-        self, ask: Ask, headers: Mapping[str, str], right: str, how: str,
+        self, ask: Ask, headers: Mapping[str, str], who: Principal, how: str,
         act: Callable[[Thread, Ask], str | None],
     ) -> Reply:  # fmt: skip
         if not self._access.is_csrf(ask.form.get("csrf", "")):
             raise RefusedError(403, "The form is not of this server, or an old one: load its page.")
-        self._access.check_right(right, headers)
-        who = self._access.answerer(headers, "page")
-
-        def run(thread: Thread) -> str | None:
-            thread.log.answerer = who
-            return act(thread, ask)
-
+        run = who.acting("page", lambda thread: act(thread, ask))
         place = await ask.served.do(run, how, alone=True)
         return _moved(place or _back(headers, ask.at))
 

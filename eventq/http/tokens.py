@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from eventq.errors import LogicError, UsageError
 from eventq.record import Record
+from eventq.serving.principal import READING, RIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-ALL = frozenset({"read", "push", "work", "all"})
-EVERY = ALL | {"answer"}
-_MEANT = {"read": {"read"}, "push": {"push"}, "work": {"work", "read"}, "all": ALL,
+# What comes with a right, and with no other: `answer` with itself alone.
+_MEANT = {"read": READING, "push": {"push"}, "work": {"work", "read"}, "all": RIGHTS - {"answer"},
           "answer": {"answer"}}  # fmt: skip
 _TAKEN = ("token", "anonymous")  # the names of the one token, and of who has none
 _MOST_NAME = 100

@@ -15,12 +15,14 @@ from starlette.requests import ClientDisconnect
 
 from eventq.errors import BusyError
 from eventq.mcp.jsonrpc import BATCHED, Batch, Object, encode, error, is_request, read
-from eventq.mcp.thread_server import MAY_WRITE, ROOM, ThreadServer
+from eventq.mcp.thread_server import ROOM, ThreadServer
 from eventq.serving.parameters import MOST_BODY
+from eventq.serving.principal import PRINCIPAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from eventq.serving.principal import Principal
     from eventq.serving.served import ServedThread
 
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -49,26 +51,19 @@ class Mount:
         self._under_way: set[tuple[bytes, str]] = set()  # sessions and ids of requests
 
     async def answer(
-        self,
-        served: ServedThread,
-        scope: dict[str, Any],
-        receive: Receive,
-        send: Send,
-        *,
-        may_write: bool,
-        is_known: bool,
-        holder: str,
+        self, served: ServedThread, scope: dict[str, Any], receive: Receive, send: Send
     ) -> None:
-        """Answer a request to the server of a thread. Raises BusyError once all end.
+        """Answer a request, whose scope has its principal. Raises BusyError once all end.
 
         Callers who are not known have sessions of their own, so that they take no other's; and so
         does the holder of each token, by its name.
         """
         if self._ended.is_set():
             raise BusyError("the server is about to end", "try again later")
-        scope[MAY_WRITE] = may_write
-        if holder:  # the SDK gives a session to whoever began it
-            token = AccessToken(token="", client_id=holder, scopes=[])
+        who: Principal = scope[PRINCIPAL]
+        is_known = who.is_known
+        if who.is_told:  # the SDK gives a session to whoever began it
+            token = AccessToken(token="", client_id=who.name, scopes=[])
             scope["user"] = AuthenticatedUser(token)
         key = served, is_known
         if key not in self._servers:

@@ -17,17 +17,15 @@ from eventq.mcp.excerpts import dump
 from eventq.mcp.resources import TEMPLATES, content, resources
 from eventq.mcp.tools import TOOLS, Tool
 from eventq.mcp.watching import Watching
-from eventq.records.question import Answerer
 from eventq.serving.parameters import Given, of_object
 from eventq.serving.plans import READ, WRITE
-from eventq.serving.served import ServedThread, said
+from eventq.serving.principal import PRINCIPAL, RIGHTS, Principal
+from eventq.serving.served import ServedThread
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.environment import user_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mcp.server.context import ServerRequestContext
 
     from eventq.thread import Thread
@@ -36,10 +34,6 @@ if TYPE_CHECKING:
 
 ROOM = 16 << 10  # bytes of a result
 MOST_CALLS = 1_000  # under way, of a client on stdio
-MAY_WRITE = "eventq.may_write"  # in the scope of an HTTP request
-RIGHTS = "eventq.rights"  # the same: what its caller may do
-ANSWERER = "eventq.answerer"  # the same: as whom its caller answers questions
-TOLD = "eventq.told"  # the same: returns a sentence as its caller may read it
 INSTRUCTIONS = (
     "An inbox and a memory that outlast this conversation. `read` and `wait` for events, `push`"
     " your own; `remember` and `recall` texts by context; `ask_person` when only a person can"
@@ -105,14 +99,9 @@ class ThreadServer:
 
     def _offered(self, ctx: Context) -> list[Tool]:
         """Return the tools that a caller may use."""
-        write = self._write
-        if ctx.request is not None:
-            write = write and ctx.request.scope.get(MAY_WRITE, False)
-        rights = None if ctx.request is None else ctx.request.scope.get(RIGHTS)
+        rights = _sender(ctx).rights
         return [
-            tool
-            for tool in TOOLS
-            if tool.how != WRITE or (write and (rights is None or tool.right in rights))
+            tool for tool in TOOLS if tool.how != WRITE or (self._write and tool.right in rights)
         ]
 
     async def _list_tools(
@@ -129,10 +118,9 @@ class ThreadServer:
             what = f"there is no tool '{params.name:.100}' - there are {', '.join(offered)}"
             raise MCPError(types.INVALID_PARAMS, what)
         self._note_task()
-        scope = {} if ctx.request is None else ctx.request.scope
-        who = scope.get(ANSWERER) or (lambda: Answerer("mcp", user_name()))
         try:
-            found = await self._run(tool, of_object(tool.parts, params.arguments or {}), who)
+            given = of_object(tool.parts, params.arguments or {})
+            found = await self._run(tool, given, _sender(ctx))
         except EventqError as error:
             return _said(_sentence(error, ctx), is_error=True)
         except Exception:  # noqa: BLE001 (a model gets no traceback)
@@ -148,19 +136,18 @@ class ThreadServer:
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _run(self, tool: Tool, given: Given, who: Callable[[], Answerer]) -> dict[str, Any]:
+    async def _run(self, tool: Tool, given: Given, who: Principal) -> dict[str, Any]:
         """Return the result of a tool; look again while it is empty, as long as was asked for."""
         deadline = clock.monotonic() + given.get("seconds", 0)
         feed, how, room = self._served.feed, tool.how, tool.room(given, self._room)
         values = {name: value for name, value in given.items() if name != "seconds"}
 
         def run(thread: Thread) -> dict[str, Any]:
-            thread.log.answerer = who
             return tool.run(thread, dict(values), room)
 
         while True:
             changed = feed.changed
-            found = await self._served.do(run, how)
+            found = await self._served.do(who.acting("mcp", run), how)
             left = deadline - clock.monotonic()
             if tool.empty is None or not tool.empty(found) or left <= 0 or feed.is_closed:
                 break
@@ -224,12 +211,20 @@ class ThreadServer:
 def _sentence(error: EventqError, ctx: Context) -> str:
     """Return what is wrong, and what to do next for somebody who has tools and no shell."""
     advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
-    what, text = error.what, said(error)[1]
+    what, text = error.what, _sender(ctx).said(error)[1]
+    if text != str(error):
+        return text
     if len(text) > _LONGEST:  # it may name what was given
         what, advice = f"{what[: _LONGEST // 2]}…", advice or error.fix[: _LONGEST // 2]
-    sentence = f"{what} - {advice}" if advice else text
-    told = None if ctx.request is None else ctx.request.scope.get(TOLD)
-    return told(sentence) if told else sentence
+    return f"{what} - {advice}" if advice else text
+
+
+def _sender(ctx: Context) -> Principal:
+    """Return who sends a request: over stdio the user whose process this is."""
+    if ctx.request is None:
+        return Principal(user_name(), RIGHTS, is_told=True)
+    found: Principal = ctx.request.scope[PRINCIPAL]
+    return found
 
 
 def _shown(tool: Tool) -> types.Tool:

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from eventq.errors import BusyError, ClosedError, EventqError, NotAThreadError
+from eventq.errors import BusyError, EventqError
 from eventq.serving.history import SECONDS, History
 from eventq.serving.plans import LARGE, QUICK, Plan
 from eventq.serving.workers import Service
@@ -118,13 +118,6 @@ class ServedThread:
         self.feed.close()
         self.service.stop(seconds)
         self.feed.wait_closed()
-
-
-def said(error: EventqError) -> tuple[int, str]:
-    """Return status and sentence of an error; where a thread lies is not told."""
-    if isinstance(error, (NotAThreadError, ClosedError)):
-        return 404, "the thread is gone - put it back to its place, or serve another one"
-    return error.wire_code, str(error)
 
 
 def _finish(calls: list[Job]) -> None:

@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from eventq.errors import EventqError, NotAThreadError
+from eventq.errors import EventqError, NotAThreadError, StoreError, UsageError
 from eventq.serving.plans import QUICK, WRITE
 from eventq.system import clock
 from eventq.thread import open_thread
@@ -151,7 +151,10 @@ class Workers:
             return True
 
     def _opened(self) -> Thread:
-        self._open.append(open_thread(self._path))
+        try:
+            self._open.append(open_thread(self._path))
+        except UsageError as error:  # it could be opened once: no words of a caller are wrong
+            raise StoreError(error.what, error.fix) from error
         return self._open[-1]
 
     def next_group(self) -> list[Job]:

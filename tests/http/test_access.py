@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-import eventq
-from eventq.errors import DiskError, LogicError, StoreError, UsageError
+from eventq.errors import LogicError, UsageError
 from eventq.http import guesses
 from eventq.http.site import Server
 from tests.http.conftest import TOKEN, problem
 
 if TYPE_CHECKING:
-    from eventq.errors import EventqError
     from tests.http.conftest import Serve
 
 EVENTS = "/api/threads/thread/events"
@@ -150,65 +148,6 @@ def test_a_port_in_use_is_said(serve: Serve, path: str) -> None:
     client = serve(path)
     with pytest.raises(LogicError, match=r"cannot listen on 127.0.0.1:\d+: .* - choose another"):
         serve(path, listen=f"127.0.0.1:{client.base_url.port}")
-
-
-SECRET = "/srv/secret place/db"
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        StoreError(f"'{SECRET}/events.db' is damaged", f"restore {SECRET.replace(' ', '')}"),
-        DiskError(f"'{SECRET}' is full", "free some space"),
-        LogicError("cannot reach postgresql://me@db.example/x?thread=y", "look"),
-    ],
-)
-def test_paths_are_for_those_with_the_token(
-    serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch, error: EventqError
-) -> None:
-    """Errors, the list of threads and a check name none to a stranger, whatever they speak."""
-    with eventq.open(path) as thread:
-        thread.subscribe("h", "true", each=True)
-        thread.pause("h")
-    for place in ("eventq.http.pages.tail", "eventq.serving.attention.tail"):
-        monkeypatch.setattr(place, lambda _: f"cannot open '{SECRET}/x'")
-    stalled: dict[str, Any] = {"stalled": f"its handler ended: '{SECRET}/y'", "log": "x"}
-    status = eventq.Thread.status
-
-    def stall(thread: eventq.Thread) -> Any:
-        found = status(thread)
-        consumers = tuple(one._replace(**stalled) for one in found.consumers)
-        return found._replace(consumers=consumers)
-
-    monkeypatch.setattr(eventq.Thread, "status", stall)
-    client = serve(path)
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    with alone(client) as other:
-        assert other.get("/api/threads").json()["threads"] == [{"name": "thread"}]
-        assert client.get("/api/threads").json()["threads"][0]["path"] == path
-        monkeypatch.setattr(
-            eventq.Thread, "check", lambda _: [f"'{SECRET}/x' is gone", f"at {path}"]
-        )
-        monkeypatch.setattr(eventq.Thread, "warnings", lambda _: [])
-        asked = "/api/threads/thread/check"
-        assert SECRET in client.get(asked).text
-        for place in ("/t/thread/health", "/t/thread/consumers/h", "/t/thread/"):
-            shown, hidden = client.get(place), other.get(place)
-            assert ("secret" in shown.text, "secret" in hidden.text) == (True, False), place
-        assert other.get(asked).json()["faults"] == ["'…' is gone", "at …"]
-        (served,) = client.running.server.threads.values()  # type: ignore[attr-defined]
-        assert served.checked["faults"][1] == f"at {path}"  # for its holders' health page
-        monkeypatch.setattr(eventq.Thread, "check", fail)
-        monkeypatch.setattr(eventq.Thread, "status", fail)
-        for place in (asked, "/t/thread/health", "/t/thread/", "/v1/metrics"):
-            shown, hidden = client.get(place), other.get(place)
-            assert shown.status_code == hidden.status_code == error.wire_code
-            for word in ("secret", "db.example"):
-                assert word not in hidden.text
-            assert "secret" in shown.text or "db.example" in shown.text
 
 
 def raw(client: httpx.Client, *lines: str) -> str:

@@ -340,7 +340,7 @@ def test_who_may_see_and_who_may_do(serve: Serve, path: str) -> None:
     del client.headers["authorization"]
     looks = seen(client, "/t/thread/")
     assert not looks.values("input", "name")
-    assert client.post("/t/thread/do/check", data={"csrf": ""}).status_code == 403
+    assert client.post("/t/thread/do/check", data={"csrf": ""}).status_code == 401
     link = client.running.server.link()  # type: ignore[attr-defined]
     with httpx.Client(base_url=client.base_url) as other:
         let_in = other.get(link)

@@ -137,6 +137,48 @@ def test_who_may_not_read_does_not(path: str, serve: Serve, tmp_path: Path) -> N
     assert httpx.post(url, json={"content": "x"}, headers=SENDS).status_code == 201
 
 
+PAGES = ("/", "/changes", "/t/thread/", "/t/thread/live", "/t/thread/turns/1", "/t/nothing/")
+APIS = (f"{AT}/events", f"{AT}/events/stream", f"{AT}/runs/stream", f"{AT}/check", "/metrics",
+        "/api/threads", "/api/health", "/api/openapi.json", "/api/nothing", "/mcp", "/mcp/x")  # fmt: skip
+CXDB = ("/v1/contexts", "/v1/events", "/v1/nothing", "/health", "/healthz")
+
+
+@pytest.mark.parametrize(
+    ("method", "at"),
+    [
+        (method, at)
+        for method in ("GET", "HEAD")
+        for at in (*PAGES, *APIS, *CXDB)
+        if (method, at) != ("HEAD", "/changes")  # which does not end
+    ],
+)
+def test_a_right_that_is_missing_is_a_403(
+    path: str, serve: Serve, tmp_path: Path, method: str, at: str
+) -> None:
+    """In the form of its place, with the right; who shows no token, or a wrong one, gets a 401."""
+    tokens = read_tokens(written(tmp_path / "tokens", *LINES))
+    client = serve(path, tokens=tokens, listen="0.0.0.0:0", mcp=Mount)
+    client.base_url = httpx.URL(f"http://127.0.0.1:{client.base_url.port}")
+    del client.headers["authorization"]
+    kind = "text/html" if at in PAGES else "application/"
+    for shown, status, says in (
+        ("Bearer t-push", 403, "the right 'read'"),
+        ("Bearer t-answer", 403, "the right 'read'"),
+        ("", 401, "a token is missing"),
+        ("Bearer x", 401, "the token is wrong"),
+    ):
+        found = client.request(method, at, headers={"authorization": shown} if shown else {})
+        assert (found.status_code, found.headers["content-type"][: len(kind)]) == (status, kind)
+        if method == "GET":
+            assert says in found.text.replace("&#39;", "'"), found.text
+            if at in CXDB:
+                assert found.json()["error"]["code"] == status
+            assert ("Sign in" in found.text) == (at in PAGES)
+    with httpx.Client(base_url=client.base_url) as browser:
+        assert browser.post("/login", data={"token": "t-push"}).status_code == 303
+        assert browser.get(at).status_code == (401 if at.startswith("/mcp") else 403)
+
+
 def test_one_value_is_one_token(tmp_path: Path) -> None:
     """One of the file with the value of --token would have had the rights of either."""
     tokens = read_tokens(written(tmp_path / "tokens", *LINES))

@@ -228,8 +228,8 @@ def test_paths_are_for_those_with_the_token(
 
     async def both() -> None:
         for token, is_told in ((TOKEN, True), ("", False)):
-            assert [("secret" in one, "damaged" in one) for one in await look(token)] == [
-                (is_told, True)
+            assert [("secret" in one, "send a token" in one) for one in await look(token)] == [
+                (is_told, not is_told)
             ] * 3
 
     run(both)
