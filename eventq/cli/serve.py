@@ -145,14 +145,15 @@ async def _serve(servers: list[Any], ready: Callable[[str], object]) -> None:
 def _web(threads: list[str], web: Web, token: str, connections: int) -> Any:
     server = http_server(
         threads, web["http"] or "", token=token, write=web["write"],
-        insecure=web["insecure_local"], connections=connections, tokens=_tokens(web["tokens"]),
+        insecure=web["insecure_local"], connections=connections, tokens=tokens_of(web["tokens"]),
     )  # fmt: skip
     if web["mcp"]:
         server.mcp = load("mounting", "Mount")
     return server
 
 
-def _tokens(path: str | None) -> list[Any]:
+def tokens_of(path: str | None) -> list[Any]:
+    """Return the tokens of a file, none without one. Raises UsageError, LogicError."""
     if path is None:
         return []
     from eventq.http.tokens import read_tokens
@@ -224,6 +225,12 @@ def token_of(token: str | None) -> str:
     return found
 
 
+TOKENS = Option(
+    "tokens FILE",
+    "More tokens for HTTP, a JSON object a line. Each has a name, a value, and as right one or more"
+    " of read, push, work, all and answer.",
+    kinds.path,
+)
 COMMANDS = {
     "serve": Command(
         serve,
@@ -241,12 +248,7 @@ COMMANDS = {
                     "insecure-local",
                     "Allow changes over HTTP from this machine without a token.",
                 ),
-                Option(
-                    "tokens FILE",
-                    "More tokens for HTTP, a JSON object a line. Each has a name, a value, and as"
-                    " right one or more of read, push, work, all and answer.",
-                    kinds.path,
-                ),
+                TOKENS,
                 Option("mcp", "Speak MCP too, at /mcp, and at /mcp/NAME for any thread."),
             ),
             Option(

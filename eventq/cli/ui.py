@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON, choose_threads
-from eventq.cli.serve import http_server, prepare, token_of, until_signal
+from eventq.cli.serve import TOKENS, http_server, prepare, token_of, tokens_of, until_signal
 from eventq.cli.table import Command, Option
 
 TYPE_CHECKING = False
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 DEFAULT = "127.0.0.1:9010"
 
 
-def ui(*, thread: list[str], all: str | None, http: str | None, browse: bool, json: bool) -> int:
+def ui(
+    *, thread: list[str], all: str | None, http: str | None, tokens: str | None, browse: bool,
+    json: bool,
+) -> int:  # fmt: skip
     """Show threads in a browser, until SIGTERM.
 
     The pages say who needs you, who is stuck, and what each does. The address is for this machine
     alone; the link lets in one browser of the user who runs this, which then may also answer
     questions, try dead letters again and the like. Other browsers come in at /login, with the token
-    that EVENTQ_TOKEN sets. It serves HTTP as 'eventq serve --http' does.
+    that EVENTQ_TOKEN sets, or one of --tokens. It serves HTTP as 'eventq serve --http' does.
     """
     import secrets
     from contextlib import ExitStack
@@ -30,8 +33,9 @@ def ui(*, thread: list[str], all: str | None, http: str | None, browse: bool, js
     prepare()
     token = token_of(None) or secrets.token_urlsafe(32)
     server = http_server(
-        thread or [], http or _free(), token=token, write=True, insecure=False, place=all
-    )
+        thread or [], http or _free(), token=token, write=True, insecure=False, place=all,
+        tokens=tokens_of(tokens),
+    )  # fmt: skip
 
     def ready(address: str) -> None:
         link = f"{address}{server.link()}"
@@ -110,6 +114,7 @@ COMMANDS = {
                 "HOST:PORT, where port 0 picks one (default: 127.0.0.1:9010, or another port if"
                 " that is in use).",
             ),
+            TOKENS,
             Option(
                 "no-browser",
                 "Only print the link, which lets in one browser.",

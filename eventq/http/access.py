@@ -13,7 +13,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from eventq.errors import ForbiddenError, UsageError
-from eventq.http.tokens import Token
+from eventq.http.tokens import DEFAULT, NOBODY, Token, by_token
 from eventq.serving.principal import NONE, READING, RIGHTS, Principal
 from eventq.system.environment import user_name
 from eventq.system.peers import is_loopback, user_of
@@ -56,7 +56,8 @@ class Access:
         self, listen: str, *, is_local: bool, token: str, write: bool, insecure: bool,
         tokens: Sequence[Token] = (),
     ) -> None:  # fmt: skip
-        self._tokens = [Token("token", token, RIGHTS)] * bool(token) + [*tokens]
+        given = [Token(DEFAULT, token, RIGHTS)] * bool(token) + [*tokens]
+        self._tokens = [one._replace(name=by_token(one.name)) for one in given]
         if any(one.value == token for one in tokens):
             what = "a token of --tokens has the value of the one token, of --token or EVENTQ_TOKEN"
             raise UsageError(what, "give each its own")
@@ -165,7 +166,7 @@ class Access:
         is_held = token is not None
         rights = token.rights if token else RIGHTS if self._insecure else NONE
         return Principal(
-            token.name if token else "anonymous",
+            token.name if token else by_token(NOBODY),
             (rights if self.write else rights & READING) | (READING if self.is_local else NONE),
             is_told=is_held,
             is_person=is_held,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import unicodedata
 from typing import TYPE_CHECKING
 
 from eventq.errors import LogicError, UsageError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 # What comes with a right, and with no other: `answer` with itself alone.
 _MEANT = {"read": READING, "push": {"push"}, "work": {"work", "read"}, "all": RIGHTS - {"answer"},
           "answer": {"answer"}}  # fmt: skip
-_TAKEN = ("token", "anonymous")  # the names of the one token, and of who has none
+DEFAULT, NOBODY = "default", "none"  # the names of the one token, and of who has none
 _MOST_NAME = 100
 _MOST_VALUE = 1024  # characters
 _FIX = 'write a line such as {"name": "ci", "value": "SECRET", "right": ["push", "answer"]}'
@@ -46,11 +47,21 @@ def read_tokens(path: str) -> list[Token]:
     ]
     if not found:
         raise UsageError(f"'{path}' has no token", _FIX)
-    for what in ("name", "value"):
-        values = [getattr(one, what) for one in found]
-        if len({*values}) < len(values):
+    names, values = {_folded(one.name) for one in found}, {one.value for one in found}
+    for what, different in (("name", names), ("value", values)):
+        if len(different) < len(found):
             raise UsageError(f"two tokens of '{path}' have one {what}", "give each its own")
     return found
+
+
+def by_token(name: str) -> str:
+    """Return as whom the holder of a token answers: no system user has a name with a colon."""
+    return f"token:{name}"
+
+
+def _folded(name: str) -> str:
+    """Return a name without what a reader may not see: two that look alike would be one."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def _token(line: str, where: str) -> Token:
@@ -89,7 +100,7 @@ def _problems(value: Any) -> Iterator[str]:
     is_text = isinstance(name, str) and name.isprintable() and name.strip() == name
     if not is_text or not 0 < len(name) <= _MOST_NAME:
         yield f"a name has 1 to {_MOST_NAME} printable characters, and no blank around them"
-    elif name in _TAKEN:
+    elif _folded(name) in (DEFAULT, NOBODY):
         yield f"no token may have the name '{name}'"
     if not isinstance(secret, str) or not 0 < len(secret) <= _MOST_VALUE or not secret.isascii():
         yield f"a value has 1 to {_MOST_VALUE} characters of ASCII"

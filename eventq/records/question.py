@@ -10,7 +10,7 @@ class Question(Record):
 
     `type` is `question`, which takes any answer, or `approval`, which takes one of its `options`;
     of a question they are proposals. `asked_at` and `answered_at` are times as those of events,
-    `source` is who asked. `answered_by` is the system user or the name of a token, and
+    `source` is who asked. `answered_by` is the system user or, such as `token:ci`, the token, and
     `answered_via` how the answer came: page, terminal, shell, http, mcp or program. Of an answer
     that was stored before these were noted, the latter is None and the former the event's source.
     With `by_person` only a page, a terminal or the right `answer` can answer. What was answered is

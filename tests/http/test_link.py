@@ -80,6 +80,29 @@ def test_a_browser_gets_a_file_that_only_its_user_can_read(path: str, tmp_path: 
     os.close(reads)
 
 
+def test_a_phone_comes_in_with_a_token_of_a_file(path: str, tmp_path: Path) -> None:
+    """`eventq ui` takes the file that `serve` takes, and refuses one that others can read."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text('{"name": "phone", "value": "t-phone", "right": ["read", "answer"]}')
+    words = [sys.executable, "-m", "eventq", "ui", "--no-browser", "--thread", path,
+             "--http", "127.0.0.1:0", "--tokens", str(tokens)]  # fmt: skip
+    tokens.chmod(0o644)
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, "run 'chmod 600" in done.stderr) == (1, True)
+    tokens.chmod(0o600)
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        at = urlsplit(server.stdout.readline())
+        with httpx.Client(base_url=f"{at.scheme}://{at.netloc}", timeout=60) as phone:
+            assert phone.post("/login", data={"token": "t-phon"}).status_code == 401
+            assert phone.post("/login", data={"token": "t-phone"}).status_code == 303
+            assert phone.get("/t/thread/").status_code == 200
+        server.send_signal(signal.SIGTERM)
+        server.communicate()
+
+
 def ended(host: str, port: int) -> str:
     """Return an end of a connection as the tables of Linux have it."""
     address = ip_address(host)

@@ -251,7 +251,7 @@ def test_an_answer_is_what_answers(client: httpx.Client, thread: eventq.Thread) 
     again = client.post("events", json={**good, "source": "x"})
     assert (again.status_code, again.json()) == (200, first.json())
     found = client.post("questions/1/answer", json={"text": "deny", "source": "ada"}).json()
-    assert (found["answered_by"], found["answered_via"]) == ("token", "http")
+    assert (found["answered_by"], found["answered_via"]) == ("token:default", "http")
     other = {**good, "content": '{"question":1,"text":"approve"}'}
     assert problem(client.post("events", json=other))[0] == 409
     asked = client.post("questions", json={"text": "x", "approval": True, "by_person": True})

@@ -18,6 +18,7 @@ from eventq.errors import LogicError, UsageError
 from eventq.http.access import Access
 from eventq.http.tokens import Token, read_tokens
 from eventq.mcp.mounting import Mount
+from eventq.system.environment import user_name
 from tests.http.conftest import TOKEN, problem
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ def test_a_token_may_do_what_its_right_says(
     question = thread.question(1)
     assert (question.answer is not None) == is_answered
     if is_answered:
-        name = next((one["name"] for one in LINES if one["value"] == token), "token")
-        assert (question.answered_by, question.answered_via) == (name, "http")
+        name = next((one["name"] for one in LINES if one["value"] == token), "default")
+        assert (question.answered_by, question.answered_via) == (f"token:{name}", "http")
 
 
 def test_a_page_has_the_rights_of_the_token_that_came_in(
@@ -119,6 +120,31 @@ def test_a_page_has_the_rights_of_the_token_that_came_in(
     assert thread.question(1).answered_via == "page"
     for browser in browsers:
         browser.close()
+
+
+def test_no_token_answers_as_a_user(
+    path: str, thread: eventq.Thread, serve: Serve, tmp_path: Path
+) -> None:
+    """Nor as the one token, or as who has none; whoever has the link is the user."""
+    me = user_name()
+    lines = [{"name": name, "value": f"t-{n}", "right": "answer"}
+             for n, name in enumerate((me, "anonymous", "token", "person"))]  # fmt: skip
+    tokens = read_tokens(written(tmp_path / "tokens", *lines))
+    client = serve(path, tokens=tokens, insecure=True)
+    shown = [f"Bearer {TOKEN}", *(f"Bearer {one['value']}" for one in lines), ""]
+    names = []
+    for one in shown:
+        number = thread.ask("Well?").question_id
+        client.headers["authorization"] = one
+        if not one:
+            del client.headers["authorization"]
+        found = client.post(f"{AT}/questions/{number}/answer", json={"text": "yes"})
+        assert found.status_code == 200, found.text
+        names.append(thread.question(number).answered_by)
+    assert names == [
+        "token:default", f"token:{me}", "token:anonymous", "token:token", "token:person",
+        "token:none",
+    ]  # fmt: skip
 
 
 def test_who_may_not_read_does_not(path: str, serve: Serve, tmp_path: Path) -> None:
@@ -209,7 +235,8 @@ def test_a_member_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
         ([GOOD, {**GOOD, "name": "", "value": "y"}], "line 2 of .* a name has"),
         ([{**GOOD, "name": "a\nb"}], "printable"),
         ([{**GOOD, "name": " "}], "no blank around"),
-        ([{**GOOD, "name": "token"}], "no token may have the name"),
+        ([{**GOOD, "name": "default"}], "no token may have the name"),
+        ([{**GOOD, "name": "None"}], "no token may have the name"),
         ([{**GOOD, "value": ""}], "a value has"),
         ([{**GOOD, "value": "a b"}], "no blanks"),
         ([{**GOOD, "value": "x" * 1025}], "1024 characters"),
@@ -218,6 +245,8 @@ def test_a_member_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
         ([{**GOOD, "right": [1]}], "a right is one of"),
         ([GOOD, {**GOOD, "name": "b"}], "have one value"),
         ([GOOD, {**GOOD, "value": "y"}], "have one name"),
+        ([GOOD, {**GOOD, "name": "A", "value": "y"}], "have one name"),
+        ([GOOD, {**GOOD, "name": "\uff41", "value": "y"}], "have one name"),
     ],
 )
 def test_a_file_that_says_nothing_clear_is_refused(
