@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.cli import show
 from eventq.errors import InputError, TooLargeError
-from eventq.records.event import ANSWER_KEY
+from eventq.records.event import question_in
 from eventq.system.jsontext import BARE, as_written, skip
 
 TYPE_CHECKING = False
@@ -193,6 +193,6 @@ def hook_event(
     name, use = value.get("hook_event_name"), value.get("tool_use_id")
     subtype = name if isinstance(name, str) and name else None
     key = f"{subtype or 'hook'}:{use}" if isinstance(use, str) and use else None
-    if key is not None and key.startswith(ANSWER_KEY):  # a hook reports, and answers nothing
+    if question_in(key) is not None:  # a hook reports, and answers nothing
         key = f"hook:{key}"
     return source, "record", text, subtype, key

@@ -11,7 +11,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.records.checks import REF, check_name, check_whole, refs_in
-from eventq.records.event import ANSWER, ANSWER_KEY, NOTED, Batch, Event, NewEvent, may_answer
+from eventq.records.event import ANSWER, NOTED, Batch, Event, NewEvent, may_answer, question_in
 from eventq.system import environment
 from eventq.system.clock import SLOW_LOOK
 
@@ -87,7 +87,7 @@ class EventLog:
         self._check(source, type, subtype, content)
         if key is not None:
             check_name(key, "key")
-            if key.startswith(ANSWER_KEY):
+            if question_in(key) is not None:
                 content = self._signed(source, type, content, subtype, key)
         new: NewEvent = _new(NewEvent, (source, type, content, subtype, key))
         if key is None and REF not in content and type not in NOTED:
@@ -191,7 +191,7 @@ class EventLog:
                 try:
                     made = stored.append(part, _refs_of(part), at)
                 except (InputError, LogicError) as error:
-                    if not may_answer(part[:1]):
+                    if not may_answer(part[0]):
                         raise
                     ids.append(error)
                     continue
@@ -305,7 +305,7 @@ class EventLog:
                 if key is not None:
                     check_name(key, "key")
                     key = _plain(key)
-                    if key.startswith(ANSWER_KEY):
+                    if question_in(key) is not None:
                         content = self._signed(source, type_, content, subtype, key)
                     names[len(rows)] = where(number)
             except (InputError, TooLargeError) as error:
@@ -320,11 +320,9 @@ class EventLog:
             yield rows, names
 
     def _signed(self, source: str, type_: str, content: str, subtype: str | None, key: str) -> str:
-        """Return the content of an answer, with who gives it; any other content as it is."""
-        from eventq.storage.asking import question_in, signed  # few pushes answer
+        """Return the content of an answer, with who gives it."""
+        from eventq.storage.asking import signed  # few pushes answer
 
-        if question_in(key) is None:
-            return content
         content = signed(NewEvent(source, type_, content, subtype, key), self.answerer())
         self._check_content(content)
         return content
@@ -501,28 +499,18 @@ def key_conflict(event: Event, new: NewEvent) -> KeyConflictError | None:
     Two answers to one question are equal here: a second one that differs is not stored at all.
     """
     source, type_, content, subtype, key = new
-    if is_answer(new):
+    if question_in(key) is not None:
         return None
     pushed = {"source": source, "type": type_, "subtype": subtype, "content": content}
     fields = [name for name, value in pushed.items() if getattr(event, name) != value]
     return KeyConflictError(key or "", event.id, fields) if fields else None
 
 
-def is_answer(new: NewEvent) -> bool:
-    """Return whether an event has the key of an answer to a question."""
-    key = new[4]
-    if key is None or not key.startswith(ANSWER_KEY):
-        return False
-    from eventq.storage.asking import question_in
-
-    return question_in(key) is not None
-
-
 def _parts(rows: Sequence[NewEvent], most: int) -> Iterator[Sequence[NewEvent]]:
     """Yield events in parts of at most so many; what may be refused as an answer by itself."""
     start = 0
     for at, row in enumerate(rows):
-        if may_answer((row,)):
+        if may_answer(row):
             if start < at:
                 yield rows[start:at]
             yield rows[at : at + 1]

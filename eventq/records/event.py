@@ -6,7 +6,7 @@ from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 
 ASKING = frozenset(("question", "approval"))  # the types of questions; see `storage.asking`
@@ -52,11 +52,22 @@ class NewEvent(Record):
     key: str | None = None
 
 
-def may_answer(rows: Iterable[NewEvent]) -> bool:
-    """Return whether any event has the type, or what looks like the key, of an answer."""
-    return any(
-        row[1] == ANSWER or (row[4] is not None and row[4].startswith(ANSWER_KEY)) for row in rows
-    )
+def question_in(key: str | None) -> int | None:
+    """Return the question that a key says an event answers, None for any other key.
+
+    It is -1 for one that no event can have as its id.
+    """
+    if key is None or not key.startswith(ANSWER_KEY):
+        return None
+    digits = key[len(ANSWER_KEY) :]
+    if not (digits.isascii() and digits.isdecimal()) or (digits[0] == "0" and digits != "0"):
+        return None
+    return int(digits) if len(digits) < 20 else -1
+
+
+def may_answer(row: NewEvent) -> bool:
+    """Return whether an event has the type or the key of an answer, so that it is to be checked."""
+    return row[1] == ANSWER or (row[4] is not None and question_in(row[4]) is not None)
 
 
 class Appended(Record):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from eventq.errors import AnsweredError, InputError, LogicError, UnknownQuestionError
 from eventq.records.checks import ERASED
-from eventq.records.event import ANSWER, ANSWER_KEY, ASKING, Event, NewEvent
+from eventq.records.event import ANSWER, ANSWER_KEY, ASKING, Event, NewEvent, question_in
 from eventq.records.question import Question
 from eventq.system.jsontext import Reader, writer
 
@@ -28,16 +28,6 @@ _MEMBERS = {"question", "text"}
 def key_of(question: int) -> str:
     """Return the key of the event that answers a question."""
     return f"{ANSWER_KEY}{question}"
-
-
-def question_in(key: str | None) -> int | None:
-    """Return the question that a key says an event answers, None for any other key."""
-    if key is None or not key.startswith(ANSWER_KEY):
-        return None
-    digits = key[len(ANSWER_KEY) :]
-    is_number = digits.isascii() and digits.isdecimal() and (digits[0] != "0" or digits == "0")
-    # No event has an id of more digits.
-    return int(digits[:19]) if is_number and len(digits) < 20 else -1 if is_number else None
 
 
 def question_of(asked: Event, answered: Event | None = None) -> Question | None:
@@ -200,13 +190,12 @@ def differences(listed: set[int], found: set[int]) -> Iterator[str]:
 
 def _answered(kind: str, content: str, key: str | None) -> int | None:
     """Return the question that an event answers, or None."""
-    if kind != ANSWER or key is None:
+    number = question_in(key) if kind == ANSWER else None
+    if number is None or number < 0:
         return None
     question = _object(content).get("question")
-    if content == ERASED:
-        digits = key.removeprefix(f"{ANSWER}:")[:19]
-        question = int(digits) if digits.isdecimal() else None
-    return question if type(question) is int and key == key_of(question) else None
+    is_named = type(question) is int and question == number
+    return number if is_named or content == ERASED else None
 
 
 def _asked(kind: str, content: str) -> tuple[str, tuple[str, ...], bool] | None:

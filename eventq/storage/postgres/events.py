@@ -379,7 +379,7 @@ class Events:
         """Store events in order, but for those whose key was used before; see `storage.base`."""
         db = self._db
         is_keyed = len(new) == 1 and at is None and new[0][4] is not None
-        answers = may_answer(new)
+        answers = any(map(may_answer, new))
         if is_keyed and not answers and new[0][1] not in NOTED and not db.in_write():
             return self._push_keyed(new[0], (refs or {}).get(0, ()))
         # One that is refused must not spoil the transaction around it.

@@ -196,7 +196,7 @@ class Events:
         `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
         earlier part of the same batch.
         """
-        db, answers = self._db, may_answer(new)
+        db, answers = self._db, any(map(may_answer, new))
         # One that is refused must not spoil the transaction around it.
         with db.write() if answers else db.joined():
             kept, places, found = self._split(new)
