@@ -24,8 +24,9 @@ _NOT_SOUGHT = "copies, packs and backups, and what programs have read, were not 
 def event(thread: Thread, *, id: int, reason: str | None, json: bool) -> None:
     """Erase the content of an event from all files of the thread.
 
-    The event stays, with [erased] as its content. What was printed of it goes from the logs of its
-    handlers and from dead letters. Copies of the thread, packs and backups are not reached.
+    The event stays, with [erased] as its content; an answer still names its question. What was
+    printed of it goes from the logs of its handlers and from dead letters. Copies of the thread,
+    packs and backups are not reached.
     """
     found = thread.database.events.get(id)
     show_erasure(thread.erasures.event(id, reason=reason), json=json)

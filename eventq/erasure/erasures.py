@@ -22,6 +22,7 @@ from eventq.log.mirror_lines import line
 from eventq.memory.blobs import digest_of
 from eventq.record import Record
 from eventq.records.checks import ERASED, check_name, check_natural
+from eventq.storage.asking import erased_content
 from eventq.storage.rules import erased, thing
 
 TYPE_CHECKING = False
@@ -161,8 +162,9 @@ class Erasures:
     def event(self, number: int, *, reason: str | None = None) -> Erasure:
         """Erase the content of an event, and return the erasure.
 
-        The event stays, with `[erased]` as its content; consumers that have not had it yet get it
-        so. What its handlers printed of it is removed from their logs, and from dead letters.
+        The event stays, with `[erased]` as its content, an answer with the question that it had;
+        consumers that have not had it yet get it so. What its handlers printed of it is removed
+        from their logs, and from dead letters.
         Raises LogicError for an event that is not stored, ErasedError for one that was erased
         before, ConflictError while a worker has leased it, and BusyError while a reader still sees
         it: call it again then.
@@ -173,9 +175,12 @@ class Erasures:
         if event is None:
             raise LogicError(f"there is no event {number}", "list them with 'eventq peek'")
         self._mirror().settle()  # lines of the original are known by the rows that they agree with
-        self._erase_in_logs(event.content)  # first: after a crash nobody knows the text
+        content = event.content
+        if content == erased_content(event.type, content, event.subtype):  # and interrupted then
+            content = ERASED
+        self._erase_in_logs(content)  # first: after a crash nobody knows the text
         changed = self._engine.event(number, reason)
-        self._erase_in_logs(event.content)  # what was printed meanwhile
+        self._erase_in_logs(content)  # what was printed meanwhile
         self._renew(changed)
         return self._finish("event", str(number))
 

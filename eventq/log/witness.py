@@ -17,9 +17,8 @@ from shlex import quote
 from eventq.errors import InputError, LogicError
 from eventq.log.adoption import agrees, fields_of
 from eventq.log.mirror_lines import last_place, line
-from eventq.records.checks import ERASED
 from eventq.records.event import NewEvent
-from eventq.storage.asking import key_in
+from eventq.storage.asking import erased_content, key_in
 from eventq.storage.layout import rotated
 from eventq.system import clock, disk
 from eventq.system.locks import alone_in
@@ -183,9 +182,14 @@ def says(text: bytes, event: Event) -> bool:
     if text.rstrip(b"\n") == ours or agrees(text, ours):
         return True
     found = fields_of(text)
-    if not found or ERASED not in (found["content"], event.content):
+    if not found or not agrees(dumps({**found, "content": event.content}).encode(), ours):
         return False
-    return agrees(dumps({**found, "content": event.content}).encode(), ours)
+    theirs = str(found["content"])
+    return theirs == _erased(event, event.content) or event.content == _erased(event, theirs)
+
+
+def _erased(event: Event, content: str) -> str:
+    return erased_content(event.type, content, event.subtype)
 
 
 # --- what is told of it ---------------------------------------------------------------------------

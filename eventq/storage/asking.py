@@ -2,7 +2,7 @@
 
 A question is an event of type `question` or `approval` whose content is a JSON object with a `text`
 and perhaps `options` and `by_person`. A later event of type `answer` with the key `answer:<id>` and
-a content of `{"question": <id>, "text": …}` closes it, also once that content was erased. `signed`
+a content of `{"question": <id>, "text": …}` closes it, also once its text was erased. `signed`
 adds to the content how it came and by whom, and `check_answers` refuses what answers nothing.
 """
 
@@ -168,6 +168,19 @@ def key_in(kind: str, content: str, subtype: str | None) -> str | None:
     value = _object(content) if kind == ANSWER and subtype is None else {}
     question = value.get("question")
     return key_of(question) if type(question) is int and "via" in value else None
+
+
+def erased_content(kind: str, content: str, subtype: str | None) -> str:
+    """Return what an event says once it was erased: `[erased]`, of an answer which question it had.
+
+    A mirror has no keys: by a mere `[erased]`, a log that is made anew of it would let the question
+    be answered again. A key in the lines themselves lost: they would differ from the rows.
+    """
+    key = key_in(kind, content, subtype)
+    if key is None:
+        return ERASED
+    question = int(key[len(ANSWER_KEY) :])
+    return writer()({"question": question, "text": ERASED, "via": None})
 
 
 def open_after(rows: Iterable[tuple[int, str, str, str | None]]) -> set[int]:

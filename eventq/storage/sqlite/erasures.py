@@ -6,6 +6,7 @@ from eventq.errors import ConflictError
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
 from eventq.storage import LEASED
+from eventq.storage.asking import erased_content
 from eventq.storage.sqlite.blobs import ADD, ADD_BYTES
 from eventq.storage.turn_rows import GONE
 
@@ -38,7 +39,7 @@ WHERE event_id = ?1
             JOIN events ON id = o.event_id
         WHERE o.queue_id = u.queue_id
             AND o.group_value = u.group_value
-            AND content <> ?2
+            AND CAST(id AS TEXT) NOT IN (SELECT name FROM erasures WHERE kind = 'event')
     )
 """
 _RENAME = "UPDATE unfinished SET group_value = ? WHERE queue_id = ? AND group_value = ?"
@@ -244,10 +245,13 @@ class Erasures:
                     number,
                 )
             self.begin("event", str(number), reason)
-            self._run("UPDATE events SET content = ? WHERE id = ?", (ERASED, number))
+            sql = "SELECT type, content, subtype FROM events WHERE id = ?"
+            for row in self._run(sql, (number,)):
+                sql = "UPDATE events SET content = ? WHERE id = ?"
+                self._run(sql, (erased_content(*row), number))
             self._run("DELETE FROM event_blob_refs WHERE event_id = ?", (number,))
             self._run("DELETE FROM open_questions WHERE event_id = ?", (number,))
-            for queue, group in self._run(_GROUPS, (number, ERASED)):
+            for queue, group in self._run(_GROUPS, (number,)):
                 self._run(_RENAME, (f"{ERASED} {number}", queue, group))
             changed = [number, *(row[0] for row in self._run(_REPORTS, (number, ERASED)))]
             for one in changed:  # a report is an event as well, and attempts at it may say the same
