@@ -8,6 +8,9 @@ Copies, packs, backups and the memory of running processes are not reached.
 
 from __future__ import annotations
 
+from itertools import chain
+
+from eventq.erasure.traces import AT_ONCE, Traces
 from eventq.errors import (
     BusyError,
     DiskError,
@@ -21,13 +24,13 @@ from eventq.log.mirror import keep_from
 from eventq.log.mirror_lines import line
 from eventq.memory.blobs import digest_of
 from eventq.record import Record
-from eventq.records.checks import ERASED, check_name, check_natural
+from eventq.records.checks import check_name, check_natural
 from eventq.storage.asking import erased_content
 from eventq.storage.rules import erased, thing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from eventq.erasure.finding import Found, Left, Place
     from eventq.erasure.targets import Targets
@@ -40,15 +43,21 @@ if TYPE_CHECKING:
     from eventq.storage.base import Memory
     from eventq.storage.layout import Layout
 
+    # An erasure, step by step: each yields the texts that logs are to lose before the next one.
+    # First it only says them, as nobody knows them after a crash; then they are erased, and said
+    # again for what was printed meanwhile. So many erasures can share a look at the logs.
+    Steps = Generator[Iterable[str], None, "_Done | None"]
+
 _PAGE = 500
 _LEFT = "no erasure reaches it - change or delete it yourself"
 
 
-class _Later(Record):
-    """What many erasures do at once: the lines of events in the mirror, and their end."""
+class _Done(Record):
+    """An erasure whose mirror and database are still to be written anew."""
 
-    erased: list[tuple[str, str]]
-    events: set[int]
+    kind: str
+    name: str
+    events: Sequence[int] = ()  # whose lines have changed
 
 
 class Erasures:
@@ -69,7 +78,6 @@ class Erasures:
         self._journal = journal
         self._mirror = mirror
         self._engine = database.erasures
-        self._later: _Later | None = None  # what `text` does once for all that it erases
 
     def __iter__(self) -> Iterator[Erasure]:
         """Yield what was erased, in the order in which that began."""
@@ -114,41 +122,75 @@ class Erasures:
 
         found = self.find(text)
         self._past("text", "", reason)
-        why: dict[tuple[str, str], str] = {}
         left = [Place(one.kind, one.name) for one in self if not one.finished]
-        self._later = later = _Later([], set())
-        try:
-            for place in [*left, *found]:
-                try:
-                    self._erase_place(place, reason)
-                except (BusyError, DiskError):
-                    raise
-                except ErasedError:
-                    pass  # with another place
-                except LogicError as error:
-                    why[place.kind, place.name] = f"{error.what} - {error.fix}"
-        finally:
-            self._later = None
-        self._erase_all_in_logs(one.decode() for one in spelled(text))
-        self._renew([*later.events])
-        self._database.scrub()  # also what was interrupted before it was noted
-        for kind, name in later.erased:
-            self._engine.finish(kind, name)
+        why: dict[tuple[str, str], str] = {}
+        done = self._together(chain(left, found), reason, why)
+        _erase_in_logs(Traces(self._layout), (one.decode() for one in spelled(text)))
+        self._end(done)
+        self._clean()  # prunes that were interrupted
         return [Left(one, why.get((one.kind, one.name), _LEFT)) for one in found]
 
-    def _erase_place(self, place: Place, reason: str | None) -> None:
+    def _together(
+        self, places: Iterable[Place], reason: str | None, why: dict[tuple[str, str], str]
+    ) -> list[_Done]:
+        """Erase what stands at places, and note why something cannot be erased now.
+
+        The logs are read once for as many of them as have texts that are sought at once.
+        """
+        done: list[_Done] = []
+
+        def next_of(place: Place, steps: Steps) -> list[str] | None:
+            try:
+                return [*next(steps)]
+            except StopIteration as end:
+                done.extend(filter(None, [end.value]))
+            except (BusyError, DiskError):
+                raise
+            except ErasedError:
+                pass  # with another place
+            except LogicError as error:
+                why[place.kind, place.name] = f"{error.what} - {error.fix}"
+            return None
+
+        def finish(some: list[tuple[Place, Steps]], texts: list[str]) -> None:
+            traces = Traces(self._layout)
+            _erase_in_logs(traces, texts)
+            again: list[str] = []
+            try:
+                for place, steps in some:
+                    again += next_of(place, steps) or []
+            finally:
+                _erase_in_logs(traces, again)
+            for place, steps in some:
+                next_of(place, steps)
+
+        some: list[tuple[Place, Steps]] = []
+        texts: list[str] = []
+        for place in places:
+            steps = self._at(place, reason)
+            if (found := next_of(place, steps)) is not None:
+                some.append((place, steps))
+                texts += found
+            if len(some) == _PAGE or sum(map(len, texts)) >= AT_ONCE:
+                finish(some, texts)
+                some, texts = [], []
+        finish(some, texts)
+        return done
+
+    def _at(self, place: Place, reason: str | None) -> Steps:
         """Erase what stands at a place; raise LogicError for what cannot be erased now."""
         from eventq.output.artifacts import Artifacts
 
         kind, name, ref = place
         if kind == "event":
-            self.event(int(name), reason=reason)
-        elif kind == "turn":
-            self.turn(int(name), reason=reason, everywhere=True)
-        elif kind.endswith("artifact"):
+            return (yield from self._event(int(name), reason))
+        if kind == "turn":
+            return (yield from self._turn(int(name), reason, everywhere=True))
+        if kind.endswith("artifact"):
             scope, _, number = name.rpartition("/")
-            self.artifact(number, artifacts=Artifacts(self._database, int(scope)), reason=reason)
-        elif kind in ("dead letter", "attempt at event"):
+            artifacts = Artifacts(self._database, int(scope))
+            return (yield from self._artifact(number, artifacts, reason))
+        if kind in ("dead letter", "attempt at event"):
             self._engine.said(int(name))
         elif kind == "open turn":
             what, fix = (
@@ -157,7 +199,27 @@ class Erasures:
             )
             raise LogicError(what, fix)
         elif kind == "blob" or ref is not None:
-            self.blob(ref or name, reason=reason, everywhere=True)
+            return (yield from self._blob(digest_of(ref or name), reason, everywhere=True))
+        return None
+
+    def _do(self, steps: Steps) -> Erasure:
+        """Take all steps of one erasure, and return it."""
+        traces = Traces(self._layout)
+        while True:
+            try:
+                _erase_in_logs(traces, next(steps))
+            except StopIteration as end:
+                self._end([end.value])
+                made = self._engine.get(end.value.kind, end.value.name)
+                assert made is not None
+                return made
+
+    def _end(self, done: list[_Done]) -> None:
+        """Write the mirror and the database anew, and note that erasures are finished."""
+        self._renew({number for one in done for number in one.events})
+        self._database.scrub()  # also what was interrupted before it was noted
+        for one in done:
+            self._engine.finish(one.kind, one.name)
 
     def event(self, number: int, *, reason: str | None = None) -> Erasure:
         """Erase the content of an event, and return the erasure.
@@ -169,6 +231,9 @@ class Erasures:
         before, ConflictError while a worker has leased it, and BusyError while a reader still sees
         it: call it again then.
         """
+        return self._do(self._event(number, reason))
+
+    def _event(self, number: int, reason: str | None) -> Steps:
         check_natural(number, "event")
         self._unfinished("event", str(number), reason)
         event = self._database.events.get(number)
@@ -176,29 +241,15 @@ class Erasures:
             raise LogicError(f"there is no event {number}", "list them with 'eventq peek'")
         self._mirror().settle()  # lines of the original are known by the rows that they agree with
         content = event.content
-        if content == erased_content(event.type, content, event.subtype):  # and interrupted then
-            content = ERASED
-        self._erase_in_logs(content)  # first: after a crash nobody knows the text
+        is_done = content == erased_content(event.type, content, event.subtype)
+        texts = [] if is_done else [content]
+        yield texts
         changed = self._engine.event(number, reason)
-        self._erase_in_logs(content)  # what was printed meanwhile
-        self._renew(changed)
-        return self._finish("event", str(number))
+        yield texts
+        return _Done("event", str(number), changed)
 
-    def _erase_in_logs(self, text: str) -> None:
-        from eventq.erasure.traces import erase_in_logs
-
-        if text != ERASED:
-            try:
-                erase_in_logs(self._layout, text)
-            except OSError as error:
-                raise _refused(error) from error
-
-    def _renew(self, numbers: list[int]) -> None:
+    def _renew(self, wanted: set[int]) -> None:
         """Write the lines of some events anew in the mirror."""
-        if self._later is not None:
-            self._later.events.update(numbers)
-            return
-        wanted = set(numbers)
 
         def change(number: int, text: bytes) -> bytes:
             # Read under the mirror's lock: another erasure may have changed it since.
@@ -233,12 +284,16 @@ class Erasures:
             from eventq.output.artifacts import Artifacts
 
             artifacts = Artifacts(self._database)
+        return self._do(self._artifact(artifact_id, artifacts, reason))
+
+    def _artifact(self, artifact_id: str | int, artifacts: Artifacts, reason: str | None) -> Steps:
         name = f"{artifacts.scope}/{artifact_id}"
+        yield ()  # it is as long as it likes: logs are not looked at
         if self._unfinished("artifact", name, reason) is None:
             with self._database.write():
                 artifacts.remove(artifact_id)
                 self._engine.begin("artifact", name, reason)
-        return self._finish("artifact", name)
+        return _Done("artifact", name)
 
     def turn(self, turn_id: int, *, reason: str | None = None, everywhere: bool = False) -> Erasure:
         """Erase what a turn says, and return the erasure.
@@ -251,6 +306,9 @@ class Erasures:
         erased before and says nothing again, LogicError for what is pinned, and BusyError as
         `event` does.
         """
+        return self._do(self._turn(turn_id, reason, everywhere=everywhere))
+
+    def _turn(self, turn_id: int, reason: str | None, *, everywhere: bool) -> Steps:
         check_natural(turn_id, "turn")
 
         def find(targets: Targets) -> None:
@@ -264,8 +322,9 @@ class Erasures:
         What refers to it must be erased `everywhere`, or LogicError lists it. Raises
         UnknownBlobError and others as `turn` does.
         """
-        digest = digest_of(name)
+        return self._do(self._blob(digest_of(name), reason, everywhere=everywhere))
 
+    def _blob(self, digest: bytes, reason: str | None, *, everywhere: bool) -> Steps:
         def find(targets: Targets) -> None:
             targets.add_blob(digest)
 
@@ -279,7 +338,7 @@ class Erasures:
         find: Callable[[Targets], None],
         *,
         everywhere: bool,
-    ) -> Erasure:
+    ) -> Steps:
         """Erase the blobs that are found for a thing."""
         from eventq.erasure.targets import Targets
 
@@ -289,28 +348,23 @@ class Erasures:
             targets = Targets(self._turns(), self._database)
             find(targets)
             targets.check(everywhere=everywhere)
+            if not targets.shown and (past is None or past.finished):
+                raise targets.nothing_left() if past is None else erased(past)
             return targets
 
         try:
-            found = look()
+            texts = look().texts()
         except (UnknownTurnError, UnknownBlobError):
             if past is not None:  # a collection has taken it since
                 raise erased(past) from None
             raise
-        if not found.shown and (past is None or past.finished):
-            raise found.nothing_left() if past is None else erased(past)
-        texts = found.texts()
-        self._erase_all_in_logs(texts)
+        yield texts
         with self._database.write():
-            found = look()  # somebody may refer to it by now
+            found = look()  # somebody may refer to it by now, or have erased it
             number = self._engine.begin(kind, name, reason)
             self._engine.blobs(number, [*found.shown.items()])
-        self._erase_all_in_logs(dict.fromkeys([*texts, *found.texts()]))
-        return self._finish(kind, name)
-
-    def _erase_all_in_logs(self, texts: Iterable[str]) -> None:
-        for text in texts:
-            self._erase_in_logs(text)
+        yield dict.fromkeys([*texts, *found.texts()])
+        return _Done(kind, name)
 
     def prune(self, delete: Callable[[], tuple[int, int]]) -> int:
         """Delete events, leave nothing of them in any file, and return how many there were.
@@ -368,15 +422,12 @@ class Erasures:
             check_name(reason, "reason")
         return self._engine.get(kind, name)
 
-    def _finish(self, kind: str, name: str) -> Erasure:
-        if self._later is None:
-            self._database.scrub()
-            self._engine.finish(kind, name)
-        else:
-            self._later.erased.append((kind, name))
-        found = self._engine.get(kind, name)
-        assert found is not None
-        return found
+
+def _erase_in_logs(traces: Traces, texts: Iterable[str]) -> None:
+    try:
+        traces.erase(texts)
+    except OSError as error:
+        raise _refused(error) from error
 
 
 def _refused(error: OSError) -> DiskError:

@@ -1,4 +1,4 @@
-"""Remove what handlers printed of a text from the logs of a thread.
+"""Remove what handlers printed of some texts from the logs of a thread.
 
 A log may be open in a handler that goes on writing, so bytes are replaced in place, by as many
 others. Any part of at least 31 bytes is found, also as programs spell it: escaped as JSON or for
@@ -6,12 +6,14 @@ the journal, and in base64. So is a shorter text as a whole, and a shorter line 
 so short that other texts have it too. What a handler said in other words is not found.
 
 A log is looked at in steps of 16 bytes: a part of 31 has 16 of them that begin at a step, and all
-16 bytes that follow each other in the text are known.
+16 bytes that follow each other in the texts are known. Short texts are looked for in steps of 4. So
+a log is read once for many texts, and a step that tells nothing costs one look into a set of words.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from binascii import b2a_base64
 
 from eventq.log.journal import printable
@@ -19,24 +21,64 @@ from eventq.records.checks import ERASED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from eventq.storage.layout import Layout
 
 _GRAM = 16
 _PART = 2 * _GRAM - 1
 _LEAST, _LEAST_LINE = 4, 8  # bytes of a text, and of a line of it, that are sought as a whole
+_STEP = 4
 BLOCK = 1 << 20  # bytes of a log that are in memory at once
 _MARGIN = 64  # bytes before and after them, to see where a part begins and ends
-_SEGMENT = 1 << 17  # characters of a text that are sought at once: a hundred bytes of memory each
+AT_ONCE = 1 << 16  # characters that are sought at once: about a kilobyte of memory each
 
 
-def erase_in_logs(layout: Layout, text: str) -> None:
-    """Replace the parts of a text in all logs, rotated ones too. Links are not followed."""
-    for start in range(0, len(text), _SEGMENT) if any(_logs(layout)) else ():
-        sought = Sought(text[max(0, start - 2 * _GRAM) : start + _SEGMENT])
-        for path in _logs(layout):
-            _erase(path, sought)
+class Traces:
+    """The logs of a thread, as they are looked at once and then again."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Begin with nothing looked at."""
+        self._layout = layout
+        self._known: set[str] = set()
+        self._ends: dict[tuple[int, int], int] = {}  # how far a file was looked at for all of them
+
+    def erase(self, texts: Iterable[str]) -> None:
+        """Replace the parts of texts in all logs, rotated ones too. Links are not followed.
+
+        Where a text was erased before, only what was printed since is looked at.
+        """
+        texts = dict.fromkeys(texts)
+        known = [text for text in texts if text in self._known]
+        fresh = [text for text in texts if text not in self._known]
+        self._look(known, dict(self._ends))
+        self._look(fresh, {})
+        self._known.update(fresh)
+
+    def _look(self, texts: list[str], ends: dict[tuple[int, int], int]) -> None:
+        for some in _groups(texts):
+            sought: Sought | None = None
+            for path in _logs(self._layout):
+                stat = os.stat(path, follow_symlinks=False)
+                begin = ends.get(file := (stat.st_dev, stat.st_ino), 0)
+                if begin == stat.st_size:
+                    continue
+                sought = sought or Sought(some)
+                end = erase_in(path, sought, begin if begin < stat.st_size else 0)
+                self._ends.setdefault(file, end)
+
+
+def _groups(texts: list[str]) -> Iterator[list[str]]:
+    """Yield texts, and the segments of long ones, in groups that are sought at once."""
+    group: list[str] = []
+    for text in texts:
+        for start in range(0, len(text), AT_ONCE):
+            group.append(text[max(0, start - 2 * _GRAM) : start + AT_ONCE])
+            if sum(map(len, group)) >= AT_ONCE:
+                yield group
+                group = []
+    if group:
+        yield group
 
 
 def _logs(layout: Layout) -> Iterator[str]:
@@ -49,11 +91,12 @@ def _logs(layout: Layout) -> Iterator[str]:
 
 
 class Sought:
-    """A text that is sought in logs, in all its spellings."""
+    """Texts that are sought in logs, in all their spellings."""
 
-    def __init__(self, text: str) -> None:
-        """Index the spellings of a text, and of its lines."""
-        self._texts = spellings(text)
+    def __init__(self, texts: Iterable[str]) -> None:
+        """Index the spellings of some texts, and of their lines."""
+        texts = [*texts]
+        self._texts = set[bytes]().union(*map(spellings, texts))
         self._places: dict[bytes, tuple[bytes, int]] = {}  # where 16 bytes are in which spelling
         self._again: set[bytes] = set()  # all 31 bytes around 16 that are in several places
         repeated: set[bytes] = set()
@@ -64,16 +107,24 @@ class Sought:
                     repeated.add(gram)
         for spelled in self._texts if repeated else ():
             self._again.update(_around(spelled, repeated))
+        self._heads = {_word(gram[:8]) for gram in self._places}
         short = {one for one in self._texts if _LEAST <= len(one) < _PART}
-        for line in text.splitlines():
-            found = spellings(line.strip())
-            short |= {one for one in found if _LEAST_LINE <= len(one) < _PART}
-        self._short = sorted(short, key=len, reverse=True)
+        for line in {line.strip() for text in texts for line in text.splitlines()}:
+            short |= {one for one in spellings(line) if _LEAST_LINE <= len(one) < _PART}
+        self._short = {one for one in short if len(one) >= 2 * _STEP - 1}
+        self._shortest = short - self._short
+        self._shapes: dict[int, set[tuple[int, int]]] = {}  # of a word: how far in, and the length
+        for one in self._short:
+            for into in range(_STEP):
+                shapes = self._shapes.setdefault(_word(one[into : into + _STEP]), set())
+                shapes.add((into, len(one)))
 
     def among(self, block: bytes) -> Iterator[tuple[int, int]]:
-        """Yield where parts of the text are in some bytes: start and end."""
+        """Yield where parts of the texts are in some bytes: start and end."""
         known_to = 0  # up to here all is found
-        for at in range(0, len(block) - _GRAM + 1, _GRAM):
+        heads = self._heads
+        words = memoryview(block)[: len(block) // _GRAM * _GRAM].cast("Q")[::2]
+        for at in [n * _GRAM for n, word in enumerate(words) if word in heads]:
             if at + _PART <= known_to:
                 continue
             known = self._places.get(block[at : at + _GRAM])
@@ -85,11 +136,26 @@ class Sought:
                 for first in range(max(0, at + _GRAM - _PART), at + 1) if self._again else ():
                     if block[first : first + _PART] in self._again:
                         yield first, first + _PART
-        for one in self._short:
+        yield from self._short_among(block)
+
+    def _short_among(self, block: bytes) -> Iterator[tuple[int, int]]:
+        shapes = self._shapes
+        words = memoryview(block)[: len(block) // _STEP * _STEP].cast("I") if shapes else ()
+        for at in [n * _STEP for n, word in enumerate(words) if word in shapes]:
+            for into, size in shapes[_word(block[at : at + _STEP])]:
+                start = at - into
+                if start >= 0 and block[start : start + size] in self._short:
+                    yield start, start + size
+        for one in self._shortest:
             found = block.find(one)
             while found >= 0:
                 yield found, found + len(one)
                 found = block.find(one, found + len(one))
+
+
+def _word(some: bytes) -> int:
+    """Return bytes as the number that a machine reads there."""
+    return int.from_bytes(some, sys.byteorder)
 
 
 def _around(spelled: bytes, grams: set[bytes]) -> Iterator[bytes]:
@@ -137,10 +203,11 @@ def spellings(text: str) -> set[bytes]:
     return found
 
 
-def _erase(path: str, sought: Sought) -> None:
+def erase_in(path: str, sought: Sought, begin: int) -> int:
+    """Replace what is sought from a place on in a file; return how far that was looked at."""
     fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        changed, base = False, 0
+        changed, base = False, begin
         found: list[tuple[int, int]] = []
         while True:
             start = max(0, base - _MARGIN)
@@ -159,6 +226,7 @@ def _erase(path: str, sought: Sought) -> None:
                 break
         if changed:
             os.fsync(fd)
+        return start + len(block)
     finally:
         os.close(fd)
 

@@ -261,7 +261,7 @@ def test_a_log_of_several_blocks_is_erased(
     for before in range(700, 1300):
         with open(log, "w", encoding="utf-8") as file:
             file.write(f"{'.' * before}{text}{'.' * 99}")
-        traces.erase_in_logs(thread.layout, text)
+        traces.Traces(thread.layout).erase([text])
         with open(log, encoding="utf-8") as file:
             assert set(file.read().replace(ERASED, "")) <= set(" .*"), before
 
@@ -274,7 +274,7 @@ def test_a_part_that_begins_as_another_does_is_erased(thread: Thread) -> None:
         for before in range(32):
             with open(log, "w", encoding="utf-8") as file:
                 file.write(f"{'.' * before}{text[-36 : size - 36 or None]}{'.' * 99}")
-            traces.erase_in_logs(thread.layout, text)
+            traces.Traces(thread.layout).erase([text])
             with open(log, encoding="utf-8") as file:
                 assert set(file.read().replace(ERASED, "")) <= set(" .*"), before
 
@@ -282,7 +282,7 @@ def test_a_part_that_begins_as_another_does_is_erased(thread: Thread) -> None:
 def test_a_long_text_in_a_log_is_found_once() -> None:
     """Not anew at each of its bytes: the time would grow with the square of its length."""
     text = secret(7, 9_000)
-    assert len([*traces.Sought(text).among(text.encode())]) < 100
+    assert len([*traces.Sought([text]).among(text.encode())]) < 100
 
 
 def test_two_erasures_at_once_do_not_undo_each_other(

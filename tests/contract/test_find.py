@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.errors import InputError
+from eventq.erasure import erasures, traces
+from eventq.errors import DiskError, InputError, StoreError
 from eventq.log import mirror
 from eventq.records.checks import ERASED
 from eventq.records.run import NewRun, NewStep
-from tests.erasing import remains
+from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -224,6 +225,102 @@ def test_what_cannot_be_erased_now_is_left(thread: Thread) -> None:
     )  # fmt: skip
     os.unlink(f"{thread.path}/mine.txt")
     assert remains(thread.path, PLAIN) == []
+
+
+@pytest.mark.parametrize("at_once", [traces.AT_ONCE, 3_000])
+def test_logs_are_read_once_for_many_events(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """And again only from where they ended, for what was printed meanwhile; not for each event."""
+    for module in (traces, erasures):
+        monkeypatch.setattr(module, "AT_ONCE", at_once)
+    texts = [f"{number} {PLAIN} and {secret(number, 60)}" for number in range(60)]
+    thread.push_many([("self", "note", text) for text in texts])
+    log = thread.layout.handler_log("w")
+    os.makedirs(os.path.dirname(log), exist_ok=True)
+    with open(log, "w", encoding="utf-8") as file:
+        file.writelines(f"got {text}\n" for text in [*texts, "harmless"])
+    size, looks = os.path.getsize(log), []
+    look, erase = traces.erase_in, thread.database.memory.erasures.event
+
+    def note(path: str, sought: traces.Sought, begin: int) -> int:
+        looks.append(begin) if path == log else None
+        return look(path, sought, begin)
+
+    def erased(number: int, reason: str | None) -> list[int]:
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(f"late {texts[number - 1]}\n")
+        return erase(number, reason)
+
+    monkeypatch.setattr(traces, "erase_in", note)
+    monkeypatch.setattr(thread.database.memory.erasures, "event", erased)
+    assert thread.erasures.text(PLAIN) == []
+    assert looks.count(0) <= sum(map(len, texts)) // at_once + 2, "the text itself is sought, too"
+    assert all(begin >= size for begin in looks if begin)
+    assert any(looks)
+    assert [text for text in texts if remains(thread.path, text)] == []
+    with open(log, encoding="utf-8") as file:
+        assert "harmless\n" in file.read()
+
+
+def test_a_log_that_begins_anew_is_read_from_its_beginning(thread: Thread) -> None:
+    """A program may cut its log while a text is erased, and print it once more."""
+    log = thread.layout.handler_log("w")
+    os.makedirs(os.path.dirname(log), exist_ok=True)
+    text = secret(1)
+    found = traces.Traces(thread.layout)
+    for printed in (f"{'.' * 9_000}{text}", f"..{text}"):
+        with open(log, "w", encoding="utf-8") as file:
+            file.write(printed)
+        found.erase([text])
+        assert remains(thread.path, text) == []
+
+
+@pytest.mark.parametrize("size", range(4, 31))
+def test_short_texts_are_found_wherever_they_begin(size: int) -> None:
+    """In any of the steps in which a log is looked at, many at once."""
+    texts = [f"{number}{secret(number)[1:]}"[:size] for number in range(40)]
+    sought = traces.Sought(texts)
+    for before in range(33):
+        block = ".".join(["." * before, *texts, "", ""]).encode()
+        left = bytearray(block)
+        for start, end in sought.among(block):
+            left[start:end] = b"." * (end - start)
+        assert set(left) == {ord(".")}
+
+
+def test_places_of_one_blob_are_erased_together(thread: Thread) -> None:
+    """Two turns, an output and an artifact have the same bytes; each of them is done once."""
+    thread.contexts.create("a").append(PLAIN)
+    thread.contexts.create("b").append(PLAIN)
+    thread.outputs.publish("Scout", PLAIN.encode())
+    thread.artifacts.put(PLAIN.encode())
+    assert thread.erasures.text(PLAIN) == []
+    assert sorted((one.kind, one.finished) for one in thread.erasures) == [
+        ("artifact", True), ("turn", True),
+    ]  # fmt: skip
+    assert thread.check() == []
+    assert remains(thread.path, PLAIN) == []
+
+
+def test_a_prune_that_was_interrupted_is_finished(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events are no places any more, and their lines are still in the mirror."""
+    for text in (PLAIN, "second"):
+        thread.push("self", "note", text)
+    with monkeypatch.context() as patch:
+        patch.setattr(thread.database, "scrub", _refuse)
+        with pytest.raises(StoreError):
+            thread.prune(keep_last=1, force=True)
+    assert any("prune again" in fault for fault in thread.check())
+    assert thread.erasures.text(PLAIN) == []
+    assert thread.check() == []
+    assert remains(thread.path, PLAIN) == []
+
+
+def _refuse() -> None:
+    raise DiskError("no room", "make some")
 
 
 def test_a_text_that_was_only_printed_goes_from_the_log(thread: Thread) -> None:
