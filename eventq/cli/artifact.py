@@ -57,8 +57,9 @@ def erase(
     from eventq.output.urls import artifacts_at
 
     artifacts, name = artifacts_at(id.removeprefix("artifact://"), thread.scope(context))
+    said = thread.erasures.said("artifact", name, artifacts)
     made = thread.erasures.artifact(name, artifacts=artifacts, reason=reason)
-    show_erasure(made, json=json)
+    show_erasure(thread, made, said, json=json)
 
 
 def export(thread: Thread, *, folder: str, context: int | str | None, json: bool) -> None:

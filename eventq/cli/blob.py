@@ -129,8 +129,9 @@ def erase(thread: Thread, *, ref: str, reason: str | None, everywhere: bool, jso
     """
     from eventq.cli.erase import show_erasure
 
+    said = thread.erasures.said("blob", ref)
     made = thread.erasures.blob(ref, reason=reason, everywhere=everywhere)
-    show_erasure(made, json=json)
+    show_erasure(thread, made, said, json=json)
 
 
 _EXAMPLE = "blob:blake3:9eff4037940429b2564d5a150b86cde302d60985a31c9af827f8055bfa842cb2"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _ELSEWHERE = "copies, packs and backups made before still have it, and programs that have read it"
 
+_SOUGHT = 20  # texts of one erasure that are looked for elsewhere, in one scan
 _NOT_SOUGHT = "copies, packs and backups, and what programs have read, were not looked at"
 
 
@@ -28,32 +29,34 @@ def event(thread: Thread, *, id: int, reason: str | None, json: bool) -> None:
     printed of it goes from the logs of its handlers and from dead letters. Copies of the thread,
     packs and backups are not reached.
     """
-    found = thread.database.events.get(id)
-    show_erasure(thread.erasures.event(id, reason=reason), json=json)
-    note_elsewhere(thread, [] if found is None else [found.content])
+    said = thread.erasures.said("event", id)
+    made = thread.erasures.event(id, reason=reason)
+    show_erasure(thread, made, said, json=json)
 
 
-def note_elsewhere(thread: Thread, texts: list[str]) -> None:
-    """Say on stderr where else texts stand that were erased, and how to erase them there."""
+def show_erasure(thread: Thread, made: Erasure, said: list[str], *, json: bool) -> None:
+    """Print what was erased, what no erasure reaches, and on stderr where else its texts stand."""
+    text = f"Erased {thing(made)}; {_ELSEWHERE}"
+    show.result(render.fields(made), text, json=json)
+    _note_elsewhere(thread, said)
+
+
+def _note_elsewhere(thread: Thread, texts: list[str]) -> None:
     from shlex import quote
 
     from eventq.erasure.finding import LEAST, MOST
 
-    sought = [
-        text for text in dict.fromkeys(texts) if LEAST <= len(text) <= MOST and text != ERASED
-    ]
-    found = {place[:2] for text in sought for place in thread.erasures.find(text)}
+    every = {text for text in texts if LEAST <= len(text) <= MOST and text != ERASED}
+    sought = sorted(every, key=lambda text: (-len(text), text))[:_SOUGHT]
+    found = {place[:2] for place in thread.erasures.find(*sought)} if sought else ()
+    how = f"eventq find --text - --erase --thread {quote(thread.path)}"
     if found:
         names = ", ".join(show.readable(f"{kind} {name}") for kind, name in sorted(found)[:5])
         more = ", …" if len(found) > 5 else ""
-        how = f"eventq find --text - --erase --thread {quote(thread.path)}"
         show.note(f"the same text still stands in {names}{more} - erase it there too: {how}")
-
-
-def show_erasure(made: Erasure, *, json: bool) -> None:
-    """Print what was erased, and what no erasure reaches."""
-    text = f"Erased {thing(made)}; {_ELSEWHERE}"
-    show.result(render.fields(made), text, json=json)
+    if len(every) > _SOUGHT:
+        what = f"only the longest {_SOUGHT} of its {len(every)} texts were looked for elsewhere"
+        show.note(f"{what} - look for others too: {how}")
 
 
 def ls(thread: Thread, *, json: bool) -> None:

@@ -207,28 +207,11 @@ def erase(thread: Thread, *, turn: int, reason: str | None, everywhere: bool, js
     texts. Where others have the same bytes, they are listed first, and --everywhere is needed.
     Copies of the thread, packs and backups are not reached.
     """
-    from eventq.cli.erase import note_elsewhere, show_erasure
+    from eventq.cli.erase import show_erasure
 
-    texts = _said(thread, turn)
+    said = thread.erasures.said("turn", turn)
     made = thread.erasures.turn(turn, reason=reason, everywhere=everywhere)
-    show_erasure(made, json=json)
-    note_elsewhere(thread, texts)
-
-
-def _said(thread: Thread, turn: int) -> list[str]:
-    """Return what a turn says: its payload, or the texts of the message in a session's entry."""
-    from json import loads
-
-    payload = thread.contexts.turn(turn).payload or b""
-    text = payload.decode("utf-8", "replace")
-    try:
-        content = loads(text)["message"]["content"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return [text]
-    if isinstance(content, str):
-        return [content]
-    blocks = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
-    return [one["text"] for one in blocks if isinstance(one.get("text"), str)]
+    show_erasure(thread, made, said, json=json)
 
 
 def diff(

@@ -99,15 +99,41 @@ class Erasures:
         """Return the erasure of a thing by its kind and name, or None."""
         return self._engine.get(kind, str(name))
 
-    def find(self, text: str) -> Found:
-        """Return the places where a text stands, found while they are iterated over.
+    def find(self, *texts: str) -> Found:
+        """Return the places where any of some texts stands, found while they are iterated over.
 
         It stands there as it is or escaped as JSON, `repr` or the journal. Copies, packs, backups,
         and what programs have read are not looked at. Raises InputError.
         """
         from eventq.erasure.finding import Found
 
-        return Found(self._database, self._layout, text)
+        return Found(self._database, self._layout, texts)
+
+    def said(self, kind: str, name: str | int, artifacts: Artifacts | None = None) -> list[str]:
+        """Return the texts that an event, a turn, a blob or an artifact says, before it is erased.
+
+        By these `find` finds what says the same: of a run the task, the steps and their attempts.
+        There are none of what cannot be erased; to erase it says why.
+        """
+        from eventq.erasure.finding import MOST
+        from eventq.erasure.redact import sayings
+        from eventq.erasure.targets import Targets
+
+        try:
+            if kind == "event":
+                event = self._database.events.get(int(name))
+                return [] if event is None else sayings(event.content)
+            if artifacts is not None:
+                is_short = artifacts.get(name).size <= 4 * MOST
+                return [artifacts.open(name).read().decode()] if is_short else []
+            targets = Targets(self._turns(), self._database)
+            if kind == "turn":
+                targets.add_turn(int(name))
+            else:
+                targets.add_blob(digest_of(str(name)))
+        except (LogicError, UnicodeDecodeError):
+            return []
+        return targets.said
 
     def text(self, text: str, *, reason: str | None = None) -> list[Left]:
         """Erase a text wherever `find` finds it; return the places where it still stands, and why.

@@ -20,7 +20,7 @@ from eventq.storage.turn_rows import ZSTD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from eventq.storage.base import Memory
     from eventq.storage.layout import Layout
@@ -60,14 +60,16 @@ class Left(Record):
 
 
 class Found:
-    """The places of a text, in the order of the scan, each once; `bytes` counts what was read."""
+    """The places of texts, in the order of the scan, each once; `bytes` counts what was read."""
 
-    def __init__(self, database: Memory, layout: Layout, text: str) -> None:
-        """Take the text. Raises InputError for one that is too short or too long."""
-        check(text)
+    def __init__(self, database: Memory, layout: Layout, texts: Iterable[str]) -> None:
+        """Take the texts. Raises InputError for one that is too short or too long."""
         self._database = database
         self._layout = layout
-        self._sought = spelled(text)
+        self._sought: list[bytes] = []
+        for text in texts:
+            check(text)
+            self._sought += spelled(text)
         self._overlap = max(map(len, self._sought)) - 1
         self.bytes = 0
 

@@ -43,6 +43,30 @@ def redacted(text: bytes) -> bytes:
     return _spelled({key: one for key, one in value.items() if _links(key, one)})
 
 
+def sayings(text: str) -> list[str]:
+    """Return what a text says to people: the texts of a message or an object, or all of itself.
+
+    The rest of an entry, such as its ids, stands in many others.
+    """
+    try:
+        value = json.loads(text)
+        content = value["message"]["content"] if "message" in value else value["text"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return [text]
+    blocks = content if isinstance(content, list) else [{"text": content}]
+    found = [one.get("text") for one in blocks if isinstance(one, dict)]
+    return [one for one in found if isinstance(one, str)] or [text]
+
+
+def leaves(value: Any) -> list[str]:
+    """Return the texts in a value of JSON."""
+    if isinstance(value, dict):
+        value = [*value.values()]
+    if isinstance(value, list):
+        return [text for one in value for text in leaves(one)]
+    return [value] if isinstance(value, str) else []
+
+
 def _whole(digits: str) -> float:
     """Return a number; Python refuses to make integers of more than some 4,000 digits."""
     return int(digits) if len(digits) < _LONGEST else float(digits)

@@ -8,7 +8,7 @@ read. The line of a session keeps what links it with others.
 
 from __future__ import annotations
 
-from eventq.erasure.redact import redacted
+from eventq.erasure.redact import leaves, redacted, sayings
 from eventq.errors import DamagedError, LogicError
 from eventq.memory.blobs import digest_of
 from eventq.memory.nodes import START_TYPE, STATE_TYPE, ContentNode, StartNode, StateNode, decode
@@ -48,6 +48,7 @@ class Targets:
         self._asked: list[bytes] = []  # also those that were erased before
         self._before: set[int] = set()  # turns that attempts came after, of steps that are to go
         self._texts: list[str] = []
+        self.said: list[str] = []  # what people would seek it by
         self._parts_of_it = 0  # how many holders of a blob may be its own
         self._parts: set[bytes] = set()  # whose sharers are known
 
@@ -117,6 +118,7 @@ class Targets:
         meta = None if node.meta is None else ERASED
         self._links.add(digest)
         self._texts.append(node.edge_prompt)
+        self.said += [node.edge_prompt, *leaves(node.meta)]
         self._add(digest, node._replace(meta=meta, edge_prompt=asked, more={}).encode())
         content = digest_of(node.content)
         found = self._node(content)
@@ -132,6 +134,7 @@ class Targets:
     def _add_content(self, digest: bytes, node: ContentNode) -> None:
         if node.text:
             self._texts.append(node.text)
+            self.said.append(node.text)
             self._add(digest, node._replace(text=ERASED).encode())
 
     def _add(self, digest: bytes, shown: bytes | None = None) -> None:
@@ -145,9 +148,12 @@ class Targets:
         self.shown[digest] = self._place_of(digest) if shown is None else shown
         if row.size <= _LONGEST:
             try:
-                self._texts.append((self._blobs.get(digest) or b"").decode())
+                text = (self._blobs.get(digest) or b"").decode()
             except UnicodeDecodeError:
-                pass
+                return
+            self._texts.append(text)
+            if shown in (None, _MARK):  # and no node, whose texts are known
+                self.said += sayings(text)
 
     def _place_of(self, digest: bytes) -> bytes:
         """Return what is shown in place of a blob that is no node."""

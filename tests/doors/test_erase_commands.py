@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.records.run import NewRun, NewStep
 from tests.doors.support import objects, ok, refused, run
 from tests.erasing import remains, secret
 
@@ -51,9 +52,11 @@ def test_an_event_is_erased(box: str) -> None:
 
 def test_an_artifact_is_erased(box: str) -> None:
     """By its number, as an address, or in the scope of a context."""
-    assert ok("artifact erase artifact://0 --thread", box) == f"Erased artifact 0{LEFT}"
+    done = run("artifact", "erase", "artifact://0", "--thread", box)
+    assert (done.code, done.out) == (0, f"Erased artifact 0{LEFT}")
+    assert "still stands in artifact 1/0, event 2, path events.jsonl - erase it there" in done.err
     words = ("artifact", "erase", "0", "--context", "main", "--thread", box)
-    assert ok(*words, "--reason", "a key") == f"Erased artifact 0 of scope 1{LEFT}"
+    assert run(*words, "--reason", "a key").out == f"Erased artifact 0 of scope 1{LEFT}"
     ok("event erase 2 --thread", box)
     assert remains(box, TEXT) == []
     refused(1, "artifact 0 was erased on", run("artifact", "cat", "0", "--thread", box))
@@ -160,3 +163,62 @@ def test_an_erasure_says_where_the_same_text_still_stands(box: str) -> None:
     assert (done.code, done.out) == (0, f"Erased turn 1{LEFT}")
     assert "line box-s-1:2" in done.err or "line s-1:2" in done.err
     assert done.err.endswith(hint)
+
+
+TEXTS = [f"secret-{number}-{number}" for number in range(11)]
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> str:
+    """A thread with something of each kind, which says a text; event 1 says all of them, too."""
+    path = eventq.init(tmp_path / "many")
+    texts = iter(TEXTS)
+    with eventq.open(path) as thread:
+        thread.push("self", "note", " ".join(TEXTS))
+        run = thread.runs.start(NewRun("w", next(texts), {"coder": next(texts)}))
+        run.attempt(NewStep("coder", None, next(texts)))
+        run.step(NewStep("coder", {"to": [next(texts)]}, next(texts), edge_prompt=next(texts)))
+        turn = thread.contexts.create("main").append("patched")
+        thread.contexts.patch(turn.turn_id, next(texts))
+        thread.artifacts.put(next(texts).encode())
+        thread.blobs.put(next(texts).encode())
+        thread.answer(thread.ask(next(texts)).question_id, next(texts))
+    return path
+
+
+def test_what_each_kind_said_is_looked_for(many: str) -> None:
+    """Of a run the task, the system text, a step, its question, its meta and the attempts."""
+    with eventq.open(many, read_only=True) as thread:
+        blob = next(one.name for one in thread.erasures.find(TEXTS[8]) if one.kind == "blob")
+    commands = [
+        (TEXTS[0:2], ["turn", "erase", "1"]),
+        (TEXTS[2:6], ["turn", "erase", "2"]),
+        (TEXTS[6:7], ["turn", "erase", "3"]),
+        (TEXTS[7:8], ["artifact", "erase", "0"]),
+        (TEXTS[8:9], ["blob", "erase", blob]),
+        (TEXTS[9:10], ["event", "erase", "2"]),
+        (TEXTS[10:], ["event", "erase", "3"]),
+    ]
+    for texts, command in commands:
+        with eventq.open(many, read_only=True) as thread:
+            kind, _, name = command
+            artifacts = thread.artifacts if kind == "artifact" else None
+            assert {*thread.erasures.said(kind, name, artifacts)} >= {*texts}
+        done = run(*command, "--thread", many)
+        assert done.code == 0, done.err
+        assert done.err.startswith("the same text still stands in event 1"), command
+    assert ok("check --thread", many) == "ok\n"
+
+
+def test_as_many_texts_as_one_scan_looks_for(tmp_path: Path) -> None:
+    """A step of many attempts: the longest are looked for, and that others were not is said."""
+    path = eventq.init(tmp_path / "box")
+    with eventq.open(path) as thread:
+        run_ = thread.runs.start(NewRun("w", "task"))
+        for number in range(21):
+            run_.attempt(NewStep("coder", None, f"attempt {number}" + "x" * number))
+        run_.step(NewStep("coder", None, "done"))
+        thread.push("self", "note", f"attempt 20{'x' * 20}")
+    done = run("turn", "erase", "2", "--thread", path)
+    assert done.err.startswith("the same text still stands in event 1, path events.jsonl - erase")
+    assert "only the longest 20 of its 21 texts were looked for elsewhere" in done.err
