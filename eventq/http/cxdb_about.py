@@ -54,8 +54,12 @@ class Abouts:
 
     def of(self, thread: Thread, info: ContextInfo) -> About:
         """Return what is known of a context."""
+        return self.at(thread, info.head_turn_id)
+
+    def at(self, thread: Thread, turn: int) -> About:
+        """Return what is known of the contexts that have a turn, 0 for none."""
         turns = thread.contexts.turns
-        root = turns.ancestor(info.head_turn_id, 0) if info.head_turn_id else 0
+        root = turns.ancestor(turn, 0) if turn else 0
         if not root:
             return About()
         first = turns.turn(root, payload=False)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from eventq.errors import EventqError, UnknownTurnError
-from eventq.http.cxdb_about import Abouts
+from eventq.errors import EventqError, PositionError
+from eventq.http.cxdb_about import About, Abouts
 from eventq.http.registry import CONTEXT
 from eventq.http.sending import Caller
-from eventq.records.turn import ContextInfo
-from eventq.serving.parameters import MOST
 from eventq.serving.plans import READ
 from eventq.system import clock
 from eventq.system.jsontext import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
-    from eventq.records.turn import Turn
+    from eventq.records.turn import ContextInfo
     from eventq.serving.served import ServedThread
     from eventq.thread import Thread
 
@@ -27,6 +24,8 @@ if TYPE_CHECKING:
     Object = dict[str, Any]
 
 HEARTBEAT = 20.0  # seconds of silence of a stream, after which a comment is sent
+PAGE = 2_000  # turns, or contexts, that one look tells of
+_WHATS = ("a turn", "a context")
 _encode = writer()
 
 
@@ -35,96 +34,71 @@ class Changes:
 
     def __init__(self, thread: Thread, abouts: Abouts) -> None:
         self._abouts = abouts
-        self._begun = False
-        self._at_ms, self._turn, self._context = 0, 0, 0
-        for row in thread.database.memory.turns.newest(MOST, 1):  # it may be above all heads
-            self._turn = row.turn
-        for _ in self._look(thread):
-            pass  # what was there before
-
-    def _look(self, thread: Thread) -> Iterator[tuple[ContextInfo, list[Turn]]]:
-        """Yield the contexts that changed, the first to change first, with their new turns."""
-        changed = []
-        newest = 0
-        limit = 256
-        while True:
-            rows = thread.database.memory.overview(limit).contexts
-            infos = [ContextInfo._make(row) for row in rows]
-            changed = [one for one in infos if one.updated_at_ms >= self._at_ms]
-            if len(changed) < limit or not self._begun:
-                break
-            limit *= 8
-        # An empty thread has no time of a last change: what comes next is new all the same.
-        top, first, self._begun = self._turn, not self._begun, True
-        for info in reversed(changed):
-            newest = max(newest, info.updated_at_ms)
-            self._context = max(self._context, info.context_id) if first else self._context
-            top = max(top, info.head_turn_id)
-            turns = [] if first else self._new_turns(thread, info)
-            top = max([top, *(one.turn_id for one in turns)])
-            if not first and info.name != CONTEXT:
-                yield info, turns
-        self._at_ms, self._turn = max(self._at_ms, newest), top
-
-    def _new_turns(self, thread: Thread, info: ContextInfo) -> list[Turn]:
-        """Return the turns of a context that are newer than the last look, oldest first."""
-        found: list[Turn] = []
-        head = info.head_turn_id
-        while head > max(self._turn, info.base_turn_id):
-            page = thread.contexts.turns.chain(head, 256, None, payload=False)
-            new = [one for one in page if one.turn_id > max(self._turn, info.base_turn_id)]
-            found = new + found
-            if len(new) < len(page) or not page:
-                break
-            head = page[0].parent_turn_id
-        # An append after another parent leaves the turn before it on no head's chain.
-        aside = self._appended(thread, info) - {one.turn_id for one in found}
-        for number in aside:
-            with suppress(UnknownTurnError):  # collected meanwhile
-                found.append(thread.contexts.turn(number, payload=False))
-        return sorted(found, key=lambda one: one.turn_id) if aside else found
-
-    def _appended(self, thread: Thread, info: ContextInfo) -> set[int]:
-        """Return the turns that the log of a head has appends of since the last look."""
-        found: set[int] = set()
-        upto, is_old = info.version, False
-        while upto > 0 and not is_old:
-            after = max(0, upto - 256)
-            moves = thread.database.memory.contexts.history(info.context_id, after, upto - after)
-            new = {one.new_turn_id for one in moves if one.op == "append"}
-            found |= {number for number in new if number > self._turn}
-            upto, is_old = after, any(one.at_ms < self._at_ms for one in moves)
-        return found
+        self._turn, self._context = thread.database.memory.copies.last_ids()
 
     def look(self, thread: Thread) -> list[tuple[str, Object]]:
-        """Return the events since the last look: their names, and what they say."""
+        """Return the next events since the last look: their names, and what they say.
+
+        Raises PositionError for a thread that an older state has replaced.
+        """
+        memory = thread.database.memory
+        newest = memory.copies.last_ids()
+        for at, last, what in zip((self._turn, self._context), newest, _WHATS, strict=True):
+            if at > last:
+                raise PositionError(at, last, what)
         events: list[tuple[str, Object]] = []
-        seen = self._context
-        for info, turns in self._look(thread):
-            known = self._abouts.of(thread, info)
+        is_last = False
+        while not events and not is_last:  # what a page has may be nobody's
+            # In this order: whatever the turns belong to is among the contexts.
+            turns = memory.contexts.appended(self._turn, PAGE)
+            contexts = memory.contexts.born(self._context, PAGE)
+            is_last = max(len(turns), len(contexts)) < PAGE
+            events = self._created(thread, contexts)
+            if len(contexts) < PAGE:
+                events += self._appended(thread, turns)
+        return events
+
+    def _created(self, thread: Thread, contexts: list[ContextInfo]) -> list[tuple[str, Object]]:
+        events: list[tuple[str, Object]] = []
+        for info in contexts:
+            self._context = info.context_id
+            if info.name == CONTEXT:
+                continue
             number = str(info.context_id)
-            if info.context_id > seen:
-                self._context = max(self._context, info.context_id)
-                events.append(("context_created", {
-                    "context_id": number, "session_id": "http", "client_tag": known.client_tag,
-                    "created_at": info.created_at_ms,
+            events.append(("context_created", {
+                "context_id": number, "session_id": "http",
+                "client_tag": self._abouts.of(thread, info).client_tag,
+                "created_at": info.created_at_ms,
+            }))  # fmt: skip
+            if info.fork_of is not None:
+                events.append(("context_linked", {
+                    "child_context_id": number, "parent_context_id": str(info.fork_of),
                 }))  # fmt: skip
-                if info.fork_of is not None:
-                    events.append(("context_linked", {
-                        "child_context_id": number, "parent_context_id": str(info.fork_of),
-                    }))  # fmt: skip
-            for turn in turns:
-                events.append(("turn_appended", {
-                    "context_id": number, "turn_id": str(turn.turn_id),
-                    "parent_turn_id": str(turn.parent_turn_id), "depth": turn.depth,
-                    "declared_type_id": turn.type_id, "declared_type_version": turn.type_version,
+        return events
+
+    def _appended(self, thread: Thread, turns: list[tuple[int, int]]) -> list[tuple[str, Object]]:
+        events: list[tuple[str, Object]] = []
+        if not turns:
+            return events
+        self._turn = turns[-1][0]
+        memory, came = thread.database.memory, dict(turns)
+        registry = memory.contexts.named(CONTEXT)
+        for turn in reversed(memory.turns.newest(self._turn + 1, len(turns))):
+            context = came.get(turn.turn, 0)
+            if context in (0, registry):
+                continue
+            events.append(("turn_appended", {
+                "context_id": str(context), "turn_id": str(turn.turn),
+                "parent_turn_id": str(turn.parent), "depth": turn.depth,
+                "declared_type_id": turn.type_id, "declared_type_version": turn.type_version,
+            }))  # fmt: skip
+            known = About() if turn.depth else self._abouts.at(thread, turn.turn)
+            if known.client_tag or known.title or known.labels:
+                events.append(("context_metadata_updated", {
+                    "context_id": str(context), "has_provenance": known.provenance is not None,
+                    "client_tag": known.client_tag, "title": known.title,
+                    "labels": [*known.labels],
                 }))  # fmt: skip
-                if turn.depth == 0 and (known.client_tag or known.title or known.labels):
-                    events.append(("context_metadata_updated", {
-                        "context_id": number, "has_provenance": known.provenance is not None,
-                        "client_tag": known.client_tag, "title": known.title,
-                        "labels": [*known.labels],
-                    }))  # fmt: skip
         return events
 
 

@@ -565,6 +565,19 @@ class Contexts(Protocol):
     def page(self, after: int, limit: int) -> list[ContextInfo]:
         """Return the next contexts by id."""
 
+    def born(self, after: int, limit: int) -> list[ContextInfo]:
+        """Return the next contexts by id, deleted ones too, with the head that they had last.
+
+        A deleted context has neither name nor origin any more.
+        """
+
+    def appended(self, after: int, limit: int) -> list[tuple[int, int]]:
+        """Return the next turns by id, and the context that each came to, 0 for none.
+
+        That is the context it was appended to, deleted or not; else the first one whose head came
+        to it, as that of an import does.
+        """
+
     def move(
         self, context_id: int, to: int, op: str, *, expected: int | None = None, run: bool = False
     ) -> ContextInfo:

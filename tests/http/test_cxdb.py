@@ -16,10 +16,12 @@ import eventq
 from eventq.http import cxdb
 from eventq.http.cxdb_about import Abouts
 from eventq.http.cxdb_stream import Changes
+from eventq.system import clock
 from tests.http.conftest import of_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.http.conftest import Serve
 
@@ -510,6 +512,109 @@ def test_each_append_within_a_look_is_told_once(path: str) -> None:
         assert told() == [(mine, last)]
         branch.move(left.turn_id)
         assert told() == []
+
+
+def test_contexts_that_are_gone_before_a_look(path: str) -> None:
+    """Contexts that are deleted before anybody looks are told of, with each of their appends.
+
+    The kind: what is no more, or is somebody else's, once somebody looks. Its members: a context
+    created and deleted, an older one that gets a turn and is deleted, another of the same name, a
+    fork, one that is empty, one whose turn another head moved to, the first of an empty thread, a
+    clock that was set back, more contexts and turns than one look takes, what an import brings.
+    """
+    with eventq.open(path) as thread:
+        changes = Changes(thread, Abouts())
+
+        def told() -> list[tuple[str, int]]:
+            found: list[tuple[str, int]] = []
+            while events := changes.look(thread):
+                for name, one in events:
+                    if name == "context_created":
+                        found.append(("created", int(one["context_id"])))
+                    elif name == "turn_appended":
+                        found.append((one["context_id"], int(one["turn_id"])))
+            return found
+
+        with thread.write():  # of an empty thread
+            first = thread.contexts.create("one")
+            one = first.append("x").turn_id
+            first.delete()
+            empty = thread.contexts.create("empty")
+            empty.delete()
+            again = thread.contexts.create("one")
+            two = again.append("y").turn_id
+        assert told() == [
+            ("created", first.id), ("created", empty.id), ("created", again.id),
+            (str(first.id), one), (str(again.id), two),
+        ]  # fmt: skip
+        with thread.write():  # one that was there
+            three = again.append("z").turn_id
+            fork = again.fork()
+            four = fork.append("w").turn_id
+            other = thread.contexts.create()
+            other.move(four)
+            fork.delete()
+            again.delete()
+        assert told() == [
+            ("created", fork.id), ("created", other.id), (str(again.id), three),
+            (str(fork.id), four),
+        ]  # fmt: skip
+        with thread.write():
+            many = [thread.contexts.create() for _ in range(2_001)]
+            turns = [(str(one.id), one.append("v").turn_id) for one in many]
+            turns += [(str(other.id), other.append("u").turn_id) for _ in range(2_001)]
+            for each in many[::2]:
+                each.delete()
+        assert told() == [*(("created", one.id) for one in many), *turns]
+        assert told() == []
+
+
+def test_a_clock_that_was_set_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends are told whatever the time is."""
+    with eventq.open(path) as thread:
+        other, branch = thread.contexts.create(), thread.contexts.create()
+        branch.append("x")
+        changes = Changes(thread, Abouts())
+        other.append("now")
+        assert [name for name, _ in changes.look(thread)][:1] == ["turn_appended"]
+        monkeypatch.setattr(clock, "now", lambda: 1.0e9)
+        branch.append("y")
+        assert [name for name, _ in changes.look(thread)] == ["turn_appended"]
+
+
+def test_turns_that_an_import_brings(path: str, tmp_path: Path) -> None:
+    """Those that a head moves on to are told once; a context that comes whole begins at its head."""
+    eventq.init(tmp_path / "from")
+    with eventq.open(tmp_path / "from") as source, eventq.open(path) as thread:
+        trunk = source.contexts.create("trunk")
+        trunk.append("first")
+        changes = Changes(thread, Abouts())
+        for n, expected in enumerate((0, 2_500)):
+            source.export_pack(tmp_path / f"pack{n}")
+            thread.import_pack(tmp_path / f"pack{n}")
+            found: list[Any] = []
+            while events := changes.look(thread):
+                found += [one for name, one in events if name == "turn_appended"]
+            assert len({one["turn_id"] for one in found}) == len(found) == expected
+            assert {one["context_id"] for one in found} <= {str(trunk.id)}
+            for more in range(2_500):
+                trunk.append(f"{more}")
+
+
+def test_a_thread_restored_to_an_older_state(client: httpx.Client, path: str) -> None:
+    """Who follows it is let go, as its positions are those of another log."""
+    one = create(client)
+    append(client, one, {"9": 1})
+    with client.stream("GET", "/v1/events") as found, eventq.open(path) as thread:
+        lines = found.iter_lines()
+        assert [next(lines), next(lines), next(lines)] == ["event: connected", "data: {}", ""]
+        with thread.write():  # as an older copy of the thread has it
+            run = thread.database.connection.execute  # type: ignore[attr-defined]
+            run("UPDATE contexts SET head_id = NULL, version = 0")
+            for table in ("context_log", "turns"):
+                run(f"DELETE FROM {table}")
+            run("UPDATE sqlite_sequence SET seq = 0 WHERE name = 'turns'")
+        assert list(lines) == []
 
 
 def test_events_as_they_come(client: httpx.Client, path: str) -> None:

@@ -98,6 +98,11 @@ CALLS: dict[str, Callable[[Use], object]] = {
     "attach": lambda use: [*map(use.contexts.attach, (17, 21, use.head), [use.leaf] * 3)],
     "root": lambda use: [*map(use.contexts.root, (5, 21, 200, use.head, LAST_TURN))],
     "delete": lambda use: use.contexts.delete(7),
+    "follow": lambda use: [
+        use.main.append(b"followed"),
+        use.thread.database.memory.contexts.appended(LAST_TURN, 100),
+        use.thread.database.memory.contexts.born(3, 100),
+    ],
     "delta": lambda use: use.contexts.open_turn(use.opened).append_delta(b"more"),
     "put": lambda use: use.blobs.put(b"new bytes", refs=[use.leaf]),
     "put what is there": lambda use: use.blobs.put(b"turn 7"),

@@ -27,6 +27,72 @@ WHERE context_id > ?
 ORDER BY context_id
 LIMIT ?
 """
+# Contexts by id; a deleted one as its log has it, with the head that it had last.
+_BORN = f"""
+{_CONTEXT}
+WHERE context_id > ?1
+UNION ALL
+SELECT context_id, NULL,
+    coalesce(
+        (
+            SELECT old_id
+            FROM context_log e
+            WHERE e.context_id = l.context_id
+            ORDER BY version DESC
+            LIMIT 1
+        ),
+        0
+    ),
+    0, coalesce(new_id, 0), NULL, 0, 0, at_ms, at_ms
+FROM context_log l
+WHERE context_id > ?1 AND version = 0
+ORDER BY context_id
+LIMIT ?2
+"""  # noqa: S608 (a constant)
+# The appends since a turn, from each head that is newer down its log: those of a context rise.
+_APPENDS_OF_HEADS = """
+WITH RECURSIVE moves (context_id, version, op, new_id) AS (
+    SELECT context_id, version + 1, NULL, NULL
+    FROM contexts
+    WHERE head_id > ?1
+    UNION ALL
+    SELECT l.context_id, l.version, l.op, l.new_id
+    FROM moves m
+        CROSS JOIN context_log l ON l.context_id = m.context_id AND l.version = m.version - 1
+    WHERE m.op IS NOT 'append' OR m.new_id > ?1
+)
+SELECT new_id, context_id
+FROM moves
+WHERE op = 'append' AND new_id BETWEEN ?1 + 1 AND ?2
+"""
+# Also those that no head leads to: of deleted contexts, and of heads that went back. It reads the
+# whole log; an index on its turns would cost each append more than these few looks.
+_APPENDS = """
+SELECT new_id, context_id
+FROM context_log
+WHERE op = 'append' AND new_id BETWEEN ?1 + 1 AND ?2
+"""
+# The turns that heads came to without an append, which an import has stored.
+_CAME = """
+WITH RECURSIVE up (context_id, base_id, turn_id, parent_id, jump_id) AS (
+    SELECT context_id, coalesce(base_id, 0), turn_id, parent_id, jump_id
+    FROM contexts
+        CROSS JOIN turns ON turn_id = head_id
+    WHERE head_id > ?1
+    UNION ALL
+    SELECT u.context_id, u.base_id, t.turn_id, t.parent_id, t.jump_id
+    FROM up u
+        CROSS JOIN turns t ON t.turn_id = CASE
+            WHEN u.turn_id > ?2 AND u.jump_id > ?2 THEN u.jump_id
+            ELSE u.parent_id
+        END
+    WHERE u.turn_id > ?1 AND u.turn_id > u.base_id
+)
+SELECT turn_id, min(context_id)
+FROM up
+WHERE turn_id BETWEEN ?1 + 1 AND ?2 AND turn_id > base_id
+GROUP BY turn_id
+"""
 
 
 class Contexts:
@@ -109,6 +175,21 @@ class Contexts:
     def page(self, after: int, limit: int) -> list[ContextInfo]:
         """Return the next contexts by id."""
         return [ContextInfo(*row) for row in self._run(_PAGE, (after, limit))]
+
+    def born(self, after: int, limit: int) -> list[ContextInfo]:
+        """Return the next contexts by id, deleted ones too; see `storage.base`."""
+        return [ContextInfo(*row) for row in self._run(_BORN, (after, limit))]
+
+    def appended(self, after: int, limit: int) -> list[tuple[int, int]]:
+        """Return the next turns by id, and the context that each came to; see `storage.base`."""
+        sql = "SELECT turn_id FROM turns WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
+        turns = [row[0] for row in self._run(sql, (after, limit))]
+        came: dict[int, int] = {}
+        # From the heads where they are near; else each page would begin at them again.
+        for statement in (_APPENDS_OF_HEADS, _APPENDS, _CAME)[len(turns) == limit :]:
+            if len(came) < len(turns):
+                came = dict(self._run(statement, (after, turns[-1]))) | came
+        return [(turn, came.get(turn, 0)) for turn in turns]
 
     def history(self, context_id: int, after: int, limit: int) -> list[Move]:
         """Return the next moves of a head, of a deleted context too."""
