@@ -378,18 +378,19 @@ class EventLog:
 
     def check_position(self, after: int) -> None:
         """Raise PositionError for an id above the newest that ever was."""
-        last = self._db.events.last()
-        if after > last:
-            raise PositionError(after, last)
+        if after > self._db.events.last():
+            # A reader may be left behind by files that were copied: its next look would tell.
+            self._db.alive(thorough=True)
+            if after > (last := self._db.events.last()):
+                raise PositionError(after, last)
 
     def gap_after(self, after: int) -> tuple[int, int] | None:
         """Return the first and the last id that a prune has deleted after a position above 0.
 
         None stands for no gap. Raises PositionError.
         """
+        self.check_position(after)
         bounds = self._db.events.bounds()
-        if after > bounds.last:
-            raise PositionError(after, bounds.last)
         oldest = bounds.first or bounds.last + 1
         return (after + 1, oldest - 1) if 0 < after < oldest - 1 else None
 

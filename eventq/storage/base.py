@@ -1319,10 +1319,11 @@ class Database(Log, Protocol):
     def check_open(self) -> None:
         """Raise ClosedError after `close`, and in a forked process."""
 
-    def alive(self) -> int:
+    def alive(self, *, thorough: bool = False) -> int:
         """Return a number that changes with the files of the thread's directory.
 
-        Raises NotAThreadError when the thread was deleted or replaced.
+        It looks at all of them about once a second, or if it is `thorough`. Raises NotAThreadError
+        when the thread was deleted or replaced.
         """
 
     def trace(self) -> object:

@@ -271,7 +271,7 @@ class Database(Commits):
             self.on_refusal(found)
         return found
 
-    def alive(self) -> int:
+    def alive(self, *, thorough: bool = False) -> int:  # noqa: ARG002 (the same as that of SQLite)
         """Return 0. Raises NotAThreadError when the thread was deleted."""
         if not self.rows(_ALIVE):
             raise NotAThreadError(self.address.shown)

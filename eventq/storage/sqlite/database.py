@@ -689,11 +689,12 @@ class Database(Commits):
         except apsw.Error:
             return False  # the first error says more
 
-    def alive(self) -> int:
+    def alive(self, *, thorough: bool = False) -> int:
         """Return the time of change of the directory, in ns.
 
-        Raise NotAThreadError when the thread was deleted or replaced, and LostError when its WAL
-        was, and what this process had stored went with it.
+        It looks at all files about once a second, or if it is `thorough`. Raise NotAThreadError
+        when the thread was deleted or replaced, and LostError when its WAL was, and what this
+        process had stored went with it.
         """
         try:
             folder = os.stat(self.directory)
@@ -703,14 +704,14 @@ class Database(Commits):
             # Times are not enough: a copy may have those of its original.
             if folder.st_ino != inode or folder.st_dev != device:
                 raise NotAThreadError(self.directory)
-            if time != self._folder_time or now > self._next_count:
+            if thorough or time != self._folder_time or now > self._next_count:
                 found = os.stat(self.path)
-                self._next_count = now + _COUNT_SECONDS
+                is_first, self._next_count = not self._next_count, now + _COUNT_SECONDS
                 self._links = found.st_nlink + os.path.islink(self.path)
                 if found.st_ino != database:
                     raise NotAThreadError(self.directory)
                 is_inside = bool(self._marks)  # then its end looks
-                if not is_inside and not self.has_wal():
+                if not is_inside and not (self.has_wal() if is_first else self.is_current()):
                     self.handles.renew(self)
                 is_young = clock.now() * 1e9 - time < _TICK
                 self._folder_time = -1 if is_inside or is_young else time
@@ -718,6 +719,16 @@ class Database(Commits):
         except OSError as error:
             raise NotAThreadError(self.directory) from error
         return time
+
+    def is_current(self) -> bool:
+        """Return whether the files at the path are those that are open, as far as a look tells."""
+        if not self.has_wal():
+            return False
+        if self.writable or self.open_connection is None or self._stamp is not None:
+            return True  # whoever may write has them copied up by opening them
+        from eventq.storage.sqlite.readonly import is_left_behind
+
+        return not is_left_behind(self.path)
 
     def has_wal(self) -> bool:
         """Return whether the WAL at the path is the one that is open, if any is.

@@ -157,13 +157,13 @@ class Handles:
             writer.reopen()
 
     def renew(self, handle: Database) -> None:
-        """Let all handles go on with the files at the path: the WAL there is another one.
+        """Let all handles go on with the files at the path: those that are open are others.
 
         Raises LostError if what this process has stored is not in them, and BusyError if a
         handle is in a transaction for too long.
         """
         with handle.lock:
-            if handle.has_wal():  # now that it is open whole
+            if handle.is_current():  # now that it is open whole
                 return
             if not within(self.lock, 0, lambda: self._renew(handle)):
                 handle.step_aside()  # whoever has it closes all handles, or opens one
@@ -172,7 +172,7 @@ class Handles:
 
     def _renew(self, handle: Database) -> None:
         """Close all handles and open one, unless somebody else has just done so."""
-        if handle.has_wal():
+        if handle.is_current():
             return
         others = [one for one in self._all() if one is not handle]
         if not self._close(others, BUSY_SECONDS, moments=True):
@@ -260,6 +260,9 @@ class _Left:
     def __init__(self, handle: Database) -> None:
         """Look, with a connection that has the WAL open."""
         self._rows: list[Row] = []
+        self._is_nothing = handle.has_wal()  # only the memory of it was left behind
+        if self._is_nothing:
+            return
         try:
             frames, copied = handle.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
             self._is_nothing = frames == copied

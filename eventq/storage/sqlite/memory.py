@@ -58,7 +58,7 @@ class MemoryDatabase(Database):
         migrate.apply(connection, clock.stamp(clock.now()))
         return connection
 
-    def alive(self) -> int:
+    def alive(self, *, thorough: bool = False) -> int:  # noqa: ARG002 (the same as that of others)
         """Return 0: nobody can take it away."""
         return 0
 

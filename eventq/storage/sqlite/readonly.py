@@ -12,6 +12,9 @@ import os
 
 import apsw
 
+from eventq.system.locks import descriptor_of
+
+_HEADER = 48  # bytes of the shared memory that each commit changes: sqlite.org/walformat.html
 _STATEMENTS = 4_000  # that stay prepared: a worker runs one for each consumer's filter
 _WAL_HEADER = 32  # bytes: a WAL of no more holds nothing, and a read-only SQLite gets stuck on it
 
@@ -54,6 +57,29 @@ def connect(path: str, stamp: Stamp | None, vfs: str | None) -> apsw.Connection:
         return connection
     how = "mode=ro&readonly_shm=1" if stamp is None else "immutable=1"
     return apsw.Connection(f"{quoted}?{how}", flags, vfs=vfs, statementcachesize=_STATEMENTS)
+
+
+def is_left_behind(path: str) -> bool:
+    """Return whether the shared memory of a database is not that of its file any more.
+
+    overlayfs copies a file of a lower layer when somebody first opens it to write. Descriptors
+    lead to the copy, by the same inode; memory that was mapped before stays with the lower file,
+    where nobody writes. False where that cannot be seen, as on other systems than Linux.
+    """
+    name = os.path.realpath(path) + "-shm"
+    ends = b" %b\n" % os.fsencode(name), b" %b (deleted)\n" % os.fsencode(name)
+    try:
+        shared = descriptor_of(name)
+        with open("/proc/self/maps", "rb") as maps:
+            begins = (one for one in maps if one.endswith(ends))
+            begin = next(one for one in begins if one.split()[2] == b"00000000")  # the first part
+        with open("/proc/self/mem", "rb", buffering=0) as memory:
+            place = int(begin.split(b"-")[0], 16)
+            before = os.pread(memory.fileno(), _HEADER, place)
+            found = os.pread(shared, _HEADER, 0)
+            return found != before == os.pread(memory.fileno(), _HEADER, place)
+    except (OSError, StopIteration):
+        return False  # not mapped, or not any more
 
 
 def _quote(character: str) -> str:
