@@ -42,9 +42,9 @@ def environ(**more: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "EVENTQ_NOTIFIER": "none", **more}
 
 
-# Starting Python and importing the program takes longer than most commands do. So there is one
-# process that has done both; each command runs in a fork of it, with descriptors, environment and
-# folder of its own.
+# Starting Python, importing the program and building click's commands takes longer than most commands
+# do. So there is one process that has done all three; each command runs in a fork of it, with
+# descriptors, environment and folder of its own.
 FORKS = """
 import array, json, os, socket, sys
 import eventq, eventq.cli
@@ -54,6 +54,9 @@ for name in os.listdir(os.path.dirname(eventq.cli.__file__)):
     if name.endswith(".py"):
         __import__("eventq.cli." + name[:-3])
 eventq.cli.run = run
+sys.argv[0] = "eventq"
+build, built = app.build, app.build()
+app.build = lambda *, verbose=False: build(verbose=True) if verbose else built
 server = socket.socket(fileno=int(sys.argv[1]))
 while True:
     data, extra, *_ = server.recvmsg(1 << 20, socket.CMSG_SPACE(12))

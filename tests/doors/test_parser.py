@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eventq
-from eventq.cli import app, groups
+from eventq.cli import app, groups, show
 from eventq.cli.table import Command, parse
 from tests.doors.support import environ, run
 
@@ -29,6 +30,12 @@ def quickly(argv: list[str]) -> dict[str, Any] | None:
     return parse(*found) if found else None
 
 
+@functools.cache
+def built(_: str) -> click.Group:
+    """Return click's commands, as a program of this name has them."""
+    return app.build()
+
+
 def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any] | None:
     """Return what click makes of a command line, None when it refuses or does something else."""
     seen: list[dict[str, Any]] = []
@@ -40,7 +47,7 @@ def by_click(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     with monkeypatch.context() as patch:
         patch.setattr(app, "execute", note)
         try:
-            app.build().main(argv, prog_name="eventq", standalone_mode=False)
+            built(show.program()).main(argv, prog_name="eventq", standalone_mode=False)
         except click.ClickException:
             return None
     return seen[0] if seen else None
