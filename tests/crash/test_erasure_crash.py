@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eventq import Thread
 
-TEXTS = [secret(number, 700) for number in range(3)]
+TEXTS = [secret(number, 160) for number in range(3)]
 
 
 def event(thread: Thread) -> None:
@@ -274,5 +274,5 @@ def test_what_a_handler_prints_meanwhile_is_erased(
 
         connection.set_commit_hook(print_it)
         WORK[work](thread)
-    assert os.path.getsize(f"{path}/logs/handlers/late.log") > 700
+    assert os.path.getsize(f"{path}/logs/handlers/late.log") > 160
     assert remains(path, TEXTS[1]) == []

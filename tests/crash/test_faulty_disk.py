@@ -49,6 +49,7 @@ Scenario = "Callable[[eventq.Thread, Outcome], None]"
 
 # Of the steps after the first ones, which are all tried, some stand for the others.
 STRIDE = pytest.mark.parametrize("stride", [19, pytest.param(1, marks=pytest.mark.soak)])
+SHORT_STRIDE = pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.soak)])
 
 
 def push(thread: eventq.Thread, outcome: Outcome) -> None:
@@ -153,12 +154,14 @@ def attempt(
     return outcome, refusal is not None
 
 
+@SHORT_STRIDE
 @pytest.mark.parametrize(("error", "lasting"), REFUSALS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
     scenario: Callable[[eventq.Thread, Outcome], None],
     error: type[Exception],
     lasting: bool,
+    stride: int,
     template: str,
     tmp_path: Path,
     vfs: FaultyVFS,
@@ -167,7 +170,7 @@ def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
     """Whichever change fails, promised events exist, the rest is whole or absent."""
     number = 0
     while True:
-        number += 1
+        number += 1 if number < 6 else stride
         assert number < 500
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
@@ -187,11 +190,13 @@ def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
     assert number > 3
 
 
+@SHORT_STRIDE
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("scenario", [push, keyed_push, push_many, write_block])
 def test_the_same_thread_goes_on_after_a_refusal(
     scenario: Callable[[eventq.Thread, Outcome], None],
     error: type[Exception],
+    stride: int,
     template: str,
     tmp_path: Path,
     vfs: FaultyVFS,
@@ -199,7 +204,7 @@ def test_the_same_thread_goes_on_after_a_refusal(
     """A process works again with its open thread once the disk accepts writes."""
     number, failed = 0, "?"
     while failed:
-        number += 1
+        number += 1 if number < 6 else stride
         outcome = Outcome([], [])
         path = copy(template, str(tmp_path / "thread"))
         with vfs.opened(path, number, error) as thread:

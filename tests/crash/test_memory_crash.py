@@ -143,7 +143,7 @@ def again(path: str, name: str, *, done: bool) -> None:
         assert sqlite(thread.database).free_bytes() == 0
 
 
-@pytest.mark.parametrize("edge", [8, pytest.param(40, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("edge", [4, pytest.param(40, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize(("name", "error"), [
     ("append", apsw.IOError), ("append", apsw.FullError), ("append_text", apsw.IOError), ("put", apsw.FullError),
@@ -181,7 +181,7 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
     number, ends = 0, []
     going = True
     while going:
-        number += 1 if every else 4
+        number += 1 if every else 9
         copy(template, path)
         going = fell(number, work, every=every)
         ends.append(whole(path, name))

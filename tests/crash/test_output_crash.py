@@ -174,7 +174,7 @@ def test_a_disk_that_refuses(
     count = vfs.steps_of(copy(template, path), lambda thread: WORKS[name](thread, Told()))
     assert count > 5
     outcomes = set()
-    for number in some_of(count, 8, count // 16):
+    for number in some_of(count, 4, count // 8):
         told = Told()
         with vfs.opened(copy(template, path), number, error, lasting=lasting) as thread:
             refused = True
@@ -221,7 +221,7 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
 
     number, going = 0, True
     while going:
-        number += 11 if every else 2
+        number += 11 if every else 5
         copy(template, path)
         pipe = os.pipe()
         going = fell(number, work, every=every)

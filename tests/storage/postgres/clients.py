@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
-LEASE = 1.0
+LEASE = 0.4
 SLACK = 0.002  # seconds; a server's times are whole ms
 ROLES = {
     "single": "single", "batch": "batch", "keyed": "keyed", "keyed too": "keyed",
