@@ -319,12 +319,13 @@ def test_programs_of_mcp_servers_have_to_be_there(home: Path, tmp_path: Path, in
     }))  # fmt: skip
     Path(".mcp.json").write_text(json.dumps({"mcpServers": {"d": {"command": "eventq-gone"}}}))
     (home / ".codex/config.toml").write_text('[mcp_servers.eventq]\ncommand = "gone"\n')
-    assert bad(doctor()) == [
+    found = doctor()
+    assert bad(found) == [
         f"broken: MCP server {name}: there is no {command} - give the absolute path of the"
         f" program as the command of {name}"
         for name, command in (("b", "gone"), ("d", "eventq-gone"), ("eventq", "gone"))
     ]
-    assert about(doctor(), ".claude.json")[:2] == [
+    assert about(found, ".claude.json")[:2] == [
         f"ok: MCP server a starts {EVENTQ}",
         "ok: MCP server eventq is reached over HTTP, and was not tried",
     ]
@@ -356,7 +357,8 @@ def test_mcp_servers_that_end_at_once_are_found(
     entry = json.loads(text.replace("INBOX", inbox))
     Path(".mcp.json").write_text(json.dumps({"mcpServers": {"inbox": entry}}))
     before = everything(Path(inbox))
-    (found,) = [one for one in doctor() if "MCP server" in one["what"]]
+    findings = json.loads(run("doctor", "--json").out)["findings"]
+    (found,) = [one for one in findings if "MCP server" in one["what"]]
     assert everything(Path(inbox)) == before
     if says is None:
         assert (found["state"], found["what"]) == ("ok", f"MCP server inbox starts {start[0]}")

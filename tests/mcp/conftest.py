@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MODES = ("auto", "legacy", "2026-07-28")
 WAYS = ("object", "stdio", "http")
+# Protocols do not depend on ways: a process takes most of a second to start.
+PAIRS = [*(("object", mode) for mode in MODES), ("stdio", "legacy"), ("http", "2026-07-28")]
 COMMAND = [sys.executable, "-m", "eventq", "mcp"]
 HELLO: dict[str, Any] = {
     "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {

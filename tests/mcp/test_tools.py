@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 import eventq
 from eventq.mcp import searching, tools
-from tests.mcp.conftest import MODES, WAYS, call, on_http, on_object, refusal, run
+from tests.mcp.conftest import MODES, PAIRS, call, on_http, on_object, refusal, run
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -61,8 +61,7 @@ async def backwards(client: Client, where: str | None) -> list[int]:
         given = found["earlier"]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "mode"), PAIRS)
 def test_a_loop_of_an_agent(connect: Connect, way: str, mode: str) -> None:
     """Every tool works in every mode of the client, over every transport."""
 

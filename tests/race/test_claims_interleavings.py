@@ -483,7 +483,7 @@ def workers(path: str, monkeypatch: pytest.MonkeyPatch, quick: None) -> Iterator
         thread.close()
 
 
-@pytest.mark.parametrize("most", [20, pytest.param(3_500, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("most", [12, pytest.param(3_500, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("case", CASES)
 def test_no_event_is_lost_or_leased_twice(case: str, most: int, workers: Workers) -> None:
     """In any interleaving, an event has one worker, and is finished."""

@@ -85,10 +85,12 @@ MANY = pytest.mark.soak
 
 
 @pytest.mark.parametrize(
-    ("count", "rotate"),
-    [(40, 0), (40, 7), (40, 100), *(pytest.param(2000, n, marks=MANY) for n in (0, 50, 1000))],
+    ("bodies", "count", "rotate"),
+    [
+        *((bodies, 40, rotate) for bodies, rotate in zip(CASES, (7, 100, 0), strict=True)),
+        *(pytest.param(bodies, 2000, n, marks=MANY) for bodies in CASES for n in (0, 50, 1000)),
+    ],
 )
-@pytest.mark.parametrize("bodies", CASES, ids=["singles", "batches", "mixed"])
 def test_eight_processes_push_at_once(bodies: list[str], count: int, rotate: int, box: Box) -> None:
     """No push is refused, ids are contiguous, the mirror is in order, journal lines are whole."""
     together(box.path, list(map(program, bodies)), str(count), str(rotate))
