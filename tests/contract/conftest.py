@@ -67,9 +67,9 @@ def ticking(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[eventq.Thread]:
+def other(_pristine: str, tmp_path: Path) -> Iterator[eventq.Thread]:
     """Return a second fresh thread; it must check out when the test is over."""
-    with eventq.open(eventq.init(tmp_path / "other")) as opened:
+    with eventq.open(shutil.copytree(_pristine, tmp_path / "other")) as opened:
         yield opened
         assert opened.check() == []
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-
-import eventq
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def inbox(tmp_path: Path) -> str:
+def inbox(_pristine: str, tmp_path: Path) -> str:
     """A thread."""
-    return eventq.init(tmp_path / "inbox")
+    return str(shutil.copytree(_pristine, tmp_path / "inbox"))
