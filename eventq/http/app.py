@@ -302,7 +302,7 @@ class App:
 
 
 def _is_mcp(scope: Scope) -> bool:
-    path = scope.get("raw_path") or scope["path"].encode()
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
     return path == MCP or path.startswith(MCP + b"/")
 
 
