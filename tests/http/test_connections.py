@@ -103,6 +103,7 @@ def test_requests_of_a_connection_are_read_one_at_a_time(
         raw.sendall(f"{sent}{last}GET /nowhere HTTP/1.0\r\n{HOST}\r\n".encode())
         for _ in range(20):
             assert client.get("/api/health").status_code == 200
+        assert not select.select([raw], [], [], 0)[0], raw.recv(1000)
         assert sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects()) < 100
         thread.push("self", "note", "x")
         found = rest_of(raw)
