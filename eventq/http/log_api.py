@@ -70,14 +70,16 @@ def push(thread: Thread, given: Given) -> Reply:
 
     One is an object; many are a list of them, or one object a line (application/x-ndjson). The
     header Idempotency-Key is the key of one. A content that is no text is stored as its JSON is
-    written.
+    written. If the key of one was used for another event, that is returned to who may read it.
     """
     body = given["body"]
     if isinstance(body, dict):
         one = with_key(_pushed(body, given["text"].decode), given["key"])
-        stored, status = once(
-            thread, one["key"], thread.last_id, lambda: thread.push(**one), lambda it: it.id
-        )
+
+        def store() -> Event:
+            return thread.push(**one, key_strict=not given["may_read"])
+
+        stored, status = once(thread, one["key"], thread.last_id, store, lambda it: it.id)
         return Reply(line(stored).encode("utf-8", "replace"), status=status)
     if not isinstance(body, list):
         raise InputError("the body is no event", "send an object, a list of objects, or lines")

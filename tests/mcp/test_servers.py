@@ -193,6 +193,44 @@ def test_who_may_do_what(serve: Serve, path: str, mode: str) -> None:
     assert "it is let in" not in repr(caught.value)
 
 
+# The right that each tool needs.
+TOOLS_OF = {
+    "read": {"read", "wait", "search", "recall", "read_artifact", "status"},
+    "push": {"push", "ask_person"},
+    "all": {"remember", "fork"},
+}
+ANSWER = {"type": "answer", "key": "answer:1", "content": '{"question":1,"text":"deny"}'}
+
+
+@pytest.mark.parametrize(
+    ("right", "has"),
+    [("read", {"read"}), ("push", {"read", "push"}), ("work", {"read"}),
+     ("all", {"read", "push", "all"}), ("answer", {"read"}), ("", {"read"})],
+)  # fmt: skip
+def test_each_tool_needs_its_right(
+    serve: Serve, path: str, thread: eventq.Thread, right: str, has: set[str]
+) -> None:
+    """What a token is not for is not offered, and cannot be called; `push` answers nothing."""
+    rights = {right, "answer"} if right == "answer" else {right} if right != "all" else {
+        "read", "push", "work", "all"}  # fmt: skip
+    tokens = [Token("one", "t-one", frozenset(rights))]
+    url = mounted(serve, path, tokens=tokens)
+    thread.ask("Deploy?", approval=True)
+
+    async def test() -> None:
+        async with on_http(url, token="t-one" if right else "") as client:
+            offered = {tool.name for tool in (await client.list_tools()).tools}
+            assert offered == {name for one in has for name in TOOLS_OF[one]}
+            for name in {name for names in TOOLS_OF.values() for name in names} - offered:
+                with pytest.raises(MCPError, match=f"there is no tool '{name}'"):
+                    await client.call_tool(name, {})
+            if "push" in has:
+                assert "the right 'answer'" in await refusal(client, "push", **ANSWER)
+
+    run(test)
+    assert (thread.question(1).answer, thread.last_id()) == (None, 1)
+
+
 def test_a_server_that_only_reads(serve: Serve, path: str) -> None:
     """Without --write the token does not help."""
     url = mounted(serve, path, write=False)
