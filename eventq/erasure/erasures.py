@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from itertools import chain
 
-from eventq.erasure.traces import AT_ONCE, Traces
+from eventq.erasure.traces import AT_ONCE, Traces, logs
 from eventq.errors import (
     BusyError,
     DiskError,
-    ErasedError,
     LogicError,
     StoreError,
     UnknownBlobError,
@@ -26,6 +25,7 @@ from eventq.memory.blobs import digest_of
 from eventq.record import Record
 from eventq.records.checks import check_name, check_natural
 from eventq.storage.asking import erased_content
+from eventq.storage.layout import rotated
 from eventq.storage.rules import erased, thing
 
 TYPE_CHECKING = False
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 _PAGE = 500
 _LEFT = "no erasure reaches it - change or delete it yourself"
+_AGAIN = "it was stored meanwhile - do this again"
+_FOLLOWS = "it has what stands in events - erase these"
 
 
 class _Done(Record):
@@ -154,7 +156,19 @@ class Erasures:
         _erase_in_logs(Traces(self._layout), (one.decode() for one in spelled(text)))
         self._end(done)
         self._clean()  # prunes that were interrupted
-        return [Left(one, why.get((one.kind, one.name), _LEFT)) for one in found]
+        return [Left(one, why.get((one.kind, one.name)) or self._left(one)) for one in found]
+
+    def _left(self, place: Place) -> str:
+        """Return why a text stands at a place that no erasure has refused."""
+        from eventq.log.adoption import kept_files
+
+        if place.kind != "path":
+            return _LEFT if place.kind == "row" else _AGAIN
+        path = f"{self._layout.directory}/{place.name}"
+        layout = self._layout
+        if path in (layout.mirror, *rotated(layout.mirror), *kept_files(layout)):
+            return _FOLLOWS
+        return _AGAIN if path in logs(layout) else _LEFT
 
     def _together(
         self, places: Iterable[Place], reason: str | None, why: dict[tuple[str, str], str]
@@ -172,9 +186,7 @@ class Erasures:
                 done.extend(filter(None, [end.value]))
             except (BusyError, DiskError):
                 raise
-            except ErasedError:
-                pass  # with another place
-            except LogicError as error:
+            except LogicError as error:  # or it was erased with another place
                 why[place.kind, place.name] = f"{error.what} - {error.fix}"
             return None
 

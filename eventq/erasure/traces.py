@@ -58,7 +58,7 @@ class Traces:
     def _look(self, texts: list[str], ends: dict[tuple[int, int], int]) -> None:
         for some in _groups(texts):
             sought: Sought | None = None
-            for path in _logs(self._layout):
+            for path in logs(self._layout):
                 stat = os.stat(path, follow_symlinks=False)
                 begin = ends.get(file := (stat.st_dev, stat.st_ino), 0)
                 if begin == stat.st_size:
@@ -81,7 +81,7 @@ def _groups(texts: list[str]) -> Iterator[list[str]]:
         yield group
 
 
-def _logs(layout: Layout) -> Iterator[str]:
+def logs(layout: Layout) -> Iterator[str]:
     """Yield the logs that have anything in them, and the lines of the mirror that were lost."""
     for folder, _, names in (found for top in (layout.logs, layout.lost) for found in os.walk(top)):
         for name in sorted(names):

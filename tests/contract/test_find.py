@@ -323,6 +323,44 @@ def _refuse() -> None:
     raise DiskError("no room", "make some")
 
 
+def test_what_is_stored_meanwhile_is_left_with_the_way_to_go_on(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked to edit a file that follows the log, or to erase what the call erases."""
+    thread.push("self", "note", PLAIN)
+    thread.subscribe("w", "true", each=True)
+    scrub = thread.database.memory.scrub
+
+    def meanwhile() -> None:
+        scrub()
+        monkeypatch.undo()
+        monkeypatch.setattr(mirror, "ROTATE_LINES", 2)
+        for content in ("other", PLAIN, f"also {PLAIN}", "other"):
+            thread.push("self", "note", content)
+        thread.contexts.create("main").append(PLAIN)
+        log = thread.layout.handler_log("w")
+        os.makedirs(os.path.dirname(log), exist_ok=True)
+        with open(log, "w", encoding="utf-8") as file:
+            file.write(PLAIN)
+        (first,) = [one for one in thread.claim("w", limit=2) if one.event.id == 1][:1]
+        thread.settle(done=[first])
+
+    monkeypatch.setattr(thread.database, "scrub", meanwhile)
+    left = [(one.place.kind, one.place.name, one.why) for one in thread.erasures.text(PLAIN)]
+    again = "it was stored meanwhile - do this again"
+    follows = "it has what stands in events - erase these"
+    rotated = [name for _, name, _ in left if name.startswith("events-")]
+    assert len(rotated) == 1
+    assert [(kind, name) for kind, name, _ in left] == [
+        ("event", "3"), ("event", "4"), ("turn", "1"), ("path", rotated[0]),
+        ("path", "events.jsonl"), ("path", "logs/handlers/w.log"),
+    ]  # fmt: skip
+    assert [why for _, _, why in left] == [again, again, again, follows, follows, again]
+    assert thread.erasures.text(PLAIN) == []
+    assert remains(thread.path, PLAIN) == []
+    assert thread.check() == []
+
+
 def test_a_text_that_was_only_printed_goes_from_the_log(thread: Thread) -> None:
     """A part of a content under 31 bytes stays in a log when the event is erased; not with this."""
     thread.push("self", "note", f"a longer content, with {PLAIN} in it, and more than that")
