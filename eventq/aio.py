@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from eventq.errors import ClosedError, EventqError
+from eventq.log.events import stale_at
 from eventq.records.event import Batch, Event
 from eventq.system import clock
 from eventq.thread import Thread, open_thread
@@ -383,8 +384,13 @@ class AsyncThread:
         follower = self._follow(last_event_id, filter)
         try:
             async for rows in follower:
+                until = stale_at(self._thread.database)
                 for row in rows:
-                    yield Event._make(row)
+                    event: Event | None = Event._make(row)
+                    if clock.monotonic() >= until:
+                        event = await self._call(self._thread.database.events.get, row[0])
+                    if event is not None:
+                        yield event
         finally:
             await follower.aclose()
 

@@ -20,7 +20,7 @@ from eventq.errors import (
     refused,
     way_back,
 )
-from eventq.log.events import EventLog, refuse_conflict
+from eventq.log.events import EventLog, fresh, refuse_conflict
 from eventq.log.journal import Journal
 from eventq.records.checks import check_natural, check_positive
 from eventq.records.event import Batch, Event
@@ -562,7 +562,8 @@ class Thread:
         Close the iterator to stop. Raises PositionError for an id above the newest that ever was,
         also later, when the log was replaced by an older one.
         """
-        return (event for page in self.follow_pages(last_event_id, filter) for event in page)
+        pages = self.follow_pages(last_event_id, filter)
+        return (event for page in pages for event in fresh(self.database, page))
 
     def follow_pages(
         self,

@@ -23,7 +23,7 @@ from eventq.system import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
     from typing import TypedDict
 
     from eventq.cli.table import Raw
@@ -210,25 +210,27 @@ def _check_peek(raw: Raw) -> None:
         raw["limit"] = str(_NEWEST)
 
 
-def _show_lines(events: Sequence[Event]) -> None:
+def _show_lines(events: Iterable[Event]) -> None:
     show.lines([line(event) for event in events])
 
 
 def tail(thread: Thread, *, lines: int, follow: bool, filter: str | None, json: bool) -> None:
     """Show the newest events, one readable line each. --follow waits for more."""
+    from eventq.log.events import fresh
+
     show_page = _show_lines if json else _show_readable
     upto = thread.last_id()
     pages = thread.follow_pages(upto, filter, tick=show.check_stdout)
     try:
-        show_page(thread.log.newest(lines, filter, upto) if lines else [])
+        show_page(fresh(thread.database, thread.log.newest(lines, filter, upto) if lines else []))
         if follow:
             for page in pages:
-                show_page(page)
+                show_page(fresh(thread.database, page))
     except KeyboardInterrupt:
         pass
 
 
-def _show_readable(events: Sequence[Event]) -> None:
+def _show_readable(events: Iterable[Event]) -> None:
     for event in events:
         kind = event.type if event.subtype is None else f"{event.type}/{event.subtype}"
         line = f"{event.created_at}  #{event.id}  {event.source}  {kind}  {event.content}"

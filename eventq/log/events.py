@@ -12,7 +12,7 @@ from eventq.errors import (
 )
 from eventq.records.checks import REF, check_name, check_whole, refs_in
 from eventq.records.event import ANSWER, NOTED, Batch, Event, NewEvent, may_answer, question_in
-from eventq.system import environment
+from eventq.system import clock, environment
 from eventq.system.clock import SLOW_LOOK
 
 TYPE_CHECKING = False
@@ -38,6 +38,23 @@ _NAMES = (str, type(None))
 _SHORT = 1_000  # ASCII content of up to this many characters needs no size check
 _KNOWN = 1_000  # how many valid names are remembered
 _new: Any = tuple.__new__  # makes a record without a call of Python
+
+
+def stale_at(db: Database) -> float:
+    """Return when an event that is read now is to be read again; never, where none is erased."""
+    return clock.monotonic() + SLOW_LOOK if db.has_memory() else float("inf")
+
+
+def fresh(db: Database, events: Iterable[Event]) -> Iterator[Event]:
+    """Yield the events of a page; what was read more than a second ago is read again.
+
+    It may have been erased since, whoever takes his time with a page; what was pruned is left out.
+    """
+    until = stale_at(db)
+    for event in events:
+        found = event if clock.monotonic() < until else db.events.get(event.id)
+        if found is not None:
+            yield found
 
 
 def limit_of_event() -> int:
@@ -438,7 +455,8 @@ class EventLog:
     def peek(self, after: int, limit: int | None, filter: str | None) -> Iterator[Event]:
         """Check the filter, then return an iterator of the matching events after an id."""
         accepted = self._db.events.accept(filter)
-        return (event for page in self.scan(accepted, after, limit) for event in page.events)
+        pages = self.scan(accepted, after, limit)
+        return (event for page in pages for event in fresh(self._db, page.events))
 
     def newest(self, count: int, filter: str | None, upto: int | None = None) -> list[Event]:
         """Return the newest `count` matching events, oldest first; with `upto` none above it."""

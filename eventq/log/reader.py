@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from eventq.errors import ConsumerInUseError, EventqError, FencedError, LeaseLostError
+from eventq.log.events import fresh
 from eventq.storage.blocks import Block
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
@@ -174,7 +175,7 @@ class Reader:
         while after < last:
             page = self._db.events.page(text, after, last, _PAGE)
             after = page.next
-            for event in page.events:
+            for event in fresh(self._db, page.events):
                 self._check_lease()
                 yield event
                 self._read = event.id
