@@ -512,7 +512,7 @@ class Mirror:
             except OSError as error:
                 fault, seen = f"cannot be read ({error.strerror})", 0
             if fault:
-                yield f"{os.path.basename(path)} {fault}; {fix}"
+                yield f"{os.path.basename(path)} {fault}" + ("" if ";" in fault else f"; {fix}")
 
     def _compare(self, path: str, seen: int) -> tuple[str, int]:
         """Compare one file with the log, line by line.
@@ -581,7 +581,16 @@ def _difference(number: int, here: int, text: bytes, want: bytes | None) -> str:
         return f"lacks event {there}, before line {number}"
     from eventq.log.adoption import agrees
 
-    return "" if agrees(text, want) else f"line {number} differs from event {here}"
+    if agrees(text, want):
+        return ""
+    from eventq.log.witness import says_erased
+
+    if says_erased(text, want):  # a backup was put back: a rebuilt mirror would say it again
+        return (
+            f"line {number} says that event {here} was erased, and the log still has it;"
+            f" 'eventq event erase {here}' erases it again, and 'eventq mirror rebuild' keeps it"
+        )
+    return f"line {number} differs from event {here}"
 
 
 def _copy(fd: int, blocks: Iterator[bytes]) -> int:

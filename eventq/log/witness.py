@@ -192,6 +192,16 @@ def _erased(event: Event, content: str) -> str:
     return erased_content(event.type, content, event.subtype)
 
 
+def says_erased(text: bytes, ours: bytes) -> bool:
+    """Return whether a line says that an event was erased, of which ours has all."""
+    found, wanted = fields_of(text), fields_of(ours)
+    if not found or not wanted:
+        return False
+    content = wanted["content"]
+    is_erased = found["content"] == erased_content(wanted["type"], content, wanted["subtype"])
+    return is_erased and agrees(dumps({**found, "content": content}).encode(), ours)
+
+
 # --- what is told of it ---------------------------------------------------------------------------
 
 

@@ -180,6 +180,11 @@ def test_a_backup_still_has_the_text(path: str, tmp_path: Path, spelled: str) ->
     with eventq.open(path) as thread:
         assert thread.push("self", "note", "x").id == 4
         assert thread.question(number).answer == SECRET
+        fault = (
+            "events.jsonl line 2 says that event 2 was erased, and the log still has it;"
+            " 'eventq event erase 2' erases it again, and 'eventq mirror rebuild' keeps it"
+        )
+        assert thread.check() == ([fault] if spelled == "ours" else [])  # else it was adopted
         thread.erasures.event(2)
     assert not os.path.exists(f"{path}/lost")
     assert "was taken back" in check(path)[0]
