@@ -256,8 +256,9 @@ class Erasures:
         """Write the mirror and the database anew, and note that erasures are finished."""
         self._renew({number for one in done for number in one.events})
         self._database.scrub()  # also what was interrupted before it was noted
-        for one in done:
-            self._engine.finish(one.kind, one.name)
+        with self._database.write():
+            for one in done:
+                self._engine.finish(one.kind, one.name)
 
     def event(self, number: int, *, reason: str | None = None) -> Erasure:
         """Erase the content of an event, and return the erasure.

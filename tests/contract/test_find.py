@@ -14,14 +14,16 @@ import random
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import pytest
 
 import eventq
 from eventq.erasure import erasures, traces
-from eventq.errors import DiskError, InputError, StoreError
+from eventq.errors import BusyError, DiskError, InputError, StoreError
 from eventq.log import mirror
 from eventq.records.checks import ERASED
 from eventq.records.run import NewRun, NewStep
+from eventq.storage.sqlite import database
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
@@ -121,6 +123,28 @@ def test_rotated_files_of_the_mirror_are_read(
     assert found[:2] == [("event", "1"), ("row", "events 6")]
     assert len([name for _, name in found if name.startswith("events-")]) == 1
     assert found[-2:] == [("path", "events.jsonl"), ("path", "logs/thread.log")]
+
+
+def test_a_reader_that_still_sees_it(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is called erased; the same call finishes all of it once the reader is gone."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0)
+    for number in range(3):
+        thread.push("self", "note", f"{number} {PLAIN}")
+        thread.contexts.create().append(f"{number} {PLAIN}")
+    reader = apsw.Connection(thread.layout.database)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM events").fetchall()
+    for _ in range(2):
+        with pytest.raises(BusyError, match="still reads"):
+            thread.erasures.text(PLAIN)
+        assert [one.finished for one in thread.erasures] == [False] * 6
+        assert len([what for what in thread.check() if "erase it again" in what]) == 6
+    reader.close()
+    thread.push("self", "note", f"later {PLAIN}")
+    assert thread.erasures.text(PLAIN) == []
+    assert [one.finished for one in thread.erasures] == [True] * 7
+    assert remains(thread.path, PLAIN) == []
+    assert thread.check() == []
 
 
 @pytest.mark.parametrize("kind", ["blob", "artifact", "open turn", "path"])
