@@ -184,13 +184,30 @@ class Runs:
     def texts(self, turn: Turn) -> Iterator[tuple[str, bytes]]:
         """Yield the texts that the node of a turn names, with the refs of their blobs.
 
-        They are task and system texts, or the content of a step and its summary. There are none for
-        a turn of another type, and for one that has the type of a node and is none.
+        They are task and system texts, or the content of a step and its summary; then the steps
+        that failed after it, with their contents. There are none for a turn of another type, and
+        for one that has the type of a node and is none.
         """
         try:
             node = self.of_turn(turn)
         except DamagedError:  # anybody may append turns of any type
             return
+        if node is None:
+            return
+        yield from self._named_by(node)
+        for digest in self.engine.attempts(turn.turn_id):
+            data = self.turns.blobs.shown(digest)
+            if data is None:
+                continue
+            ref = REF + digest.hex()
+            yield ref, data
+            try:
+                tried = decode(data, ref)
+            except DamagedError:  # what is shown in place of an erased one
+                continue
+            yield from self._named_by(tried)
+
+    def _named_by(self, node: Node) -> Iterator[tuple[str, bytes]]:
         refs: list[str | None] = []
         if isinstance(node, StartNode):
             refs = [node.prompt, *node.system.values()]

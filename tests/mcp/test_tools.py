@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
+import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
@@ -335,6 +337,69 @@ def test_searching_what_is_no_event_or_turn(connect: Connect, thread: eventq.Thr
                     assert "needle" in text.lower() or "\\u006eeedle" in text
 
     run(test)
+
+
+def test_searching_what_failed(connect: Connect, thread: eventq.Thread) -> None:
+    """`search` finds steps of runs that failed, before a step, after it and in its place.
+
+    The kind is what a run keeps beside its turns: texts and meta of attempts.
+    """
+    run_ = thread.runs.start("flow", "task")
+    run_.attempt(eventq.NewStep("coder", {"m": "meta needle"}, "first"))
+    before = eventq.NewStep("coder", None, "needle before")
+    run_.step(eventq.NewStep("coder", None, "worked", attempts=[before]))
+    run_.step("coder", None, "replaced needle")
+    run_.poke(None, "in its place")
+    run_.attempt("coder", None, "last needle")
+
+    async def test() -> None:
+        async with connect() as client:
+            found = await every(client, "search", "found", text="needle")
+            # What was replaced is a turn as well, which no head leads to.
+            assert [one["depth"] for one in found] == [2, 2, 1, 0]
+            texts = [(await call(client, "read_artifact", url=one["url"]))["text"] for one in found]
+            assert ["needle" in text for text in texts] == [True] * 4
+            for text in ("meta needle", "needle before", "last needle"):
+                assert len((await call(client, "search", text=text))["found"]) == 1, text
+
+    run(test)
+
+
+@pytest.mark.parametrize("escape", ["\\n", '\\"', "\\u0041", "\\u00e4", "\\\\", "\\x", "\\U0"])
+def test_searching_what_is_full_of_escapes(thread: eventq.Thread, escape: str) -> None:
+    """An escape costs no call: a piece of thousands takes as many as one of a few."""
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    thread.artifacts.put((f"{escape}k" * 40_000 + 'say \\"needle\\"').encode())
+    given: Any = {"text": 'say "needle"', "cursor": None, "limit": 10}
+    sys.setprofile(count)
+    try:
+        found = searching.found_in(thread, given, 16_384, 60)
+    finally:
+        sys.setprofile(None)
+    assert [one["line"] for one in found["found"]] == [1]
+    assert calls < 5_000
+
+
+ODD = ["\\", "\\\\", '"', "u", "U", "0041", "n", "\n", "x", "\u00e9", "\\u00E4", "\\ud83d\\ude00"]
+
+
+def test_what_escapes_spell(thread: eventq.Thread) -> None:
+    """What a text spells as JSON is found with the line of the text, whatever is beside it."""
+    rng = random.Random(7)
+    lines: dict[str, int] = {}
+    with thread.write():
+        for _ in range(500):
+            odd = "".join(rng.choices(ODD, k=rng.randrange(12)))
+            spelled = "\n" + odd.rstrip("\\") + '.line\\nneedle \\u00e4\\"\\t'
+            lines[thread.artifacts.put(spelled.encode()).url] = spelled.count("\n") + 1
+    given: Any = {"text": 'line\nneedle ä"\t', "cursor": None, "limit": 1_000}
+    found = searching.found_in(thread, given, 1 << 20, 60)["found"]
+    assert {one["url"]: one["line"] for one in found} == lines
 
 
 def test_searching_in_pieces(
