@@ -28,7 +28,8 @@ encode = to_json
 
 def error(code: int, what: str, number: Any = None) -> Object:
     """Return the reply that refuses a message; `number` is its id, if that is known and valid."""
-    number = number if type(number) in (str, int) else None
+    if type(number) not in (str, int) or any("\ud800" <= one <= "\udfff" for one in str(number)):
+        number = None
     return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": what}}
 
 
@@ -65,7 +66,9 @@ def refusal(value: Any) -> Object | None:
         what = 'jsonrpc must be "2.0"'
     elif "method" in value and "id" in value and type(number) not in (str, int):
         what = "id must be a string or an integer"
-    elif "method" in value and not isinstance(value.get("params") or {}, dict):
+    elif "method" in value and ("result" in value or "error" in value):
+        what = "a message is a request or a reply, not both"
+    elif "method" in value and not isinstance(value.get("params", {}), dict | None):
         code, what = INVALID_PARAMS, "params must be an object"
     else:
         try:
@@ -76,6 +79,11 @@ def refusal(value: Any) -> Object | None:
     # The id of a reply is one of ours: an error with it would look like the reply to another call.
     is_reply = "method" not in value and ("result" in value or "error" in value)
     return error(code, f"{what} - correct it", None if is_reply else number)
+
+
+def taken_id(number: Any) -> Object:
+    """Return the error for a request with the id of one that waits for its reply."""
+    return error(INVALID_REQUEST, "another request has this id - give each its own", number)
 
 
 def is_request(value: Object) -> bool:
@@ -107,8 +115,7 @@ class Batch:
             if wrong is None and is_request(value):
                 number = value["id"]  # the SDK takes 1 and "1" for one over HTTP
                 if str(number) in map(str, (*self.waits, *taken)):
-                    what = "another request has this id - give each its own"
-                    wrong = error(INVALID_REQUEST, what, value["id"])
+                    wrong = taken_id(number)
                 elif value["method"] == "initialize":
                     what = "initialize stands alone - send it by itself"
                     wrong = error(INVALID_REQUEST, what, value["id"])

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
 from eventq.errors import BusyError
-from eventq.mcp.jsonrpc import BATCHED, Batch, Object, encode, error, is_request, read
+from eventq.mcp.jsonrpc import BATCHED, Batch, Object, encode, error, is_request, read, taken_id
 from eventq.mcp.thread_server import ROOM, ThreadServer
 from eventq.serving.parameters import MOST_BODY
 from eventq.serving.principal import PRINCIPAL
@@ -97,8 +97,7 @@ class Mount:
         if wrong is None and batch is None and session and is_request(value):
             ids = {str(value["id"])}
             if ids & taken:  # both would have one stream, and the first would wait for ever
-                what = "another request has this id - give each its own"
-                wrong = error(INVALID_REQUEST, what, value["id"])
+                wrong = taken_id(value["id"])
         if wrong is not None:
             await _reply(send, 400, encode(wrong))
             return

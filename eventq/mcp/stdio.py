@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mcp.server.stdio import stdio_server
 from pydantic_core import from_json
 
-from eventq.mcp.jsonrpc import BATCHED, Batch, encode, read
+from eventq.mcp.jsonrpc import BATCHED, Batch, encode, is_request, read, taken_id
 from eventq.mcp.thread_server import ROOM, ThreadServer
 from eventq.serving.parameters import MOST_BODY
 from eventq.serving.served import ServedThread
@@ -85,17 +85,24 @@ class Output:
     def __init__(self, fd: int) -> None:
         self._file = os.fdopen(fd, "wb")
         self._turn = asyncio.Lock()
-        self.batches: dict[Any, Batch] = {}  # by the ids of their requests that wait for a reply
+        # By the ids of the requests that wait for a reply, the batch of each, None for none.
+        self.waiting: dict[Any, Batch | None] = {}
+        self.beginning: set[Any] = set()  # the ids of what agrees on a revision
+        self.is_batched = False  # arrays are messages in the revision that was agreed on
 
     async def write(self, text: str) -> None:
         """Write a message of the SDK, with its newline, or keep it for its batch."""
-        if self.batches:
-            value = from_json(text)
-            batch = None if "method" in value else self.batches.pop(value["id"], None)
-            if batch is not None:
-                batch.add(value)
-                await self.send(batch.replies())
-                return
+        value = from_json(text)
+        number = None if "method" in value else value.get("id")
+        batch = self.waiting.pop(number, None)
+        if batch is not None:
+            batch.add(value)
+            await self.send(batch.replies())
+            return
+        if number in self.beginning:
+            self.beginning.remove(number)
+            if "result" in value:  # else what was agreed on before holds
+                self.is_batched = value["result"].get("protocolVersion") == BATCHED
         await self.send(text[:-1].encode("utf-8", "replace"))
 
     async def send(self, message: bytes | None) -> None:
@@ -120,7 +127,6 @@ class Session:
         self.server = server
         self.input = Input()
         self.output: Output
-        self._batched = False  # arrays are messages in the revision that was agreed on
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """Yield the messages, then let calls end: the SDK cancels those that it finds then."""
@@ -137,17 +143,22 @@ class Session:
 
     async def _messages(self, line: bytes) -> list[str]:
         """Return the messages of a line; what is none is answered."""
-        value, wrong = read(line, batched=self._batched)
+        value, wrong = read(line, batched=self.output.is_batched)
+        waiting = self.output.waiting
+        if wrong is None and not isinstance(value, list) and is_request(value):
+            wrong = taken_id(value["id"]) if value["id"] in waiting else None
         if wrong is not None:
             await self.output.send(encode(wrong))
             return []
         if isinstance(value, list):
-            batch = Batch(value, taken=self.output.batches)
-            self.output.batches |= dict.fromkeys(batch.waits, batch)
+            batch = Batch(value, waiting)
+            waiting |= dict.fromkeys(batch.waits, batch)
             await self.output.send(batch.replies())
             value = batch.messages
-        elif value.get("method") == "initialize":
-            self._batched = (value.get("params") or {}).get("protocolVersion") == BATCHED
+        elif is_request(value):
+            waiting[value["id"]] = None
+            if value["method"] == "initialize":
+                self.output.beginning.add(value["id"])
         messages = value if isinstance(value, list) else [value]
         return [encode(one).decode() for one in messages if not self._cancels(one)]
 
@@ -156,7 +167,12 @@ class Session:
         if message.get("method") != "notifications/cancelled":
             return False
         number = (message.get("params") or {}).get("requestId")
-        return type(number) in (str, int) and number in self.output.batches
+        if type(number) not in (str, int):
+            return False
+        if self.output.waiting.get(number) is None:
+            self.output.waiting.pop(number, None)  # it gets no reply
+            return False
+        return True
 
 
 async def serve_stdio(path: str, *, write: bool, room: int = ROOM) -> int:

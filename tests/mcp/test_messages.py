@@ -4,7 +4,8 @@ The kind: a request with an id that is answered with silence. Its members: no JS
 no UTF-8, deep nesting, NaN, an unpaired surrogate, another `jsonrpc` or none, an id that is null, a
 fraction, a boolean or a list, a method that is no text, parameters that are no object, an object
 with an id and nothing else, arrays (empty, nested, with repeated ids, too long, of notifications
-alone), a call of an array that is cancelled, and a client that goes meanwhile.
+alone), a call of an array that is cancelled, a message that is request and reply, an id that no
+text can be, two requests of one id, an `initialize` that fails, and a client that goes meanwhile.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ MALFORMED: list[tuple[bytes | dict[str, Any], int, Any]] = [
     ({**PING, "method": "tools/call", "params": {"name": 7}}, INVALID_PARAMS, 7),
     ({**PING, "method": "tools/call", "params": {"name": "read", "arguments": [1]}},
      INVALID_PARAMS, 7),
+    ({**PING, "params": []}, INVALID_PARAMS, 7),
+    ({**PING, "result": {}}, INVALID_REQUEST, 7),
+    ({**PING, "error": {"code": 1, "message": "x"}}, INVALID_REQUEST, 7),
+    (b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', INVALID_REQUEST, None),
+    (b'{"jsonrpc":"2.0","id":1%s,"method":"ping"}' % (b"0" * 5_000), PARSE_ERROR, None),
     ({"jsonrpc": "2.0", "id": 7, "result": 7}, INVALID_REQUEST, None),
     (b"[]", INVALID_REQUEST, None),
     (json.dumps([PING]).encode(), INVALID_REQUEST, None),
@@ -151,6 +157,46 @@ def test_an_array_is_a_batch_in_one_revision(path: str) -> None:
     assert server.end() == (0, b"")
     with eventq.open(path) as thread:
         assert thread.last_id() == 3
+
+
+def test_the_revision_that_was_agreed_on_holds(path: str) -> None:
+    """Another `initialize` that fails does not change what an array is."""
+    server = Stdio(path)
+    server.begin("2025-03-26")
+    for params in ({}, {"protocolVersion": 7}, None):
+        server.send({**HELLO, "id": 5, "params": params})
+        assert "error" in server.receive()
+        server.send([{**PING, "id": 1}])
+        assert server.receive() == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+    assert server.end() == (0, b"")
+
+
+def test_two_requests_of_one_id(path: str) -> None:
+    """On stdio the second one is refused, alone and in a batch; the first gets its own reply."""
+    server = Stdio(path)
+    server.begin("2025-03-26")
+    wait: dict[str, Any] = {"name": "wait", "arguments": {"seconds": 300, "after": 0}}
+    server.call(1, "wait", **wait["arguments"])
+    server.send([{**PING, "id": 2, "method": "tools/call", "params": wait}, {**PING, "id": 3}])
+    for number in (1, 2):
+        server.send({**PING, "id": number})
+        found = server.receive()
+        assert (found["id"], found["error"]["code"]) == (number, INVALID_REQUEST)
+    server.send([{**PING, "id": 1}, {**PING, "id": 4}])
+    found = {one["id"]: one for one in server.receive()}
+    assert ("error" in found[1], "result" in found[4]) == (True, True)
+    server.call(5, "push", type="note", content="x")
+    replies = [server.receive() for _ in range(3)]
+    (batch,) = (one for one in replies if isinstance(one, list))
+    alone = {one["id"]: one["result"] for one in replies if not isinstance(one, list)}
+    assert "events" in alone[1]["content"][0]["text"]
+    assert {one["id"] for one in batch} == {2, 3}
+    server.call(6, "wait", seconds=300, after=1)
+    cancel = {"method": "notifications/cancelled", "params": {"requestId": 6}}
+    server.send({"jsonrpc": "2.0", **cancel})
+    server.send({**PING, "id": 6})  # free again
+    assert server.receive() == {"jsonrpc": "2.0", "id": 6, "result": {}}
+    assert server.end() == (0, b"")
 
 
 def test_a_batch_whose_calls_last(path: str) -> None:
