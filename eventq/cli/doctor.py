@@ -155,6 +155,10 @@ def _agent(agent: Agent) -> Iterator[Finding]:
             what = f"all hooks are turned off in {path}"
             yield Finding(_WARNING, agent.title, what, "remove 'disableAllHooks' there")
         for entry in held.entries:
+            if entry.matcher:
+                what = f"only what matches {entry.matcher!r} is sent to {shown(entry.thread)}"
+                about = f"{agent.title}, {path}, {entry.event}"
+                yield Finding(_WARNING, about, what, "remove 'matcher' there to have all sent")
             targets.setdefault((path, entry.program, entry.thread), []).append(entry.event)
     if not targets:
         yield Finding(_OK, agent.title, "no hooks of eventq; 'eventq hooks install' adds them")

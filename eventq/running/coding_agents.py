@@ -110,12 +110,16 @@ AGENTS = {
 
 
 class Entry(Record):
-    """A hook of eventq in settings: at which path, for which event, program and thread."""
+    """A hook of eventq in settings: at which path, for which event, program and thread.
+
+    `matcher` is what somebody lets it hear of alone, "" for everything, as `install` writes it.
+    """
 
     path: tuple[str | int, ...]
     command: str
     program: tuple[str, ...]
     thread: str
+    matcher: str = ""
 
     @property
     def event(self) -> str:
@@ -186,10 +190,13 @@ def _walk(path: str, hooks: object) -> Iterator[Entry]:
     for event, groups in _shaped(path, "hooks", hooks, dict).items():
         for number, group in enumerate(_shaped(path, event, groups, list)):
             held = _shaped(path, event, group, dict).get("hooks", [])
+            matcher = group.get("matcher")
+            matcher = "" if matcher in (None, "*") else str(matcher)
             for index, hook in enumerate(_shaped(path, event, held, list)):
                 found = _shaped(path, event, hook, dict).get("command")
                 if ours := _ours(found):
-                    yield Entry(("hooks", event, number, "hooks", index), found, *ours)
+                    place = ("hooks", event, number, "hooks", index)
+                    yield Entry(place, found, *ours, matcher)
 
 
 def _shaped(path: str, name: str, value: Any, kind: type) -> Any:

@@ -284,6 +284,18 @@ def test_hooks_that_are_turned_off_are_a_warning(home: Path) -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("matcher", ["nothing", "*", "", None])
+def test_hooks_that_are_narrowed_are_a_warning(inbox: str, home: Path, matcher: object) -> None:
+    """A matcher that somebody has added keeps events away, unless it matches everything."""
+    coding_agents.apply([*coding_agents.install(AGENTS["claude"], "user", inbox, ["Stop"])])
+    path = home / ".claude/settings.json"
+    found = json.loads(path.read_text())
+    found["hooks"]["Stop"][0]["matcher"] = matcher
+    path.write_text(json.dumps(found))
+    shown = [f"warning: only what matches 'nothing' is sent to {inbox}"] * (matcher == "nothing")
+    assert [line.split(" - ")[0] for line in bad(doctor())] == shown
+
+
 def test_the_skill_is_compared(
     inbox: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
