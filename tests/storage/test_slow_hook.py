@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 import eventq
-from tests.doors.support import environ, run
+from tests.doors.support import environ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,20 +53,24 @@ def left(opened: eventq.Thread) -> Callable[[], list[int]]:
 
 
 def hook(path: str, **given: str) -> None:
-    """Run a hook, which must succeed in silence."""
-    done = run("hook", "--thread", path, "--source", "an agent", given=json.dumps(given))
-    assert (done.code, done.out, done.err) == (0, "", "")
+    """Run a hook that is less patient; it must succeed in silence."""
+    with patched(path, "", json.dumps(given), "--source", "an agent") as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
 
 
 @contextmanager
-def patched(path: str, patches: str, **more: str) -> Iterator[subprocess.Popen[str]]:
+def patched(
+    path: str, patches: str, given: str = "{}", *words: str, **more: str
+) -> Iterator[subprocess.Popen[str]]:
     """Begin a hook with some of its parts replaced; it must succeed."""
     with subprocess.Popen(
-        [sys.executable, "-c", _PATCHED.format(patches), "hook", "--thread", path],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ(**more),
+        [sys.executable, "-c", _PATCHED.format(patches), "hook", "--thread", path, *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=environ(**more),
     ) as process:  # fmt: skip
         assert process.stdin is not None
-        process.stdin.write("{}")
+        process.stdin.write(given)
         process.stdin.close()
         yield process
     assert process.returncode == 0
