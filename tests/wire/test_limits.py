@@ -1128,6 +1128,8 @@ def test_a_server_that_stops_answers_what_was_begun(
     for peer in peers:
         assert [type(peer.reply()) for _ in range(21)] == [Appended] * 20 + [Head]
         assert peer.rest() == []
+    for peer in (*peers, idle):
+        peer.close()
     served.stop()
     with eventq.open(path) as thread:
         assert len(list(thread.contexts.get(1).replay())) == 100

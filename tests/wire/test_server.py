@@ -694,6 +694,7 @@ def test_a_key_outlives_connection_and_server(rule: str, serve: Serve) -> None:
     peer = first.peer()
     peer.talk([CreateContext(0), append(1, ONE)])
     assert peer.ask(message) == Appended(1, 2, 1, hashed(b"x"))
+    peer.close()
     first.stop()
     assert serve(keys=rule).peer().ask(message) == Appended(1, 2, 1, hashed(b"x"))
 
@@ -708,6 +709,7 @@ def test_keys_may_be_ignored(rule: str, serve: Serve) -> None:
     assert ids([peer.ask(ignored), peer.ask(ignored)]) == [2, 3]
     peer.ask(Hello(meta='{"keys": true}'))
     assert ids([peer.ask(ignored)]) == [4]
+    peer.close()
     served.stop()
     served = serve(keys=rule)
     peer, other = served.peer(), served.peer()
