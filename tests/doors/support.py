@@ -21,7 +21,7 @@ from tests import running
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 BIN = os.path.dirname(sys.executable)
-EVENTQ = os.path.join(BIN, "eventq")
+EVENTQ, THREAD = os.path.join(BIN, "eventq"), os.path.join(BIN, "thread")
 
 MIXED = bytes(range(256)) * 3 + b"\0\r\n"
 NOWHERE = "blob:blake3:" + "0" * 64
@@ -47,6 +47,7 @@ def environ(**more: str) -> dict[str, str]:
 # descriptors, environment and folder of its own.
 FORKS = """
 import array, json, os, socket, sys
+sys.argv[0] = sys.argv[2]  # the words depend on it
 import eventq, eventq.cli
 from eventq.cli import app, show
 run = eventq.cli.run  # there is a module of that name, too
@@ -54,7 +55,6 @@ for name in os.listdir(os.path.dirname(eventq.cli.__file__)):
     if name.endswith(".py"):
         __import__("eventq.cli." + name[:-3])
 eventq.cli.run = run
-sys.argv[0] = "eventq"
 build, built = app.build, app.build()
 app.build = lambda *, verbose=False: build(verbose=True) if verbose else built
 server = socket.socket(fileno=int(sys.argv[1]))
@@ -82,14 +82,14 @@ while True:
 
 
 class Forks:
-    """The process whose forks run commands."""
+    """The process whose forks run commands of a program."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", FORKS, str(theirs.fileno())],
+                [sys.executable, "-c", FORKS, str(theirs.fileno()), program],
                 cwd=ROOT,
                 pass_fds=[theirs.fileno()],
             )
@@ -120,8 +120,8 @@ def _give(pipe: FileIO, data: bytes) -> None:
 
 
 @functools.cache
-def _forks() -> Forks:
-    return Forks()
+def _forks(program: str) -> Forks:
+    return Forks(program)
 
 
 def split(words: tuple[str, ...]) -> list[str]:
@@ -133,8 +133,8 @@ def run(*words: str, given: str | bytes | None = None, program: str = EVENTQ, **
     """Run eventq with these words; the first may be several, with blanks between them."""
     argv = [program, *split(words[:1]), *words[1:]]
     data = given.encode() if isinstance(given, str) else given
-    if program == EVENTQ and all(name.startswith("EVENTQ_") for name in more):
-        code, out, err = _forks().run(argv, environ(**more), data)
+    if program in (EVENTQ, THREAD) and all(name.startswith("EVENTQ_") for name in more):
+        code, out, err = _forks(program).run(argv, environ(**more), data)
         return Done(code, out.decode(), err.decode())
     done = subprocess.run(
         argv, input=data, stdin=None if data is not None else subprocess.DEVNULL, capture_output=True,
@@ -145,15 +145,8 @@ def run(*words: str, given: str | bytes | None = None, program: str = EVENTQ, **
 
 def raw_run(*words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     """Run eventq and return what it printed as bytes."""
-    stdin = None if given is not None else subprocess.DEVNULL
-    return subprocess.run(
-        [EVENTQ, *split(words[:1]), *words[1:]],
-        input=given,
-        stdin=stdin,
-        capture_output=True,
-        env=environ(),
-        timeout=300,
-    )
+    argv = [EVENTQ, *split(words[:1]), *words[1:]]
+    return subprocess.CompletedProcess(argv, *_forks(EVENTQ).run(argv, environ(), given))
 
 
 def ok(*words: str, given: str | bytes | None = None) -> str:

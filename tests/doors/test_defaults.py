@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 import eventq
 from eventq.cli import groups
 from eventq.cli.table import Command
-from tests.doors.support import BIN, EVENTQ, contents, run
+from tests.doors.support import EVENTQ, THREAD, contents, run
 from tests.doors.test_parser import by_click, quickly
 
-THREAD = os.path.join(BIN, "thread")
 COMMANDS = groups.every()
 VARIABLES = {"thread": "EVENTQ_THREAD", "consumer": "EVENTQ_CONSUMER"}
 WITH_DEFAULTS = {

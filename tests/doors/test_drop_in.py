@@ -16,11 +16,10 @@ import pytest
 import eventq
 from eventq.cli import groups
 from eventq.log.notifier import slug
-from tests.doors.support import BIN, EVENTQ, contents, environ, run
+from tests.doors.support import EVENTQ, THREAD, contents, environ, run
 
 COMMANDS = groups.every()
 
-THREAD = os.path.join(BIN, "thread")
 BOTH = pytest.mark.parametrize("program", [EVENTQ, THREAD], ids=["eventq", "thread"])
 LINE = '{"source":"self","type":"note","content":"%s"}'
 

@@ -9,12 +9,11 @@ import pytest
 
 import eventq
 from eventq.log.fences import text_of
-from tests.doors.support import BIN, run
+from tests.doors.support import THREAD, run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-THREAD = os.path.join(BIN, "thread")
 REFUSED = (
     "Error: a newer supervisor runs consumer 'w' - end this handler: its events are handled by"
     " another one\n"

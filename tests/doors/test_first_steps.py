@@ -12,12 +12,20 @@ import pytest
 
 import eventq
 from eventq.cli import groups, hints
-from tests.doors.support import BIN, EVENTQ, Done, contents, environ, objects, ok, refused, run
+from tests.doors.support import (
+    EVENTQ,
+    THREAD,
+    Done,
+    contents,
+    environ,
+    objects,
+    ok,
+    refused,
+    run,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-THREAD = os.path.join(BIN, "thread")
 
 
 # --- push without options -------------------------------------------------------------------------

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 
 import eventq
-from tests.doors.support import BIN, refused, run
-
-THREAD = os.path.join(BIN, "thread")
+from tests.doors.support import THREAD, refused, run
 
 
 def _filled(inbox: str) -> None:

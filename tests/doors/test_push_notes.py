@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 import eventq
-from tests.doors.support import BIN, contents, run
+from tests.doors.support import THREAD, contents, run
 
-THREAD = os.path.join(BIN, "thread")
 ONE = ["--source", "self", "--type", "note"]
 
 
