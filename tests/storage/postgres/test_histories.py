@@ -26,9 +26,9 @@ SOCKET = ".s.PGSQL.5432"
 LOST_ANSWER = 40  # of each connection; the first few are those of its login
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(postgres: str) -> Iterator[Server]:
-    """Return a server with the tables, for the clients of one test after the other."""
+    """Return a server with the tables, for these clients alone."""
     made = Server()
     try:
         made.start()
