@@ -321,7 +321,7 @@ def sides(
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(50), pytest.param(range(50, 10_050), marks=pytest.mark.soak)], ids=len
+    "seeds", [range(25), pytest.param(range(25, 10_025), marks=pytest.mark.soak)], ids=len
 )
 def test_the_engines_answer_alike(sides: Sides, seeds: range) -> None:
     """Whatever happens to a thread, its answers and errors do not say where it is stored."""
