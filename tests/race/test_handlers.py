@@ -33,7 +33,7 @@ with eventq.open(sys.argv[1]) as thread:
 """
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [3, pytest.param(300, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("mode", ["all", "one"])
 def test_no_event_waits_for_the_next_push(mode: str, count: int, box: Box) -> None:
     """Pushes while real handlers end: all events are handled, in order, once."""

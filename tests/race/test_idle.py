@@ -149,8 +149,10 @@ IDLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("idle", IDLE)
-@pytest.mark.parametrize("external", [None, "/no/such/notifier"])
+@pytest.mark.parametrize(
+    ("idle", "external"),
+    [*((one, None) for one in IDLE), *((one, "/no/such/notifier") for one in IDLE[::5])],
+)
 def test_a_push_starts_a_dispatch_only_once_it_has_something_to_do(
     idle: Callable[[Box], Callable[[], object]], external: str | None, box: Box
 ) -> None:
