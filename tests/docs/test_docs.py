@@ -47,10 +47,10 @@ _FRONT = re.compile(r"\A---\n.*?^---$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-@pytest.mark.parametrize("name", reference.documents())
-def test_generated_parts_are_up_to_date(name: str) -> None:
+def test_generated_parts_are_up_to_date() -> None:
     """The module tree, command reference and diagrams are what `make reference` writes."""
-    assert read(name) == reference.documents()[name]
+    for name, text in reference.documents().items():
+        assert read(name) == text
 
 
 def test_quick_start_runs_as_printed(tmp_path: Path, until: Until) -> None:
