@@ -50,8 +50,9 @@ def rest_of(raw: socket.socket) -> bytes:
 @pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the times."""
-    for name in ("HEAD", "BODY", "STILL", "KEPT", "SWEEP"):
+    for name in ("HEAD", "BODY", "STILL", "KEPT"):
         monkeypatch.setattr(connections, f"{name}_SECONDS", 0.1)
+    monkeypatch.setattr("eventq.http.site.SWEEP_SECONDS", 0.05)
 
 
 @pytest.mark.usefixtures("_soon")

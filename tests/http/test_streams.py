@@ -109,7 +109,15 @@ def test_a_filter_that_takes_long_is_said(client: httpx.Client, thread: eventq.T
     assert client.get("events/stream", params=asked).status_code == 422
 
 
-def test_readers_that_never_read_cost_little(client: httpx.Client, thread: eventq.Thread) -> None:
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers wait for less long at their end."""
+    monkeypatch.setattr("eventq.http.site.END_SECONDS", 1.0)
+
+
+def test_readers_that_never_read_cost_little(
+    hasty: None, client: httpx.Client, thread: eventq.Thread
+) -> None:
     """Others go on, and the server ends without them."""
     url = client.base_url
     stuck = []
