@@ -184,8 +184,8 @@ class App:
         has_body = operation.raw or operation.body is not None
         body = await body_of(receive, headers) if has_body else b""
         wait = given.pop("wait", 0) or 0
-        if operation.many:
-            given["may_read"] = "read" in who.rights
+        if operation.by_caller:
+            given["who"] = who
         run = who.acting("http", _call_of(operation, given, body, headers))
         if wait or operation.watched:
             async with Caller(receive) as caller:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from eventq.records.event import Event
     from eventq.records.info import ThreadStatus
     from eventq.records.question import Question
+    from eventq.serving.principal import Principal
     from eventq.thread import Thread
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ def push(thread: Thread, given: Given) -> Reply:
         one = with_key(_pushed(body, given["text"].decode), given["key"])
 
         def store() -> Event:
-            return thread.push(**one, key_strict=not given["may_read"])
+            return thread.push(**one, key_strict="read" not in given["who"].rights)
 
         stored, status = once(thread, one["key"], thread.last_id, store, lambda it: it.id)
         return Reply(line(stored).encode("utf-8", "replace"), status=status)
@@ -280,13 +281,15 @@ def claims(thread: Thread, given: Given) -> Reply:
 def dead_letters(thread: Thread, given: Given) -> Reply:
     """List the events that failed for good, of one consumer or all."""
     found = thread.dead_letters(given["consumer"])
-    return of_json([_letter(one) for one, _ in zip(found, range(given["limit"]))])  # noqa: B905
+    shown = [_letter(one, given["who"]) for one, _ in zip(found, range(given["limit"]))]  # noqa: B905
+    return of_json(shown)
 
 
-def _letter(letter: DeadLetter) -> dict[str, Any]:
+def _letter(letter: DeadLetter, who: Principal) -> dict[str, Any]:
     shown: dict[str, Any] = letter._asdict()
     event: Event | None = letter.event
-    return {**shown, "event": None if event is None else event._asdict()}
+    error = letter.error and who.told(letter.error)  # the end of what a handler printed
+    return {**shown, "event": None if event is None else event._asdict(), "error": error}
 
 
 def retry_dead(thread: Thread, given: Given) -> Reply:
@@ -371,6 +374,7 @@ _OPERATIONS: Sequence[Operation] = (
         "Pushed",
         body=EVENT,
         many=True,
+        by_caller=True,
         made=True,
     ),
     Operation("getEvent", "GET", f"{AT}/events/{{id}}", QUICK, event, "Event"),
@@ -510,6 +514,7 @@ _OPERATIONS: Sequence[Operation] = (
         dead_letters,
         "DeadLetters",
         (_OF, _PAGE),
+        by_caller=True,
     ),
     Operation(
         "retryDeadLetters",

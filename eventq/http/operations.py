@@ -100,6 +100,7 @@ class Operation(Record):
     With `alone`, a write shares no transaction with others. With `watched`, what its reply says is
     undone if the caller does not wait for it. `body` has the members of a JSON
     object, unless it is None; `many` says that it may also be a list of such objects, or lines.
+    With `by_caller` what is given has `who`, the Principal, as the reply depends on them.
     With `raw` the body is any bytes. `made` says that the reply may be a 201. `again` is what a
     long poll looks with after the first time. `follows` makes the pages of a stream, which has no
     reply.
@@ -116,6 +117,7 @@ class Operation(Record):
     alone: bool = False
     watched: bool = False
     many: bool = False
+    by_caller: bool = False
     raw: bool = False
     made: bool = False
     again: Callable[[Given], Given] | None = None

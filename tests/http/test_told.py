@@ -153,8 +153,15 @@ def test_what_a_handler_printed_is_not_told(
         return found._replace(consumers=tuple(one._replace(**more) for one in found.consumers))
 
     monkeypatch.setattr(eventq.Thread, "status", stall)
+    with eventq.open(path) as thread:
+        thread.push("self", "note", "x")
+        (claim,) = thread.claim("h")
+        claim.dead(SECRET)
     client = serve(path)
+    letters = "/api/threads/thread/dead-letters"
     with stranger(client) as other:
+        assert client.get(letters).json()[0]["error"] == SECRET
+        assert other.get(letters).json()[0]["error"] == "(told to whoever comes with a token)"
         for at in ("/t/thread/consumers/h", "/t/thread/"):
             shown, hidden = client.get(at).text, other.get(at).text
             assert ("secret" in shown, "it failed" in shown) == (True, True), at
