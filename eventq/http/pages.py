@@ -360,7 +360,7 @@ class Pages:
             "thread": name, "at": f"/t/{part}" if name else "", "api": f"/api/threads/{part}",
             "view": view, "views": VIEWS, "csrf": self._access.csrf if may_write else "",
             "may_write": may_write, "may_sign_in": self._access.has_token and not may_write,
-            "who": who,
+            "who": who, "rights": who.rights if who is not None else (),
             "changes": f"/changes?thread={part}" if name else "/changes",
         }  # fmt: skip
         text = self._templates.get_template(template).render(shown | values)

@@ -169,6 +169,33 @@ def test_a_form_takes_the_right_of_its_action(client: httpx.Client, token: str) 
             assert browser.get(at).status_code in (403, 405)
 
 
+@pytest.mark.parametrize("token", HELD)
+def test_a_page_offers_what_its_token_is_for(
+    serve: Serve, path: str, thread: eventq.Thread, token: str
+) -> None:
+    """And no form that would be refused."""
+    thread.ask("Deploy?", approval=True)
+    thread.contexts.create("c").append("x")
+    thread.subscribe("w", from_now=True)
+    client = serve(path, tokens=TOKENS)
+    with httpx.Client(base_url=client.base_url, timeout=60) as browser:
+        for shown in (None, token):
+            if shown is not None:
+                browser.post("/login", data={"token": shown})
+            held = HELD[token] if shown is not None else set()
+            offered = {
+                name
+                for at in ("", "consumers/w", "turns/1", "health")
+                for name in re.findall(
+                    r'action="/t/thread/do/(\w+)"', browser.get(f"/t/thread/{at}").text
+                )
+            }
+            expected = {
+                name for name in ("answer", "pause", "replay", "fork") if FORMS[name] in held
+            }
+            assert offered == expected | ({"check"} if held - {"read"} else set())
+
+
 def test_who_may_not_read_is_told_nothing_by_a_push(
     client: httpx.Client, thread: eventq.Thread
 ) -> None:
