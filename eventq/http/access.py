@@ -61,6 +61,9 @@ class Access:
         if any(one.value == token for one in tokens):
             what = "a token of --tokens has the value of the one token, of --token or EVENTQ_TOKEN"
             raise UsageError(what, "give each its own")
+        if token.strip() != token or not token.isprintable():
+            what = "no client can send the token of --token or EVENTQ_TOKEN over HTTP"
+            raise UsageError(what, "give one of printable characters, without blanks around it")
         if not is_local and (insecure or not self._tokens):
             what = f"'{listen}' can be reached from other machines"
             fix = "set EVENTQ_TOKEN or give --token, or listen on 127.0.0.1"

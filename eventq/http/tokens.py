@@ -34,10 +34,13 @@ class Token(Record):
 
 
 def read_tokens(path: str) -> list[Token]:
-    """Return the tokens of a file that only its owner can read. Raises UsageError, LogicError."""
+    """Return the tokens of a file that only this user can read. Raises UsageError, LogicError."""
     try:
         with open(path, encoding="utf-8") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            state = os.fstat(file.fileno())
+            if state.st_uid not in (0, os.geteuid()):
+                raise LogicError(f"'{path}' is another user's", "give a file of your own")
+            if stat.S_IMODE(state.st_mode) & 0o077:
                 raise LogicError(f"others can read or write '{path}'", f"run 'chmod 600 {path}'")
             lines = file.read().split("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ clear.
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -214,6 +215,13 @@ def test_one_value_is_one_token(tmp_path: Path) -> None:
                    tokens=tokens)  # fmt: skip
 
 
+@pytest.mark.parametrize("token", [" ", "x ", "\tx", "x\n", "x\x00y", "\udcff"])
+def test_a_token_that_no_client_can_send_is_refused(token: str) -> None:
+    """Everybody would be locked out, or each request would fail."""
+    with pytest.raises(UsageError, match="no client can send the token"):
+        Access("127.0.0.1:0", is_local=True, token=token, write=True, insecure=False)
+
+
 GOOD = {"name": "a", "value": "x", "right": "push"}
 
 
@@ -256,6 +264,17 @@ def test_a_file_that_says_nothing_clear_is_refused(
     with pytest.raises(UsageError, match=says) as caught:
         read_tokens(written(tmp_path / "tokens", *lines))
     assert "xxx" not in str(caught.value)
+
+
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They could add a token."""
+    path = written(tmp_path / "tokens", GOOD)
+    if os.geteuid() == 0:
+        os.chown(path, 1234, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    with pytest.raises(LogicError, match="is another user's - give a file of your own"):
+        read_tokens(path)
 
 
 def test_a_file_that_others_read_is_refused(tmp_path: Path) -> None:
