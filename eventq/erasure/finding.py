@@ -8,6 +8,7 @@ across their pieces.
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from itertools import chain
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 LEAST = 6  # characters of a text: a shorter one stands everywhere
 MOST = 1 << 16
 _BLOCK = 1 << 20  # bytes of a file that are in memory at once
+UNESCAPED = re.compile(r"[ !#-&(-\[\]-~]+")  # what no spelling escapes
 _NAMED = 100  # holders of a kind that are looked at
 _LIST = {"turn", "patch", "attempt after turn", "line", "output", "file", "pin"}
 # How people call a row of a table; others are named by the table.
@@ -67,9 +69,13 @@ class Found:
         self._database = database
         self._layout = layout
         self._sought: list[bytes] = []
+        self._signs: list[bytes] = []  # without one of these, none of them is there
         for text in texts:
             check(text)
-            self._sought += spelled(text)
+            ways = spelled(text)
+            self._sought += ways
+            sign = max(UNESCAPED.findall(text), key=len, default="")
+            self._signs += [sign.encode()] if len(sign) >= LEAST else ways
         self._overlap = max(map(len, self._sought)) - 1
         self.bytes = 0
 
@@ -83,7 +89,7 @@ class Found:
 
     def _has(self, data: bytes) -> bool:
         self.bytes += len(data)
-        return any(one in data for one in self._sought)
+        return any(one in data for one in self._signs) and any(one in data for one in self._sought)
 
     # --- tables -----------------------------------------------------------------------------------
 

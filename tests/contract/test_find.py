@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
+from hypothesis import given, strategies
 
 import eventq
-from eventq.erasure import erasures, traces
+from eventq.erasure import erasures, finding, traces
 from eventq.errors import BusyError, DiskError, InputError, StoreError
 from eventq.log import mirror
 from eventq.records.checks import ERASED
@@ -103,6 +104,13 @@ def test_a_text_is_found_everywhere(thread: Thread, tmp_path: Path, text: str) -
         "events.jsonl", "logs/thread.log", "logs/handlers/w.log", "lost/1",
     }  # fmt: skip
     assert places(thread, "nowhere at all") == []
+
+
+@given(strategies.text(alphabet="ab \"'\\\n\x7f☃é~[]/", min_size=6, max_size=20))
+def test_the_part_that_no_spelling_escapes(text: str) -> None:
+    """Every spelling of a text has it: what is looked for first misses nothing."""
+    for plain in finding.UNESCAPED.findall(text):
+        assert all(plain.encode() in way for way in finding.spelled(text))
 
 
 def test_json_in_json_is_found(thread: Thread) -> None:
