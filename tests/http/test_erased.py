@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import msgpack
+import pytest
 
 import eventq
 from tests.http.test_cxdb import BUNDLE
@@ -35,6 +36,41 @@ def test_a_new_follower_does_not_get_what_was_erased(
             thread.erasures.event(number)
             with client.stream("GET", "events/stream", params={"after": number - 1}) as after:
                 assert next(events(after))[1]["content"] == "[erased]"
+
+
+@pytest.mark.parametrize("how", [{}, {"accept": "application/x-ndjson"}])
+@pytest.mark.parametrize("where", [{}, {"filter": "type = 'note'"}])
+def test_a_text_that_is_erased_while_others_follow(
+    client: httpx.Client, thread: eventq.Thread, how: dict[str, str], where: dict[str, str]
+) -> None:
+    """No stream, page or search has it afterwards, wherever they begin; what was pruned is a gap."""
+    with client.stream("GET", "events/stream", headers=how, params=where) as before:
+        follower = before.iter_lines()
+        for number in range(1, 31):
+            thread.push("self", "note", f"{number} {SECRET}" if number % 3 else f"{number} other")
+        while "30 other" not in next(follower):
+            pass
+        assert thread.erasures.text(SECRET) == []
+        thread.push("self", "note", "31")
+        rest = ""
+        while '"31"' not in rest:
+            rest = next(follower)
+            assert SECRET not in rest
+        for after in (0, 7, 28):
+            asked: dict[str, str | int] = {**where, "after": after}
+            with client.stream("GET", "events/stream", headers=how, params=asked) as found:
+                seen = ""
+                for line in found.iter_lines():
+                    seen += line
+                    if '"31"' in line:
+                        break
+            assert SECRET not in seen
+            assert seen.count("[erased]") == 20 - after // 3 * 2 - after % 3
+            assert SECRET not in client.get("events", params=asked).text
+        thread.prune(before_id=20, force=True)
+        asked = {**where, "after": 5}
+        with client.stream("GET", "events/stream", headers=how, params=asked) as found:
+            assert found.headers["eventq-gap"] == "6-19"
 
 
 def test_followers_that_came_together_get_the_same(
