@@ -39,7 +39,11 @@ WHERE event_id = ?1
             JOIN events ON id = o.event_id
         WHERE o.queue_id = u.queue_id
             AND o.group_value = u.group_value
-            AND CAST(id AS TEXT) NOT IN (SELECT name FROM erasures WHERE kind = 'event')
+            AND NOT EXISTS (
+                SELECT 1
+                FROM erasures
+                WHERE kind = 'event' AND name = CAST(id AS TEXT)
+            )
     )
 """
 _RENAME = "UPDATE unfinished SET group_value = ? WHERE queue_id = ? AND group_value = ?"
