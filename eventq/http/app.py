@@ -45,7 +45,12 @@ if TYPE_CHECKING:
 
 _NUMBER = Part("id", "integer", "The id.", most=MOST)
 _encode = writer()
-_ONCE = (b"host", b"origin", b"authorization")  # headers that decide who asks, and for whom
+# Headers that decide who asks, for whom, and what is done.
+_ONCE = (
+    b"host", b"origin", b"authorization", b"x-csrf-token", b"sec-fetch-site", b"sec-fetch-mode",
+    b"sec-fetch-dest", b"content-type", b"idempotency-key", b"last-event-id", b"mcp-session-id",
+    b"mcp-protocol-version",
+)  # fmt: skip
 _STRANGER = Principal("", NONE)  # until it is known who asks
 MCP = b"/mcp"  # and that of a thread by its name: /mcp/NAME
 

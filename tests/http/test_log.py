@@ -84,6 +84,22 @@ def test_the_header_of_a_key_is_the_key(client: httpx.Client, thread: eventq.Thr
         assert made[0].json() == made[1].json()
 
 
+@pytest.mark.parametrize(
+    "name", ["Idempotency-Key", "Content-Type", "Last-Event-ID", "X-CSRF-Token", "Mcp-Session-Id"]
+)
+def test_a_header_that_decides_is_sent_once(
+    client: httpx.Client, thread: eventq.Thread, name: str
+) -> None:
+    """Two of it are refused: whoever stands between might have taken the other one."""
+    event = {"source": "self", "type": "note", "content": "x"}
+    headers = [(name, "1"), (name, "2"), ("authorization", client.headers["authorization"])]
+    body = json.dumps(event).encode()
+    with httpx.Client(base_url=client.base_url) as other:
+        status, detail = problem(other.post("events", content=body, headers=headers))
+    assert (status, detail) == (400, f"{name.lower()} stands there twice - send it once")
+    assert thread.last_id() == 0
+
+
 def test_a_content_that_is_json_is_stored_as_it_is_written(
     client: httpx.Client, thread: eventq.Thread
 ) -> None:
