@@ -110,20 +110,27 @@ class App:
         connection = scope["state"]["connection"]
         if refused is not None:
             connection.may_give_way()
-        await exchange.wait()
-        if connection.has_gone:
-            return
         try:
-            if refused is not None:
-                raise refused
-            await self._answer(scope, exchange)
-        except Exception as error:
-            if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
-                raise
-            if isinstance(error, WrongTokenError):
-                await self._guesses.wait(scope, exchange.receive)
-            status, what = _problem(error, scope.get(PRINCIPAL, _STRANGER))
-            await self._refuse(scope, status, what, send)
+            try:
+                await exchange.wait()
+                if connection.has_gone:
+                    return
+                if refused is not None:
+                    raise refused
+                await self._answer(scope, exchange)
+                return
+            except Exception as error:  # (a fault of ours is answered like any other)
+                if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
+                    raise
+                if isinstance(error, WrongTokenError):
+                    await self._guesses.wait(scope, exchange.receive)
+                why = error
+        except asyncio.CancelledError:  # the server ends, and has waited long enough
+            if exchange.has_begun:
+                return
+            what = "the server ended before this was answered"
+            why = BusyError(what, "see whether it was done, then send it again")
+        await self._refuse(scope, *_problem(why, scope.get(PRINCIPAL, _STRANGER)), send)
 
     async def _refuse(self, scope: Scope, status: int, what: str, send: Send) -> None:
         """Answer an error in the form of its place."""

@@ -103,6 +103,7 @@ class Server(uvicorn.Server):
             shown = f"[{host}]" if ":" in host else host
             ready(f"http://{shown}:{port}")
             await self._serve(sockets=[listener])
+            await asyncio.sleep(0)  # whoever was too slow is told that the server has ended
             for connection in [*self.server_state.connections]:  # of those who do not read
                 connection.transport.abort()
             await asyncio.sleep(0)  # asyncio calls `connection_lost` of each

@@ -2,7 +2,8 @@
 
 Members of the kind: no byte at all, half a head, a head byte by byte, blank lines after a reply,
 half a body of who may send one and of who may not, a body that was refused and goes on, many
-requests at once on one connection, more connections than there may be.
+requests at once on one connection, more connections than there may be, half a body when the
+server ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from eventq.http import connections
+from eventq.http import connections, site
+from eventq.mcp.mounting import Mount
 from tests.http.conftest import TOKEN, problem
 
 if TYPE_CHECKING:
@@ -53,6 +55,25 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HEAD", "BODY", "STILL", "KEPT"):
         monkeypatch.setattr(connections, f"{name}_SECONDS", 0.1)
     monkeypatch.setattr("eventq.http.site.SWEEP_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("at", [EVENTS, "/login", "/v1/contexts", "/mcp"])
+def test_half_a_body_at_the_end(
+    serve: Serve,
+    path: str,
+    at: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its caller is told that the server ends, which prints no traceback."""
+    monkeypatch.setattr(site, "END_SECONDS", 1.0)
+    client = serve(path, mcp=Mount)
+    head = f"POST {at} HTTP/1.1\r\n{KNOWN}expect: 100-continue\r\n{LENGTH}"
+    with connected(client, head.encode()) as raw:
+        assert raw.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"  # it reads the body now
+        client.running.stop()  # type: ignore[attr-defined]
+        assert rest_of(raw).startswith(b"HTTP/1.1 503 ")
+    assert [one for one in caplog.records if one.exc_info] == []
 
 
 @pytest.mark.usefixtures("_soon")
