@@ -163,21 +163,20 @@ def _objects_of(number: int) -> Objects:
 
 def _objects(connection: apsw.Connection) -> Objects:
     """Return table and columns, or table and SQL, of each object, by kind and name."""
-    found = {}
-    rows = connection.execute(
-        "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"
-    ).fetchall()
+    rows = connection.execute("""
+        SELECT o.type, o.name, o.tbl_name, c.name
+        FROM sqlite_schema AS o, pragma_table_xinfo(o.name) AS c WHERE o.type = 'table'
+        UNION ALL
+        SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema WHERE type <> 'table'
+    """).fetchall()
+    found: Objects = {}
     for row in rows:
-        kind, name, table, sql = map(str, row)
+        kind, name, table, made = map(str, row)
         if name.startswith("sqlite_"):
             continue  # SQLite's own: counters, statistics, the indexes of constraints
-        made = {" ".join(sql.replace('"', "").split())}  # ALTER TABLE writes names in quotes
-        if kind == "table":
-            columns = connection.execute(
-                "SELECT name FROM pragma_table_xinfo(?)", (name,)
-            ).fetchall()
-            made = {str(column) for (column,) in columns}
-        found[kind, name] = table, made
+        if kind != "table":
+            made = " ".join(made.replace('"', "").split())  # ALTER TABLE writes names in quotes
+        found.setdefault((kind, name), (table, set()))[1].add(made)
     return found
 
 
