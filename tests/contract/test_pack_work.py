@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import RunPython
 
-FEW, MANY = 300, 1_200
+FEW, MANY = 150, 600
 HASH = digest(b"1").hex()
 ONE = {"blob": blob(b"1"), "turn": turn(1, 0, 0, b"1"), "head": head(1, 1, 0)}
 
@@ -227,8 +227,8 @@ def packed(stored: bytes, raw_len: int, hashed: bytes = bytes(32)) -> bytes:
 
 
 def of_lengths(*lengths: int, sized: bool = True) -> list[bytes]:
-    """Return records of 300 MiB that say they have these lengths."""
-    return [packed(frame(300, sized=sized), length, zeros(300)) for length in lengths]
+    """Return records of 160 MiB that say they have these lengths."""
+    return [packed(frame(160, sized=sized), length, zeros(160)) for length in lengths]
 
 
 def cut(*, sized: bool) -> list[bytes]:
@@ -238,13 +238,13 @@ def cut(*, sized: bool) -> list[bytes]:
     return [*(packed(whole[:end], 20 * MIB, zeros(20)) for end in ends), blob(b"sound")]
 
 
-LENGTHS = [1, 100_000, 300 * MIB - 1, 300 * MIB + 1, (1 << 32) - 1]
+LENGTHS = [1, 100_000, 160 * MIB - 1, 160 * MIB + 1, (1 << 32) - 1]
 WRONG = [f"is not {length} bytes long" for length in LENGTHS]
 # The records, how many blobs come of them, and what is said of the others.
 CASES: dict[str, tuple[Callable[[], list[bytes]], int, list[str]]] = {
-    "another hash": (lambda: [packed(frame(600), 600 * MIB)], 0, ["holds other bytes than its hash"]),
+    "another hash": (lambda: [packed(frame(320), 320 * MIB)], 0, ["holds other bytes than its hash"]),
     "another hash, no length": (
-        lambda: [packed(frame(600, sized=False), 600 * MIB)], 0, ["holds other bytes than its hash"],
+        lambda: [packed(frame(320, sized=False), 320 * MIB)], 0, ["holds other bytes than its hash"],
     ),
     "another length": (lambda: of_lengths(*LENGTHS), 0, WRONG),
     "another length, no length": (lambda: of_lengths(*LENGTHS, sized=False), 0, WRONG),
@@ -256,7 +256,7 @@ CASES: dict[str, tuple[Callable[[], list[bytes]], int, list[str]]] = {
         1, ["too much memory"],
     ),
     "sound, and twice": (
-        lambda: [*of_lengths(300 * MIB) * 2, kept_blob(zeros(100), 0, 100 * MIB, bytes(100 * MIB))], 2, [],
+        lambda: [*of_lengths(160 * MIB) * 2, kept_blob(zeros(100), 0, 100 * MIB, bytes(100 * MIB))], 2, [],
     ),
 }  # fmt: skip
 
@@ -275,8 +275,8 @@ def test_an_import_takes_bounded_memory(
     assert [words in note for words, note in zip(said, notes, strict=True)] == [True] * len(said)
     if not said:
         with eventq.open(path) as thread:
-            assert thread.blobs.stat(zeros(300)).size == 300 * MIB
-            assert thread.blobs.verify(zeros(300)) == []
+            assert thread.blobs.stat(zeros(160)).size == 160 * MIB
+            assert thread.blobs.verify(zeros(160)) == []
 
 
 @pytest.mark.parametrize(("mib", "count"), [(100, 60), (4, 1500), (1, 6000)])
