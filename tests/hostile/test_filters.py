@@ -453,25 +453,29 @@ def most(*values: str) -> str:
     return f"max({', '.join(values)}) = 5"
 
 
-ARRAY = "[" + "1," * (8 << 20) + "1]"
+def array() -> str:
+    """Return the text of a long array."""
+    return "[" + "1," * (8 << 20) + "1]"
+
+
 LAST = "bcdefghijkl"
 # What one event of 16 MiB would have kept busy within a single step of SQLite, or between two looks
 # at the clock.
-LONG_STEPS = {
-    "json in json": (ARRAY, NESTED),
-    "arrows": (ARRAY, "content" + " -> '$'" * 300 + " = 1"),
+LONG_STEPS: dict[str, tuple[Callable[[], str], str]] = {
+    "json in json": (array, NESTED),
+    "arrows": (array, "content" + " -> '$'" * 300 + " = 1"),
     "paths": (
-        "{" + '"\\u0061":1,' * (3 << 19) + '"b":1}',
+        lambda: "{" + '"\\u0061":1,' * (3 << 19) + '"b":1}',
         "json_extract(content, " + ", ".join(f"'$.k{i}'" for i in range(16)) + ") = ''",
     ),
-    "many LIKE in max()": ("a" * (16 << 20), most(*["content LIKE '%aaaaaaaaaaaaaaab%'"] * 100)),
-    "sets": ("a" * (4 << 20), most(*(f"content GLOB '*{'[a]' * 15}{c}*'" for c in LAST))),
+    "many LIKE in max()": (lambda: "a" * (16 << 20), most(*["content LIKE '%aaaaaaaaaaaaaaab%'"] * 100)),
+    "sets": (lambda: "a" * (4 << 20), most(*(f"content GLOB '*{'[a]' * 15}{c}*'" for c in LAST))),
     "computed patterns": (
-        "a" * (32 << 20), " OR ".join(f"like('%' || '{'a' * 60}{c}', content)" for c in LAST),
+        lambda: "a" * (32 << 20), " OR ".join(f"like('%' || '{'a' * 60}{c}', content)" for c in LAST),
     ),
-    "deep": (ARRAY, "json(" * 45 + "content" + ")" * 45 + " = ''"),
-    "joined": ("a" * (32 << 20), "content" + " || ''" * 400 + " = 'x'"),
-    "upper in max()": ("a" * (16 << 20), most(*["upper(content)"] * 400)),
+    "deep": (array, "json(" * 45 + "content" + ")" * 45 + " = ''"),
+    "joined": (lambda: "a" * (32 << 20), "content" + " || ''" * 400 + " = 'x'"),
+    "upper in max()": (lambda: "a" * (16 << 20), most(*["upper(content)"] * 400)),
 }  # fmt: skip
 
 
@@ -501,7 +505,7 @@ def test_a_large_event_takes_no_more_than_the_budget(
     """The seconds of an event, and what one function takes on some MiB: whatever a filter is made of."""
     monkeypatch.setattr(fence_module, "EVENT_SECONDS", 0.3)
     content, text = LONG_STEPS[name]
-    fence = fenced(content)
+    fence = fenced(content())
     began = time.thread_time()
     try:
         assert ids(fence, text) == []
@@ -564,7 +568,7 @@ def test_large_events_among_small_ones_are_found_in_both_directions(fenced: Fenc
 
 def test_whether_one_could_match_costs_little_on_anything(fenced: Fenced, ticks: Ticks) -> None:
     """A push's look at other filters ends at a large event, and after a time limit."""
-    fence = fenced("[1]", ARRAY, "a" * 60_000)
+    fence = fenced("[1]", array(), "a" * 60_000)
     assert fence.tally(NESTED, 0, 1, 1, 10) == Tally()
     assert fence.tally("json(content) = '[1]'", 0, 1, 1, 10).first == 1
     assert fence.tally("type = 'other'", 0, 3, 1, 10) == Tally()
