@@ -23,7 +23,7 @@ from eventq.http.operations import Operation, Reply, of_json
 from eventq.http.pages import Pages
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_content, send_problem, send_reply
-from eventq.http.turns import Turns
+from eventq.http.sharing import Share
 from eventq.serving.parameters import MOST, Part, load, of_object, of_words, with_key
 from eventq.serving.plans import QUICK
 from eventq.serving.principal import NONE, PRINCIPAL, Principal
@@ -79,7 +79,7 @@ class App:
         self._pages = Pages(threads, access)
         self._document: bytes | None = None
         self._guesses = Guesses()
-        self._turns = Turns()
+        self._share = Share()
         self.budget = Budget(MOST_HELD)
         self.unknown = Budget(MOST_UNKNOWN, unknown)  # of callers without a token
 
@@ -87,10 +87,10 @@ class App:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        exchange = Exchange(self.unknown, self._turns, receive, send)
+        exchange = Exchange(self.unknown, self._share, receive, send)
         work = self._serve(scope, exchange, self._refused(scope, exchange), send)
         try:
-            await (work if exchange.is_admitted else self._turns.run(work))
+            await (work if exchange.is_admitted else self._share.run(work))
         finally:
             exchange.end()
 
@@ -255,7 +255,7 @@ class App:
         began = clock.monotonic()
         await self._mcp.answer(served, scope, receive, send)
         if not who.is_known and scope["method"] == "POST":  # most is done in tasks of the SDK
-            self._turns.took(clock.monotonic() - began)
+            self._share.took(clock.monotonic() - began)
 
     async def _of_server(self, path: str, who: Principal) -> Reply | None:
         """Return the reply of the paths that are about the server, None for others."""

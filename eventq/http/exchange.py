@@ -10,7 +10,7 @@ from eventq.errors import BusyError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eventq.http.turns import Turns
+    from eventq.http.sharing import Share
 
     Message = dict[str, Any]
 
@@ -40,12 +40,12 @@ class Exchange:
     def __init__(
         self,
         budget: Budget,
-        turns: Turns,
+        share: Share,
         receive: Callable[[], Awaitable[Message]],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         self._budget = budget
-        self._turns = turns
+        self._share = share
         self.is_admitted = False
         self._receive = receive
         self._send = send
@@ -59,7 +59,7 @@ class Exchange:
         """Hold what comes from here on of a budget for callers who are known."""
         self._budget = budget
         self.is_admitted = True
-        self._turns.give_way()
+        self._share.give_way()
 
     def begin(self) -> None:
         """Count as a request under way. Raises BusyError when there are too many."""
@@ -73,7 +73,7 @@ class Exchange:
     async def wait(self) -> None:
         """Wait for a turn, unless the caller is admitted."""
         if not self.is_admitted:
-            await self._turns.wait()
+            await self._share.wait()
 
     async def receive(self) -> Message:
         """Return what comes next of the request. Raises BusyError when it is too much now."""

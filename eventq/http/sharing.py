@@ -1,4 +1,4 @@
-"""Turns: what callers without a token cost those who have one, however many they are.
+"""Sharing: what callers without a token cost those who have one, however many they are.
 
 While somebody with a token is served, the others take a tenth of the loop's time, in the order in
 which they come. What each of their requests took of it is measured step by step.
@@ -19,8 +19,8 @@ TIMES = 9  # as long as a step took, until the next one
 MOST_SECONDS = 1.0  # between two of them
 
 
-class Turns:
-    """Whose turn it is among the callers without a token."""
+class Share:
+    """The share of the callers without a token, who take turns."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -49,9 +49,9 @@ class Turns:
 class _Timed:
     """A coroutine, each of whose steps is timed."""
 
-    def __init__(self, work: Coroutine[Any, Any, None], turns: Turns) -> None:
+    def __init__(self, work: Coroutine[Any, Any, None], share: Share) -> None:
         self._work = work
-        self._turns = turns
+        self._share = share
 
     def __await__(self) -> Generator[Any, None, None]:
         step: Callable[[Any], Any] = self._work.send
@@ -63,7 +63,7 @@ class _Timed:
             except StopIteration:
                 return
             finally:
-                self._turns.took(clock.monotonic() - began)
+                self._share.took(clock.monotonic() - began)
             step, given = self._work.send, None
             try:
                 yield waits_for

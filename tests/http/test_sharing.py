@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eventq.http import turns
+from eventq.http import sharing
 from eventq.http.pages import Pages
-from eventq.http.turns import Turns
+from eventq.http.sharing import Share
 from eventq.mcp.mounting import Mount
 from tests.http.test_connections import EVENTS, HOST, connected, rest_of
 
@@ -67,7 +67,7 @@ def test_a_tenth_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """While somebody is served, each waits nine times as long as the steps before it took."""
 
     async def run() -> None:
-        clock, mine = Clock(monkeypatch), Turns()
+        clock, mine = Clock(monkeypatch), Share()
         await mine.run(clock.work(0.04))
         before = clock.now
         await mine.wait()
@@ -79,7 +79,7 @@ def test_a_tenth_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
         mine.give_way()
         before = clock.now
         await mine.wait()
-        assert clock.now == pytest.approx(before + turns.MOST_SECONDS)
+        assert clock.now == pytest.approx(before + sharing.MOST_SECONDS)
 
     asyncio.run(run())
 
@@ -101,7 +101,7 @@ def test_work_ends_as_it_would_alone() -> None:
     ended: list[int] = []
 
     async def run() -> None:
-        mine = Turns()
+        mine = Share()
         with pytest.raises(KeyError, match="mine"):
             await mine.run(fail())
         task = asyncio.ensure_future(mine.run(last()))
@@ -118,7 +118,7 @@ def test_work_ends_as_it_would_alone() -> None:
 def _long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one call without a token be the last one, as long as somebody with one is served."""
     for name in ("TIMES", "MOST_SECONDS", "BUSY_SECONDS"):
-        monkeypatch.setattr(turns, name, 1e9)
+        monkeypatch.setattr(sharing, name, 1e9)
 
 
 @pytest.mark.usefixtures("_long")
@@ -156,7 +156,7 @@ def test_who_has_gone_is_not_served(
     is_open, asked = threading.Event(), []
     answer = Pages.answer
 
-    async def wait(_: Turns) -> None:
+    async def wait(_: Share) -> None:
         while not is_open.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -164,7 +164,7 @@ def test_who_has_gone_is_not_served(
         asked.append(given)
         await answer(self, *given)
 
-    monkeypatch.setattr(Turns, "wait", wait)
+    monkeypatch.setattr(Share, "wait", wait)
     monkeypatch.setattr(Pages, "answer", note)
     client = serve(path)
     for _ in range(20):
