@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -87,6 +88,16 @@ def children() -> set[int]:
 def keep(pid: int) -> None:
     """Let a process live until the session ends."""
     _kept.add(pid)
+
+
+@contextmanager
+def unmarked() -> Iterator[None]:
+    """Let what is started in this block, and what that starts, live until a fixture ends it."""
+    del os.environ[MARK]
+    try:
+        yield
+    finally:
+        os.environ[MARK] = _session
 
 
 def end(pids: list[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import eventq
 from tests.http.conftest import path, serve  # noqa: F401 (fixtures)
+from tests.running import unmarked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,12 +30,14 @@ def browser() -> Iterator[Any]:
     program = HERE / ".browser" / "chromium"
     needs = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
     more = {"LD_LIBRARY_PATH": str(HERE / ".browser" / "libraries" / "lib")}
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(
-            executable_path=program, chromium_sandbox=False,
-            args=["--disable-quic", "--disable-gpu"],
-            env={**os.environ, **more} if "not found" in needs else None,
-        )  # fmt: skip
+    with ExitStack() as stack:
+        with unmarked():  # tests of other files may come between those that use it
+            playwright = stack.enter_context(sync_playwright())
+            found = playwright.chromium.launch(
+                executable_path=program, chromium_sandbox=False,
+                args=["--disable-quic", "--disable-gpu"],
+                env={**os.environ, **more} if "not found" in needs else None,
+            )  # fmt: skip
         yield found
         found.close()
 
