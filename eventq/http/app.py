@@ -88,7 +88,7 @@ class App:
         if scope["type"] != "http":
             return
         exchange = Exchange(self.unknown, self._share, receive, send)
-        work = self._serve(scope, exchange, self._refused(scope, exchange), send)
+        work = self._serve(scope, exchange, self._refused(scope, exchange), receive, send)
         try:
             await (work if exchange.is_admitted else self._share.run(work))
         finally:
@@ -104,8 +104,9 @@ class App:
         return None
 
     async def _serve(
-        self, scope: Scope, exchange: Exchange, refused: Exception | None, send: Send
-    ) -> None:
+        self, scope: Scope, exchange: Exchange, refused: Exception | None, receive: Receive,
+        send: Send,
+    ) -> None:  # fmt: skip
         """Answer one request when it is its turn."""
         connection = scope["state"]["connection"]
         if refused is not None:
@@ -123,7 +124,7 @@ class App:
                 if exchange.has_begun:  # uvicorn ends the connection: half a reply is known as such
                     raise
                 if isinstance(error, WrongTokenError):
-                    await self._guesses.wait(scope, exchange.receive)
+                    await self._guesses.wait(scope, receive)
                 why = error
         except asyncio.CancelledError:  # the server ends, and has waited long enough
             if exchange.has_begun:

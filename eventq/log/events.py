@@ -48,7 +48,8 @@ def stale_at(db: Database) -> float:
 def fresh(db: Database, events: Iterable[Event]) -> Iterator[Event]:
     """Yield the events of a page; what was read more than a second ago is read again.
 
-    It may have been erased since, whoever takes his time with a page; what was pruned is left out.
+    A slow reader may hold a page for minutes, and an event be erased meanwhile; what was pruned is
+    left out.
     """
     until = stale_at(db)
     for event in events:

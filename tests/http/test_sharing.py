@@ -175,3 +175,14 @@ def test_who_has_gone_is_not_served(
     with connected(client, f"GET / HTTP/1.0\r\n{HOST}\r\n".encode()) as raw:
         assert rest_of(raw).startswith(b"HTTP/1.1 ")
     assert len(asked) == 1
+
+
+def test_a_body_behind_a_wrong_token_holds_nothing(
+    serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is passed over while the caller waits for the refusal, however long it is."""
+    monkeypatch.setattr("eventq.http.app.MOST_UNKNOWN", 1_000)
+    body = f"content-length: 200000\r\nconnection: close\r\n\r\n{'x' * 200_000}"
+    head = f"POST {EVENTS} HTTP/1.1\r\n{HOST}authorization: Bearer wrong\r\n"
+    with connected(serve(path), f"{head}{body}".encode()) as raw:
+        assert rest_of(raw).startswith(b"HTTP/1.1 401 ")
