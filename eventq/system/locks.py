@@ -134,31 +134,42 @@ def descriptor_of(path: str) -> int:
     return -1
 
 
-def has_lock(fd: int, byte: int) -> bool:
-    """Return whether this process has locked a byte of a file to write, with `fcntl`.
+class ByteLock:
+    """The lock of one byte of a file, to write, that this process has with `fcntl`."""
 
-    To the system, whoever asks for a lock of an open file is not the process, and so it names the
-    process. True where that cannot be asked.
-    """
-    if fd < 0 or _GET_LOCK is None:
+    __slots__ = ("_asked", "_had")
+
+    def __init__(self, byte: int) -> None:
+        """Prepare to ask for the lock of a byte."""
+        self._asked = _FLOCK.pack(F_WRLCK, os.SEEK_SET, byte, 1, 0)
+        self._had = _FLOCK.pack(F_WRLCK, os.SEEK_SET, byte, 1, os.getpid())
+
+    def is_held(self, fd: int) -> bool:
+        """Return whether this process has it; True where that cannot be asked.
+
+        To the system, whoever asks for a lock of an open file is not the process, and so it names
+        the process.
+        """
+        if fd < 0 or _GET_LOCK is None:
+            return True
+        try:
+            found = fcntl(fd, _GET_LOCK, self._asked)
+        except OSError as error:
+            return error.errno != EBADF
+        if found == self._had:
+            return True
+        kind, _, _, _, pid = _FLOCK.unpack(found)  # locks of bytes side by side are one
+        return bool(kind == F_WRLCK and pid == os.getpid())
+
+    def take(self, fd: int) -> bool:
+        """Take it; return False if another process has it."""
+        if fd < 0:
+            return False
+        try:
+            fcntl(fd, F_SETLK, self._asked)
+        except OSError:
+            return False
         return True
-    try:
-        found = fcntl(fd, _GET_LOCK, _FLOCK.pack(F_WRLCK, os.SEEK_SET, byte, 1, 0))
-    except OSError as error:
-        return error.errno != EBADF
-    kind, _, _, _, pid = _FLOCK.unpack(found)
-    return bool(kind == F_WRLCK and pid == os.getpid())
-
-
-def take_lock(fd: int, byte: int) -> bool:
-    """Lock a byte of a file to write, for this process; return False if another one has it."""
-    if fd < 0:
-        return False
-    try:
-        fcntl(fd, F_SETLK, _FLOCK.pack(F_WRLCK, os.SEEK_SET, byte, 1, 0))
-    except OSError:
-        return False
-    return True
 
 
 def lock_whole(fd: int, *, wait: bool) -> None:

@@ -25,7 +25,7 @@ import apsw
 
 from eventq.errors import BusyError, LogicError, LostError, NotAThreadError, ReadOnlyError
 from eventq.system import clock
-from eventq.system.locks import descriptor_of, has_lock, take_lock, within
+from eventq.system.locks import ByteLock, descriptor_of, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -214,6 +214,7 @@ class WriteLock:
         """Prepare for the transactions of a connection that was just opened."""
         self._path = path
         self._memory = -1  # a descriptor of the shared memory, of this SQLite or another one
+        self._lock = ByteLock(_WRITE_LOCK)
         self._header = b""
 
     def note(self) -> None:
@@ -230,13 +231,13 @@ class WriteLock:
         A lock that was released is taken again, if nobody has used that. Another SQLite in this
         process may have written though it is held: the system takes both for one.
         """
-        is_ours = has_lock(self._memory, _WRITE_LOCK)
-        if not is_ours:
+        if not self._lock.is_held(self._memory):
             self._memory = descriptor_of(self._path + "-shm")  # that of the file at the path
-            is_ours = take_lock(self._memory, _WRITE_LOCK)
-        now = self._read()
+            if not self._lock.take(self._memory):
+                return False
+        now = self._read()[_FRAMES]
         # A large transaction of our own begins the WAL anew before its end: then it has no frames.
-        return is_ours and (now[_FRAMES] == self._header[_FRAMES] or now[_FRAMES].startswith(_NONE))
+        return now == self._header[_FRAMES] or now.startswith(_NONE)
 
     def lost(self) -> BusyError:
         """Return the error for a transaction in which somebody else may have written."""
