@@ -40,7 +40,8 @@ with get_server(sys.argv[1], cleanup_mode="delete") as server:
     time.sleep(3600)
 ' "$work/server" > url 2> server.log &
 server=$!
-until grep -q . url; do
+for n in $(seq 600); do
+    grep -q . url && break
     kill -0 "$server" || { cat server.log >&2; exit 1; }
     sleep 0.1
 done
@@ -82,7 +83,7 @@ for program in 1 2 3; do
         split -l 20 --filter 'eventq push --batch' &
     pushers="${pushers-} $!"
 done
-until test -s printed; do sleep 0.1; done
+for n in $(seq 600); do test -s printed && break; sleep 0.1; done
 if grep -qs spawned one/eventq/*/logs/thread.log; then busy=$one; else busy=$two; fi
 kill -9 "$busy"
 wait $pushers
@@ -90,7 +91,8 @@ END
 
 printf '\n\033[1mWithin 15 seconds, when its lease ends, the other one has the rest:\033[0m\n'
 step << 'END'
-while eventq info --json | grep -Eq '"pending":[1-9]'; do
+for n in $(seq 120); do
+    eventq info --json | grep -Eq '"pending":[1-9]' || break
     sleep 0.5
 done
 END
@@ -103,7 +105,10 @@ END
 step << 'END'
 eventq mirror follow mirror 2> follower.log &
 follower=$!
-until test "$(cat mirror/events.jsonl 2> /dev/null | wc -l)" = 300; do sleep 0.1; done
+for n in $(seq 600); do
+    test "$(cat mirror/events.jsonl 2> /dev/null | wc -l)" = 300 && break
+    sleep 0.1
+done
 kill "$follower"
 tail -n 2 mirror/events.jsonl
 END

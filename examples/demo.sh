@@ -1,117 +1,108 @@
 #!/bin/sh
-# The main job: a thread, three consumers with filters, events one by one and in a batch, and their
-# results; then a message that could not be answered is found, and retried once the cause is mended.
-# Each command is printed as it is run, so that it can be pasted into a shell.
+# The story of README.md: an agent pushes, a handler works and asks a person, it is killed in the
+# middle of that, and nothing is lost. Each command is printed as it is run, so that it can be
+# pasted into a shell. In a terminal it waits a minute for you to answer in a browser.
 set -eu
-here=$(cd "$(dirname "$0")" && pwd)
 EVENTQ_NOTIFIER=builtin
 export EVENTQ_NOTIFIER
+
+say() {
+    printf '\n\033[1m%s\033[0m\n' "$1"
+}
 
 # Print the command on standard input, and run it in this shell.
 step() {
     command=$(cat)
-    printf '\n\033[1m$ %s\033[0m\n' "$command"
+    say "\$ $command"
     eval "$command"
 }
 
-step << END
-PATH="$(dirname "$(command -v eventq)"):\$PATH"
-END
-step << END
-examples='$here'
-END
+# Run a command until it succeeds; fail if it does not within so many seconds.
+within() {
+    end=$(($(date +%s) + $1))
+    shift
+    until "$@"; do
+        [ "$(date +%s)" -lt $end ] || return 1
+        sleep 0.2
+    done
+}
+
+asked() { eventq questions | grep -q .; }
+again() { eventq claims ls --json | grep -q '"attempt":2'; }
+answered() { ! asked; }
+done_with() { ! eventq info --json | grep -Eq '"pending":[1-9]'; }
+late() { echo "this has taken too long: see $work/inbox/logs" >&2; trap - EXIT; exit 1; }
+
 step << 'END'
 cd "$(mktemp -d)"
 END
 work=$(pwd)
-trap 'cd / && rm -rf "$work"' EXIT
+pages=
+trap 'cd / && [ -z "$pages" ] || kill "$pages"; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
 
+say 'A thread is a directory. In it, each event of type deploy is to run a script, which asks first:'
 step << 'END'
 eventq init inbox
 END
 step << 'END'
-eventq subscribe --thread inbox --consumer chat --handler "sh '$examples/handler.sh'" \
-    --filter "type = 'message'"
+export EVENTQ_THREAD=inbox
 END
 step << 'END'
-eventq subscribe --thread inbox --consumer audit --handler "sh '$examples/handler.sh'" \
-    --filter "type = 'record' AND source = 'self'"
+cat > deploy.sh << 'SCRIPT'
+echo $$ > pid
+answer=$(eventq ask "May $EVENTQ_EVENT_SOURCE deploy?" --approval --key "$EVENTQ_EVENT_ID" --wait 1h)
+if [ "$answer" = approve ]; then echo "deployed $(cat)"; else echo "left alone: $answer"; fi
+SCRIPT
 END
 step << 'END'
-printf '%s\n' external:telegram:main:dm:alice:alice internal:dm:default:warden > contacts
-END
-step << 'END'
-eventq subscribe --thread inbox --consumer reply --each --max-attempts 1 --on-failure dead \
-    --handler "sh '$examples/reply.sh' contacts" --filter "type = 'message'"
+eventq subscribe --consumer deployer --each --handler 'sh deploy.sh' --filter "type = 'deploy'"
 END
 
+say 'An agent wants to deploy. The push starts the script, which asks, and waits:'
 step << 'END'
-eventq push --thread inbox --source external:telegram:main:dm:alice:alice --type message \
-    --content 'Hello, agent'
+eventq push --source coder --type deploy --content 'website 1.4'
 END
+within 30 asked || late
 step << 'END'
-eventq push --thread inbox --source self --type record --subtype decision \
-    --content 'I shall answer Alice'
-END
-step << 'END'
-eventq push --thread inbox --batch --json << 'EOF'
-{"source": "internal:dm:default:warden", "type": "message", "content": "How is it going?"}
-{"source": "self", "type": "record", "subtype": "toolcall", "content": {"tool": "bash", "exit": 0}}
-{"source": "external:telegram:main:dm:bob:bob", "type": "message", "content": "Good evening"}
-EOF
+eventq questions
 END
 
-printf '\n\033[1mThe pushes have started the handlers. One message cannot be answered:\033[0m\n'
+say 'The script is killed in the middle of its work. It is run again, and asks nobody twice:'
 step << 'END'
-while eventq info --thread inbox --json | grep -Eq '"pending":[1-9]|"running":true'; do
-    sleep 0.1
-done
+kill -9 "$(cat pid)"
 END
+within 30 again || late
 step << 'END'
-eventq dead ls --thread inbox
-END
-step << 'END'
-eventq dead show 5 --thread inbox --consumer reply
-END
-step << 'END'
-echo external:telegram:main:dm:bob:bob >> contacts
-END
-step << 'END'
-eventq dead retry --thread inbox --consumer reply --all
-END
-step << 'END'
-while eventq info --thread inbox --json | grep -Eq '"pending":[1-9]|"running":true'; do
-    sleep 0.1
-done
-END
-step << 'END'
-cat inbox/logs/handlers/reply.log
+eventq questions
 END
 
-printf '\n\033[1mA bounded part of an output is shown, and all of it kept:\033[0m\n'
-step << 'END'
-eventq capture --thread inbox --spill 200 --head 40 -- seq 100000
+if [ -t 0 ] && [ -t 1 ]; then
+    say 'Answer it in your browser (in a minute, this script does):'
+    say '$ eventq ui'
+    eventq ui &
+    pages=$!
+    within 60 answered || true
+fi
+if asked; then
+    say 'Answered in the shell; eventq ui shows the same in a browser:'
+    step << 'END'
+eventq answer 2 approve
 END
-step << 'END'
-eventq cat artifact://0 --thread inbox --offset 50000 --limit 2
-END
+fi
+within 30 done_with || late
 
-printf '\n\033[1mWhat there is to look at:\033[0m\n'
+say 'What came of it:'
 step << 'END'
-eventq info --thread inbox
+cat inbox/logs/handlers/deployer.log
 END
 step << 'END'
-cat inbox/logs/handlers/chat.log inbox/logs/handlers/audit.log
+eventq tail
 END
 step << 'END'
 cat inbox/events.jsonl
 END
 step << 'END'
-cat inbox/logs/thread.log
+eventq check
 END
-step << 'END'
-eventq tail --thread inbox -n 3
-END
-step << 'END'
-eventq check --thread inbox
-END
+say 'A thread that you want to keep: eventq init ~/inbox. What else it does: USAGE.md'

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import eventq
-from tests.docs.support import ROOT, environ
+from tests.docs.support import ROOT, blocks, environ, read, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tests.conftest import Until
 
 COMMAND = re.compile("^\033\\[1m\\$ (.*?)\033\\[0m$", re.DOTALL | re.MULTILINE)
-HEADING = re.compile("\033\\[1m.*?\033\\[0m", re.DOTALL)
 AGENT = [sys.executable, str(ROOT / "examples/agent_inbox.py")]
 # The agent dies within its transaction, after it has written both turns.
 DIES_AT_PUSH = """
@@ -50,34 +49,16 @@ def run_shell(*words: str, env: dict[str, str], **more: Any) -> str:
     return str(done.stdout)
 
 
-def run_demo() -> str:
-    """Return what the demo prints."""
-    return run_shell(str(ROOT / "examples/demo.sh"), env=environ())
-
-
-def test_the_demo_finds_and_retries_a_dead_letter() -> None:
-    """It ends by itself, and what could not be answered at first is answered then."""
-    bob = "external:telegram:main:dm:bob:bob"
-    found = [line.strip() for line in run_demo().splitlines() if line.endswith(bob)]
-    assert found[-3:] == [f"no contact: {bob}", f"no contact: {bob}", f"answered {bob}"]
-
-
-def test_the_commands_of_the_demo_can_be_pasted(tmp_path: Path) -> None:
-    """What it prints after each `$`, pasted into a fresh shell, does and prints the same."""
-    shown = run_demo()
-    env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "EVENTQ_NOTIFIER": "builtin"}
-    pasted = run_shell("-eu", env=env, cwd=tmp_path, input="\n".join(COMMAND.findall(shown)))
-    assert lasting(pasted) == lasting(HEADING.sub("", shown))
-    (inbox,) = tmp_path.glob("*/inbox")
-    with eventq.open(inbox, read_only=True) as thread:
-        assert [one.last_acked_id for one in thread.status().consumers] == [5, 4, 5]
-        assert [*thread.dead_letters()] == []
-
-
-def lasting(text: str) -> list[str]:
-    """Return the lines that are equal whenever and wherever the demo is run."""
-    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", re.sub(r"/\S*/inbox", "inbox", text))
-    return [line for line in text.splitlines() if line and not line.startswith("[TIME]")]
+def test_the_demo_is_the_story_of_the_readme() -> None:
+    """It runs the commands of README.md, ends by itself, and nothing is done or asked twice."""
+    shown = run_shell(str(ROOT / "examples/demo.sh"), env=environ())
+    told = "\n".join(COMMAND.findall(shown))
+    story = "\n".join(blocks("sh", section(read("README.md"), "See it work")))
+    for line in story.replace("END", "SCRIPT").splitlines():
+        assert line in told or line == "eventq ui", line
+    assert shown.count("\ndeployed {") == 1
+    assert shown.count("#2  self  approval") == 1
+    assert shown.split("\n\n")[-2].endswith("\nok")
 
 
 def push(inbox: Path, content: str) -> None:
