@@ -35,7 +35,7 @@ def steps(block: str) -> list[tuple[str, list[str]]]:
     for line in block.splitlines():
         if line.startswith("$ "):
             found.append((line[2:], []))
-        elif line.startswith("> "):
+        elif line == ">" or line.startswith("> "):
             found[-1] = (f"{found[-1][0]}\n{line[2:]}", found[-1][1])
         else:
             found[-1][1].append(line)
