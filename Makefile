@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= logical  # one process per core; 0 for pytest's own process alone
 REPORT ?=  # a folder for what tests.verdict reads; none for no report
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
 BROWSER := tests/browser/.browser/chromium
 
 .PHONY: demo demo-postgres test test-python test-parity test-browser lint soak bench reference clean
 
-demo: .venv/.ready  ## show the main job: a thread, three consumers with filters, pushes, their logs
+demo: .venv/.installed  ## show the main job: a thread, three consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
 demo-postgres: .venv/.ready  ## the same on a real PostgreSQL server: two workers, one of them is killed
@@ -44,22 +45,27 @@ bench: .venv/.bench  ## measure everything beside the raw limit; write bench/RES
 reference: .venv/.ready  ## write the generated parts of the documents
 	$(RUN) -m tests.reference
 
-.venv/.ready: pyproject.toml scripts/eventq scripts/thread
+.venv/.installed: pyproject.toml scripts/eventq scripts/thread
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) -e .
 	$(BIN)/python -m compileall -q eventq
 	touch $@
 
+.venv/.ready: .venv/.installed
+	$(PIP) 'pip>=25.1'  # the first with --group
+	$(PIP) -e '.[mcp,postgres]' --group dev
+	touch $@
+
 .venv/.bench: .venv/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(PIP) --group bench
 	touch $@
 
 .venv/.fuzz: .venv/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
+	$(PIP) --group fuzz
 	touch $@
 
 .venv/.browser: .venv/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	$(PIP) --group browser
 	touch $@
 
 $(BROWSER): tests/browser/package.json tests/browser/package-lock.json

@@ -25,12 +25,7 @@ if TYPE_CHECKING:
     from eventq.running.coding_agents import Agent
     from eventq.thread import Thread
 
-# The modules of the extras, named as their packages are; first one that no other extra brings.
-EXTRAS = {
-    "http": ("httptools", "jinja2", "msgpack", "rich", "uvicorn"),
-    "mcp": ("mcp",),
-    "postgres": ("psycopg",),
-}
+EXTRAS = {"mcp": "mcp", "postgres": "psycopg"}  # each with the module of its package
 _CHECKED_BYTES = 64 << 20  # of a database that is checked in a moment
 _TRIAL_SECONDS = 60  # for a program that takes a fiftieth of a second, on a busy machine
 _TRIAL = '{"hook_event_name": "Stop", "session_id": "eventq doctor"}'
@@ -91,14 +86,9 @@ def _eventq() -> Iterator[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
     what = f"{__version__}, {join(processes.program())}, Python {python} ({sys.executable})"
     yield Finding(_OK, "eventq", what)
-    for name, modules in EXTRAS.items():
-        missing = [module for module in modules if find_spec(module) is None]
-        if missing and modules[0] not in missing:  # the others may be there for another extra
-            fix = f"run pip install '.[{name}]' in a clone of eventq"
-            what = f"incomplete: {', '.join(missing)} is missing"
-            yield Finding(_WARNING, f"extra {name}", what, fix)
-        else:
-            yield Finding(_OK, f"extra {name}", "not installed" if missing else "installed")
+    for name, module in EXTRAS.items():
+        state = "installed" if find_spec(module) else "not installed"
+        yield Finding(_OK, f"extra {name}", state)
 
 
 def _thread(place: str) -> Iterator[Finding]:

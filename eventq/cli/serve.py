@@ -173,12 +173,9 @@ def load(module: str, name: str) -> Callable[..., Any]:
 
 
 def http_server(threads: list[str], listen: str, **rules: Any) -> Any:
-    """Return a server for HTTP. Raises LogicError when its packages are missing."""
-    try:
-        from eventq.http.site import Server
-    except ModuleNotFoundError as error:
-        what = f"HTTP needs the package '{error.name}'"
-        raise LogicError(what, "run pip install '.[http]' in a clone of eventq") from error
+    """Return a server for HTTP."""
+    from eventq.http.site import Server
+
     return Server(threads, listen, **rules)
 
 

@@ -34,12 +34,9 @@ def top(*, thread: list[str], all: str | None) -> int:
     """
     import sys
 
-    try:
-        from rich.console import Console
-        from rich.live import Live
-    except ModuleNotFoundError as error:
-        what = f"'top' needs the package '{error.name}'"
-        raise LogicError(what, "run pip install '.[http]' in a clone of eventq") from error
+    from rich.console import Console
+    from rich.live import Live
+
     with ExitStack() as stack:
         views = [stack.enter_context(View(place)) for place in thread or ()]
         for place in _below(all, thread or []):

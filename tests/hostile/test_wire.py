@@ -150,7 +150,7 @@ def test_nothing_is_found_in_many_runs(seed: int, tmp_path: Path) -> None:
     """Atheris, which looks for inputs that reach new lines, finds none that does harm."""
     if importlib.util.find_spec("atheris") is None:
         pytest.skip(
-            "atheris is not installed: `make soak` does it, or `pip install -e '.[fuzz]'`, on Linux x86-64"
+            "atheris is not installed: `make soak` does it, or `pip install --group fuzz`, on Linux x86-64"
         )
     corpus = tmp_path / "corpus"
     corpus.mkdir()
