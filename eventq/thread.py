@@ -1148,7 +1148,7 @@ class Thread:
         from eventq.transfer.packs import check_outside, export_pack
 
         check_outside(_text(folder), self.path)
-        export_pack(self.database.memory, _text(folder))
+        _at_a_moment(lambda: export_pack(self.database.memory, _text(folder)))
 
     def import_pack(self, folder: Path) -> Imported:
         """Import what a pack holds and this thread lacks; return what was added and dropped.
@@ -1170,6 +1170,8 @@ class Thread:
         ConflictError, and copies nothing, if an artifact or output there has the same id but
         differs.
         """
+        from collections import Counter
+
         from eventq.transfer.packs import copy
 
         other.database.check_writable()
@@ -1180,7 +1182,10 @@ class Thread:
                 "the source and the destination are the same thread",
                 "give two different threads",
             )
-        return copy(other.contexts, other.produced, self.database.memory, contexts)
+        new, chosen = Counter[str](), None if contexts is None else [*contexts]
+        return _at_a_moment(
+            lambda: copy(other.contexts, other.produced, self.database.memory, chosen, new)
+        )
 
     # --- maintenance ------------------------------------------------------------------------------
 

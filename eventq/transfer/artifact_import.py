@@ -31,7 +31,7 @@ class ArtifactImport:
         # Artifacts here that stand for one of the source, by scope and number there.
         self.here: dict[tuple[int, int], int] = {}
         self._taken: dict[int, set[int]] = {}  # by scope there
-        self.new = 0
+        self._new = job.new
 
     def check_numbers(self) -> None:
         """Raise ConflictError for a number that is taken by another artifact: texts name it."""
@@ -96,7 +96,7 @@ class ArtifactImport:
         if made is None:
             return False
         here, new = made
-        self.new += new
+        self._new["artifact"] += new
         self.here[scope, number] = int(here.artifact_id)
         self._note(number, here, changed=changed)
         return True

@@ -49,15 +49,16 @@ class BlobImport:
         self._blobs = job.blobs
         self._source = job.source
         self._notes = job.notes
+        self._new = job.new
         self._bad: set[bytes] = set()  # left out
         self._long: set[bytes] = set()  # long ones that came
         self._spare = _SPARE
         self._erased_here = 0
         self._came: set[bytes] | None = None  # all of the source, once one is missed
 
-    def run(self) -> int:
-        """Store the sound blobs, some MiB a transaction, a longer one by itself; count the new."""
-        count = size = 0
+    def run(self) -> None:
+        """Store the sound blobs, some MiB a transaction, a longer one by itself."""
+        size = 0
         group: list[bytes] = []
         for offset, blob in self._source.blobs():
             if self._is_erased(blob.hash):
@@ -66,24 +67,24 @@ class BlobImport:
             if data is None:
                 continue
             if isinstance(data, packfile.Unfolded):
-                count += self._put_long(blob, data)
+                self._new["blob"] += self._put_long(blob, data)
                 continue
             group.append(data)
             size += len(data)
             if size >= _GROUP_BYTES:
-                count += self._put(group)
+                self._put(group)
                 group, size = [], 0
-        count += self._put(group)
+        self._put(group)
         self._keep_erased()
         if self._erased_here:
             verbs = ("was", "stays") if self._erased_here == 1 else ("were", "stay")
             what = f"blob{'s' * (self._erased_here > 1)} {verbs[0]} erased here, and {verbs[1]} so"
             self._notes.remark(f"{self._erased_here} {what}")
-        return count
 
-    def _put(self, group: list[bytes]) -> int:
+    def _put(self, group: list[bytes]) -> None:
         with self._database.write():
-            return sum(self._blobs.put(data).new for data in group)
+            new = sum(self._blobs.put(data).new for data in group)
+        self._new["blob"] += new
 
     def _is_erased(self, digest: bytes) -> bool:
         row = self._database.blobs.row(digest)

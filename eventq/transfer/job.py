@@ -7,6 +7,7 @@ from eventq.storage.rules import no_more_ids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Mapping
     from typing import NoReturn
 
@@ -42,14 +43,21 @@ class Job:
     """The objects that the parts of an import share."""
 
     def __init__(
-        self, contexts: Contexts, produced: OutputStore, source: Source, *, strict: bool
+        self,
+        contexts: Contexts,
+        produced: OutputStore,
+        source: Source,
+        new: Counter[str],
+        *,
+        strict: bool,
     ) -> None:
-        """Import from a source into a thread."""
+        """Import from a source into a thread; `new` counts the blobs and artifacts that come."""
         self.database = produced.database
         self.turns = contexts.turns
         self.blobs = contexts.turns.blobs
         self.produced = produced
         self.source = source
+        self.new = new
         self.notes = Notes(strict=strict)
         source.note = self.notes.fault
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 
 from eventq.errors import LogicError
 from eventq.output.artifacts import hash_of
@@ -26,7 +27,7 @@ from eventq.transfer.turn_import import Nodes, TurnImport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from eventq.memory.contexts import Contexts
     from eventq.output.store import OutputStore
@@ -78,23 +79,24 @@ def import_pack(contexts: Contexts, produced: OutputStore, folder: str) -> Impor
     that holds no pack.
     """
     source = DataDirectory(folder) if is_data_directory(folder) else PackSource(folder)
-    return _import(Job(contexts, produced, source, strict=False))
+    return _import(Job(contexts, produced, source, Counter(), strict=False))
 
 
 def copy(
     contexts: Contexts,
     produced: OutputStore,
     database: Memory,
-    chosen: Iterable[int | str] | None,
+    chosen: Sequence[int | str] | None,
+    new: Counter[str],
 ) -> Imported:
     """Store what a thread holds, or some of its contexts lead to, and is not here.
 
     Nothing is left out: what is damaged there, or would be another artifact or output here, is an
-    error. See `Thread.copy_to`.
+    error. `new` counts on from an attempt that was lost. See `Thread.copy_to`.
     """
     with database.read() as moment:
         source = ThreadSource(moment, None if chosen is None else [*chosen])
-        return _import(Job(contexts, produced, source, strict=True))
+        return _import(Job(contexts, produced, source, new, strict=True))
 
 
 def _import(job: Job) -> Imported:
@@ -104,7 +106,7 @@ def _import(job: Job) -> Imported:
     artifacts, blobs, nodes = ArtifactImport(job, scopes), BlobImport(job), Nodes(job.blobs)
     if job.notes.strict:
         artifacts.check_numbers()
-    new_blobs = blobs.run()
+    blobs.run()
     artifacts.run()
     with job.database.write():
         turns = TurnImport(job, nodes, blobs)
@@ -117,6 +119,6 @@ def _import(job: Job) -> Imported:
             turn=max(turns.highest, heads.highest), context=max(scopes.made, default=0)
         )
     return Imported(
-        new_blobs, turns.new, len(heads.made), len(heads.moved), tuple(job.notes.all),
-        artifacts.new, lines.new_outputs,
+        job.new["blob"], turns.new, len(heads.made), len(heads.moved), tuple(job.notes.all),
+        job.new["artifact"], lines.new_outputs,
     )  # fmt: skip
