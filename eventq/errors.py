@@ -556,11 +556,21 @@ class DiskError(StoreError):
     wire_code = 507
 
 
+_LOOK = "check the path, its permissions and the disk"
+_REMEDIES = {  # of what is to be seen at none of the three
+    errno.EDQUOT: "delete some files, or have the quota raised, then try again",
+    errno.EISDIR: "give a file, not a folder",
+    errno.ENAMETOOLONG: "choose a shorter name or path",
+    errno.ENOSPC: "free some space on the disk, then try again",
+    errno.EROFS: "the file system is read-only: choose another folder, or mount it for writing",
+}
+
+
 def refused(error: OSError, what: str) -> StoreError:
-    """Return the error for what the system refused."""
+    """Return the error for what the system refused: `what` it is, and what helps against that."""
     if error.errno in NO_DESCRIPTORS:
         return no_descriptors()
-    return DiskError(what, "check the path, its permissions and the disk")
+    return DiskError(what, _REMEDIES.get(error.errno or 0, _LOOK))
 
 
 def no_descriptors() -> StoreError:

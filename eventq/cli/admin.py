@@ -146,7 +146,7 @@ def _consumer(consumer: ConsumerStatus) -> list[str]:
         f"    running: {'yes' if consumer.running else 'no'}",
     ]
     if consumer.attempts:
-        lines.append(f"    attempts: {consumer.attempts} of {consumer.max_attempts}")
+        lines.append(f"    attempts: {consumer.attempts} of at most {consumer.max_attempts}")
     if consumer.stalled is not None:
         why = show.readable(consumer.stalled)
         hint = " (fix it, then run 'thread resume')" * (show.program() == "thread")

@@ -9,11 +9,12 @@ from eventq.cli.inputs import Input
 from eventq.cli.options import IN_CONTEXT, JSON, READ, REASON, THREAD
 from eventq.cli.output import PART, show_url
 from eventq.cli.table import Argument, Command, Option
-from eventq.errors import LogicError
+from eventq.errors import refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.cli.output import Part
+    from eventq.errors import StoreError
     from eventq.thread import Thread
 
 
@@ -100,9 +101,8 @@ def take(thread: Thread, *, folder: str, context: int | str | None, json: bool) 
     )
 
 
-def _refused(path: str, error: OSError, done: str) -> LogicError:
-    what = f"'{path}' could not be {done}: {error.strerror or error}"
-    return LogicError(what, "check the path, its permissions and the disk")
+def _refused(path: str, error: OSError, done: str) -> StoreError:
+    return refused(error, f"'{path}' could not be {done}: {error.strerror or error}")
 
 
 _ID, _FOLDER = Argument("ID"), Argument("FOLDER", kinds.path)

@@ -17,7 +17,7 @@ from eventq.cli.options import (
     THREAD,
 )
 from eventq.cli.table import Argument, Command, Option
-from eventq.errors import LogicError
+from eventq.errors import LogicError, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def save(path: str, pieces: Iterable[bytes]) -> int:
     try:
         return disk.save(target, pieces)
     except OSError as error:
-        what = f"'{path}' could not be written: {error.strerror}"
-        raise LogicError(what, "check the path, its permissions and the disk") from error
+        raise refused(error, f"'{path}' could not be written: {error.strerror}") from error
 
 
 def _ref(name: str) -> str:

@@ -106,7 +106,7 @@ COMMANDS = {
     "capture": Command(
         capture,
         [
-            Argument("-- CMD…", kinds.verbatim),
+            Argument("-- CMD…", kinds.as_is),
             Option("tool NAME", "The tool's name (default: the command's name)."),
             IN_CONTEXT,
             *together(

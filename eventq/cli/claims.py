@@ -176,6 +176,7 @@ def ls(thread: Thread, *, consumer: str | None, json: bool) -> None:
         age, left = now - one.claimed_at_ms / 1000, one.deadline_ms / 1000 - now
         time = render.duration(abs(left))
         ends = f"ends in {time}" if left > 0 else f"ended {time} ago"
+        ends = "and its worker is gone: the next one takes it" if one.lost and left > 0 else ends
         return (
             f"{show.readable(one.consumer_id)}  event {one.event_id}  attempt {one.attempt}  "
             f"{show.readable(one.worker)}  for {render.duration(max(age, 0))}, {ends}"

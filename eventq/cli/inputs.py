@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import FileIO
 
 from eventq.cli import show
-from eventq.errors import InputError, LogicError, TooLargeError, UsageError
+from eventq.errors import InputError, LogicError, TooLargeError, UsageError, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,9 +40,10 @@ class Input(FileIO):
             raise self._refused(error) from error
 
     def _refused(self, error: Exception) -> LogicError:
-        why = getattr(error, "strerror", None) or error
-        fix = "check the path and its permissions"
-        return LogicError(f"'{self._path}' could not be read: {why}", fix)
+        what = f"'{self._path}' could not be read: {getattr(error, 'strerror', None) or error}"
+        if isinstance(error, OSError):
+            return refused(error, what)
+        return LogicError(what, "check the path and its permissions")
 
     def read(self, size: int | None = _BLOCK) -> bytes:
         """Return the next bytes, at most `size`: what has arrived in a pipe, b"" at the end."""

@@ -24,21 +24,34 @@ _MOST = (1 << 63) - 1
 duration = checks.duration
 
 
-def verbatim(word: str, name: str) -> str:  # noqa: ARG001 (others name it in errors)
+def as_is(word: str, name: str) -> str:  # noqa: ARG001 (others name it in errors)
+    """Return any word, also one of bytes that are not UTF-8, which Python has as surrogates."""
+    return word
+
+
+def verbatim(word: str, name: str) -> str:
     """Return any text as it was written."""
+    try:
+        if not word.isascii():
+            word.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{name} is not UTF-8 (at character {error.start + 1})",
+            "convert it, for example with iconv; 'eventq blob put' stores bytes of any kind",
+        ) from None
     return word
 
 
 def text(word: str, name: str) -> str:
     """Return text of at least one character."""
-    if not word:
-        raise UsageError(f"{name} is empty", f"give a value, or leave {name} out")
-    return word
+    return verbatim(path(word, name), name)
 
 
 def path(word: str, name: str) -> str:
-    """Return the path of a file or folder, which shells complete."""
-    return text(word, name)
+    """Return the path of a file or folder, which shells complete, of any bytes."""
+    if not word:
+        raise UsageError(f"{name} is empty", f"give a value, or leave {name} out")
+    return word
 
 
 class Whole:

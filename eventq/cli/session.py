@@ -7,7 +7,7 @@ from eventq.cli.blob import save
 from eventq.cli.options import CONTEXT, JSON, OUTPUT, READ, THREAD
 from eventq.cli.rules import exclude
 from eventq.cli.table import Argument, Command, Option, together
-from eventq.errors import LogicError
+from eventq.errors import LogicError, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,11 +145,7 @@ def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json
     N.TOOL.log is artifact://N of the session, NAME.md is agent://NAME, sessions of subagents are
     contexts under what started them, and other files are kept as they are.
     """
-    try:
-        made = thread.sessions.import_file(file, name=name, blobs=blobs)
-    except OSError as error:
-        what = f"'{file}' could not be read: {error.strerror or error}"
-        raise LogicError(what, "check the path and its permissions") from error
+    made = thread.sessions.import_file(file, name=name, blobs=blobs)
     if json:
         show.dump(render.fields(made))
         return
@@ -198,7 +194,7 @@ def export(
         counts = thread.sessions.export_folder(context, output or "", warn)
     except OSError as error:
         what = f"the folder beside '{output}' could not be written: {error.strerror or error}"
-        raise LogicError(what, "check the path, its permissions and the disk") from error
+        raise refused(error, what) from error
     if json:
         written = {"context": context, "size": size, "output": output, "notes": notes}
         show.dump({**written, "files": sum(counts.values())})

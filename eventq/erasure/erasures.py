@@ -18,6 +18,7 @@ from eventq.errors import (
     StoreError,
     UnknownBlobError,
     UnknownTurnError,
+    refused,
 )
 from eventq.log.mirror import keep_from
 from eventq.log.mirror_lines import line
@@ -472,4 +473,5 @@ def _erase_in_logs(traces: Traces, texts: Iterable[str]) -> None:
 def _refused(error: OSError) -> DiskError:
     """Return the error for a log or a mirror that the system did not let be changed."""
     what = f"'{error.filename or 'a file'}' could not be changed: {error.strerror or error}"
-    return DiskError(what, "check its permissions and the disk, then do this again")
+    found = refused(error, what)
+    return DiskError(found.what, f"{found.fix}; then do this again")

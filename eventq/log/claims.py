@@ -209,6 +209,7 @@ class Claims:
     def out(self, consumer: str | None) -> Iterator[ClaimInfo]:
         """Yield the claims that are out, of one consumer or all, by consumer and event."""
         from eventq.records.claim import ClaimInfo
+        from eventq.system.processes import is_lost
 
         if consumer is not None:
             check_name(consumer, "consumer")
@@ -216,7 +217,8 @@ class Claims:
         while rows := self._db.claims.out(consumer, after, PAGE):
             for row in rows:
                 token = token_of(row.token, row.event, row.consumer, revived=row.revived)
-                yield ClaimInfo(*row[:4], token, row.since, row.until)
+                lost = row.process is not None and is_lost(row.process)
+                yield ClaimInfo(*row[:4], token, row.since, row.until, lost)
             after = (rows[-1].consumer, rows[-1].event)
 
     def settle_one(self, verdict: Verdict) -> None:

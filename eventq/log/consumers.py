@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _AROUND = 20  # characters of a long value that an error shows before the first that differs
 _KINDS = {"loop": "a handler that pops", "each": "a handler of --each", "pull": "no handler"}
+_MOST_COMMAND = (128 << 10) - 1  # bytes: what Linux takes as one argument, without its NUL
 _WORTH_NOTING = 100  # ids that a watermark must save the next process to be worth a write
 
 
@@ -89,6 +90,11 @@ def _check_handler(new: Subscription) -> None:
             raise UsageError("a pull consumer has no handler", "leave one of the two out")
     elif not handler or not handler.strip() or "\0" in handler:
         raise UsageError("the handler is empty", "give a shell command")
+    elif (size := len(handler.encode(errors="replace"))) > _MOST_COMMAND:
+        raise UsageError(
+            f"the handler has {size} bytes, and a shell takes {_MOST_COMMAND}",
+            "put the commands into a file, and give the path of that",
+        )
     if new.directory is not None and "\0" in new.directory:
         raise UsageError("the directory has a NUL in its name", "give a directory that there is")
     if new.label is not None:

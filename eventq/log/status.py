@@ -172,7 +172,7 @@ def _wait(of: _Consumer, layout: Layout, subscriptions: Subscriptions) -> Wait:
     if queue.halted and kind != "loop":
         what = f"'eventq resume': event {queue.halted_at} has stopped its group"
         return Wait(what, f"eventq resume {place}")
-    if queue.leased and kind != "loop":
+    if queue.leased and (works or kind == "pull"):  # those of a worker that is gone are nobody's
         return Wait(f"the end of {queue.leased} {'claim' if queue.leased == 1 else 'claims'}")
     again = 0 if kind == "loop" or queue.due_at is None else queue.due_at / 1000 - clock.now()
     rests = state.settings.in_order or (tally.whole and not tally.count)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 class ClaimInfo(Record):
     """A claim that is out: which worker has which event, since when, and until when, in ms.
 
-    One whose `deadline_ms` has passed is nobody's, and goes to the next worker that claims.
+    One whose `deadline_ms` has passed is nobody's, and goes to the next worker that claims. So
+    does one that is `lost`: `eventq work`, or what a push had started, is gone that took it here.
     """
 
     consumer_id: str
@@ -22,6 +23,7 @@ class ClaimInfo(Record):
     token: str
     claimed_at_ms: int
     deadline_ms: int
+    lost: bool = False
 
 
 class WorkerStatus(Record):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from shlex import join, quote, split
 
-from eventq.errors import LogicError
+from eventq.errors import LogicError, refused
 from eventq.record import Record
 from eventq.system import disk, environment, jsonedit, processes
 from eventq.system.jsontext import Reader
@@ -345,9 +345,7 @@ def read(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise LogicError(
-            f"'{path}' could not be read: {error.strerror}", "check what it is, and who may read it"
-        ) from error
+        raise refused(error, f"'{path}' could not be read: {error.strerror}") from error
 
 
 def apply(changes: Sequence[Change]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import E2BIG
 
 from eventq.errors import BusyError
 from eventq.log import fences
@@ -210,14 +211,16 @@ def become_handler(job: Job, fds: tuple[int, int, int, int], environ: dict[str, 
     if not (mark := os.read(gate, 200)):
         return
     environ[MARK] = mark.decode()
-    if job.directory is not None:
-        try:
+    what = "the handler's directory cannot be entered"
+    try:
+        if job.directory is not None:
             os.chdir(job.directory)
-        except OSError as error:
-            what = f"eventq: the handler's directory cannot be entered: {error}\n"
-            os.write(2, what.encode(errors="replace"))
-            os._exit(1)
-    os.execve("/bin/sh", ["sh", "-c", job.command], environ)  # noqa: S606 (a shell command)
+        what = "the handler cannot be started"
+        os.execve("/bin/sh", ["sh", "-c", job.command], environ)  # noqa: S606 (a shell command)
+    except OSError as error:
+        more = "; its command and the environment are too large together" * (error.errno == E2BIG)
+        os.write(2, f"eventq: {what}: {error}{more}\n".encode(errors="replace"))
+        os._exit(1)
 
 
 def _many_lines(fd: int) -> bool:

@@ -101,8 +101,8 @@ def _leases(claims: Iterable[ClaimInfo], now: float) -> Iterator[Need]:
     """Yield the claims of which less than a third of the time is left."""
     for one in claims:
         left, whole = one.deadline_ms - now * 1000, one.deadline_ms - one.claimed_at_ms
-        if left < whole / 3:
-            ends = "has ended" if left < 0 else f"ends in {left / 1000:.0f}s"
+        if one.lost or left < whole / 3:
+            ends = "has ended" if one.lost or left < 0 else f"ends in {left / 1000:.0f}s"
             what = f"the claim of {one.worker or 'a worker'} on event {one.event_id} {ends}"
             yield Need("lease", what, one.claimed_at_ms / 1000, one.consumer_id, one.event_id)
 

@@ -25,6 +25,7 @@ from eventq.errors import (
     LogicError,
     UnknownContextError,
     UsageError,
+    refused,
 )
 from eventq.memory.contexts import check_context_name
 from eventq.output import artifacts, entries, folders
@@ -105,10 +106,10 @@ class Sessions:
                 _check_name(name)
                 return self._import(file, path, name, blobs)
         except OSError as error:
-            raise LogicError(
-                f"'{error.filename or path}' could not be read: {error.strerror}",
-                "check the path and its permissions",
-            ) from error
+            why = refused(error, f"'{error.filename or path}' could not be read: {error.strerror}")
+            if isinstance(error, IsADirectoryError):
+                why.fix = "give each session file in it by itself; the folder beside it comes along"
+            raise why from error
 
     def _opened(self, path: str) -> BinaryIO:
         """Open a session file; refuse what never ends. A pipe is read to its end first."""
@@ -411,7 +412,7 @@ class Sessions:
             size = disk.save(path, written, mode=0o600)
         except OSError as error:
             what = f"'{path}', or the folder beside it, could not be written: {error.strerror}"
-            raise LogicError(what, "check the path, its permissions and the disk") from error
+            raise refused(error, what) from error
         if blobs is not None:
             self.export_blobs(written.refs, blobs, notes.append)
         return SessionForked(new.id, path, row.tool, written.lines, size, tuple(notes))
@@ -487,10 +488,8 @@ class Sessions:
                     artifacts.save_or_compare(path, [data], blake3(data).hexdigest())
                     count += 1
         except OSError as error:
-            raise LogicError(
-                f"'{error.filename or folder}' could not be written: {error.strerror}",
-                "check the path, its permissions and the disk",
-            ) from error
+            what = f"'{error.filename or folder}' could not be written: {error.strerror}"
+            raise refused(error, what) from error
         return count
 
     def _agents_of(self, row: SessionRow) -> dict[str, SessionRow]:

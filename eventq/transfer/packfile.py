@@ -24,7 +24,7 @@ import zlib
 from dataclasses import dataclass, fields
 from io import BytesIO
 
-from eventq.errors import ClosedError, DamagedError, DiskError, InputError, LogicError
+from eventq.errors import ClosedError, DamagedError, InputError, LogicError, StoreError, refused
 from eventq.system import disk
 from eventq.system.locks import lock_whole
 
@@ -350,11 +350,8 @@ def _lost(number: int, word: str, offset: int, how: str) -> str:
     return f"{number} {words} after byte {offset} {verb} {how}"
 
 
-def _disk(path: Path, error: OSError) -> DiskError:
-    return DiskError(
-        f"'{os.fspath(path)}': {error.strerror or error}",
-        "check the path, its permissions and the disk",
-    )
+def _disk(path: Path, error: OSError) -> StoreError:
+    return refused(error, f"'{os.fspath(path)}': {error.strerror or error}")
 
 
 class _Source:
@@ -820,7 +817,7 @@ class _Target:
     def __init__(self, folder: Path) -> None:
         self._folder = os.fspath(folder)
         self._files: dict[str, BinaryIO] = {}
-        self._failed: DiskError | None = None
+        self._failed: StoreError | None = None
         self._fd = -1
 
     def __enter__(self) -> Self:

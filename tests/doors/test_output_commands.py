@@ -489,7 +489,7 @@ def test_outputs_are_put_under_names_and_in_versions(box: str, tmp_path: Path) -
         ("--id 0-Scout --parent 0-Scout", 2, "--id and --parent exclude each other - give one of them"),
         ("x --content a --file b", 2, "--content and --file exclude each other - give one of them"),
         ("--id @Scout --content a", 2, "'@Scout' is not the id of an output - give one such as 0-Scout, Scout or 0-Scout.1-Helper: letters, digits, _ and -"),
-        ("x --file missing", 1, "'missing' could not be read: No such file or directory - check the path and its permissions"),
+        ("x --file missing", 1, "'missing' could not be read: No such file or directory - check the path, its permissions and the disk"),
         ("x y", 2, "Got unexpected extra argument (y) - run 'eventq output put --help'"),
     ],
 )  # fmt: skip
@@ -786,7 +786,7 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
     before = state(box)
     take, give = ["session", "import", "--thread", box], ["session", "export", "--thread", box]
     done = run(*take, str(tmp_path / "none"))
-    step = "check the path and its permissions"
+    step = "check the path, its permissions and the disk"
     expected = f"Error: '{tmp_path}/none' could not be read: No such file or directory - {step}\n"
     assert done.err == expected
     refused(1, f"'{tmp_path}' could not be read: Is a directory", run(*take, str(tmp_path)))

@@ -115,7 +115,7 @@ def test_what_is_refused(box: str, tmp_path: Path) -> None:
     refused(2, "no such column: no", run("sql", "SELECT no FROM events", "--thread", box))
     refused(2, "only reading is allowed", run("sql", "DELETE FROM events", "--thread", box))
     refused(2, "more than one statement", run("sql", "SELECT 1; SELECT 2", "--thread", box))
-    refused(2, "unpaired surrogate", run("sql", "SELECT '\udcff'", "--thread", box))
+    refused(2, "STATEMENT is not UTF-8", run("sql", "SELECT '\udcff'", "--thread", box))
     done = run("sql", "SELECT no FROM events", "--json", "--thread", box)
     assert (done.code, "no such column: no" in json.loads(done.err)["error"]) == (2, True)
     done = run("sql", "SELECT 1", "--thread", str(tmp_path / "none"))
