@@ -188,7 +188,7 @@ def hook_event(
     The subtype is the hook's event name. If the hook names a tool use, the key is that name and
     the id of the use, because the hooks before and after a tool share the id.
     """
-    text = data.decode().strip()
+    text = data.decode().removeprefix("\ufeff").strip()
     value = parse_object(text)
     name, use = value.get("hook_event_name"), value.get("tool_use_id")
     subtype = name if isinstance(name, str) and name else None

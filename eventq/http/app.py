@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from codecs import BOM_UTF8
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -346,9 +347,10 @@ def _call_of(
         if operation.raw:
             values["body"] = body
         elif operation.body is not None:
-            value = load(body, lines=lines and operation.many)
+            text = body.removeprefix(BOM_UTF8)
+            value = load(text, lines=lines and operation.many)
             if operation.many:
-                values |= {"body": value, "text": body, "is_lines": lines, "key": key}
+                values |= {"body": value, "text": text, "is_lines": lines, "key": key}
             else:
                 values |= with_key(of_object(operation.body, value), key)
         if next(tries) and operation.again is not None:

@@ -258,7 +258,7 @@ def checked(text: bytes) -> Any:
     """Return a bundle that has the form of one. Raises InputError."""
     fix = "it has a bundle_id, a registry_version, and types with versions and fields"
     try:
-        bundle = json.loads(text.decode(), parse_constant=_no_constant)
+        bundle = json.loads(text.decode("utf-8-sig"), parse_constant=_no_constant)
         wrong = [*_wrong(bundle)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"the bundle is malformed: {error!r:.200}", fix) from error

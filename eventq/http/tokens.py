@@ -36,7 +36,7 @@ class Token(Record):
 def read_tokens(path: str) -> list[Token]:
     """Return the tokens of a file that only this user can read. Raises UsageError, LogicError."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             state = os.fstat(file.fileno())
             if state.st_uid not in (0, os.geteuid()):
                 raise LogicError(f"'{path}' is another user's", "give a file of your own")

@@ -7,6 +7,7 @@ notification. So every transport looks here first, and hands on what the SDK acc
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def read(data: bytes, *, batched: bool) -> tuple[Any, Object | None]:
 
     Unpaired surrogates are refused, as no text that is stored can hold them.
     """
+    data = data.removeprefix(BOM_UTF8)
     is_array = data.lstrip()[:1] == b"["
     if is_array and not batched:
         return None, error(INVALID_REQUEST, "an array is no message - send one at a time")

@@ -121,7 +121,7 @@ def _reader(parse_int: Callable[[str], int] | None = None) -> Reader:
 
 
 def _text_of(data: Any) -> str:
-    """Return a JSON text as str; refuse invalid Unicode and a byte order mark."""
+    """Return a JSON text as str, without a byte order mark; refuse invalid Unicode."""
     try:
         if isinstance(data, str):
             data.encode()
@@ -137,9 +137,7 @@ def _text_of(data: Any) -> str:
         raise InputError(
             f"the text is not UTF-8, {where}", "give JSON in UTF-8, without unpaired surrogates"
         ) from None
-    if text.startswith("\ufeff"):
-        raise InputError("the text begins with a byte order mark", "leave the mark out")
-    return text
+    return text.removeprefix("\ufeff")
 
 
 def _sound(value: object) -> bool:

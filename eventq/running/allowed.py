@@ -67,7 +67,7 @@ class Allowed:
         if stamp is not None and stamp == self._stamp:
             return
         self._stamp = None
-        with open(self.path, encoding="utf-8") as file:
+        with open(self.path, encoding="utf-8-sig") as file:
             lines = [line.strip() for line in file]
         self._lines = [line for line in lines if line and not line.startswith("#")]
         globs = [_pattern(line) for line in self._lines if "*" in line or "?" in line]

@@ -155,7 +155,7 @@ _json = Reader(parse_float=len, parse_int=len, parse_constant=_refuse)
 def parse(path: str, data: bytes) -> dict[str, Any]:
     """Return the object in a file, numbers as their lengths; raise LogicError."""
     try:
-        value = _json.decode(data.decode())
+        value = _json.decode(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # also what is not UTF-8
         raise LogicError(
             f"'{path}' is not valid JSON: {error}", "correct it, or move it away"
@@ -509,7 +509,7 @@ def _config(path: str) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(data.decode())
+        return tomllib.loads(data.decode("utf-8-sig"))
     except ValueError as error:
         raise LogicError(f"'{path}' is not valid TOML: {error}", "correct it") from error
 

@@ -31,7 +31,7 @@ class Member(Record):
 
 def find(text: str, path: Path) -> int | None:
     """Return the index of the value at a path, or None."""
-    at = skip(text, 0)
+    at = _begin(text)
     for key in path:
         found = [one.value for one in _members(text, at) if one.key == key]
         if not found:
@@ -82,6 +82,11 @@ def is_empty(text: str, path: Path) -> bool:
     return not _members(text, _at(text, path))
 
 
+def _begin(text: str) -> int:
+    """Return the index of the root, which a byte order mark may stand before."""
+    return skip(text, text.startswith("\ufeff"))
+
+
 def _at(text: str, path: Path) -> int:
     at = find(text, path)
     assert at is not None, path
@@ -106,7 +111,7 @@ def _members(text: str, at: int) -> list[Member]:
 
 def _style(text: str) -> tuple[str | None, str]:
     """Return the indentation of the root's first member, None on one line; and the newline."""
-    at = skip(text, 0)
+    at = _begin(text)
     held = _members(text, at)
     blanks = text[at + 1 : held[0].start] if held else "\n  "
     unit = blanks.rpartition("\n")[2] if "\n" in blanks else None

@@ -639,7 +639,7 @@ def _patience(size: int) -> float:
 def _meta(text: str) -> dict[str, Any]:
     """Return the metadata of a HELLO; other programs may send anything, or nothing."""
     try:
-        found = json.loads(text or "{}")
+        found = json.loads(text.removeprefix("\ufeff") or "{}")
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -46,6 +46,7 @@ TEXTS = {
     "no hooks on one line": '{"model": "opus"}',
     "empty": "{}",
     "empty, with a newline": "{}\n",
+    "with a byte order mark": "\ufeff" + HAND,
     "not ascii": '{\n  "name": "Käthe \U0001f600"\n}\n',
 }
 
@@ -171,7 +172,7 @@ def test_uninstalling_gives_back_the_very_bytes(inbox: str, claude: Path, text: 
     claude.write_bytes(text.encode())
     install("--thread", inbox)
     held = json.loads(claude.read_bytes())
-    before = json.loads(text)
+    before = json.loads(text.removeprefix("\ufeff"))
     for event, groups in before.get("hooks", {}).items():
         assert held["hooks"][event][: len(groups)] == groups
     assert [*held] == [*before] + ["hooks"] * ("hooks" not in before)

@@ -583,3 +583,21 @@ def test_claims_of_a_caller_that_has_gone_are_given_back(
             client.post("settle", json={"retry": [again[0]["token"]], "delay": 0})
     found = client.post("consumers/w/claim", json={}).json()["claims"]
     assert [one["attempt"] for one in found] == [2]
+
+
+@pytest.mark.parametrize(
+    ("body", "of_lines"),
+    [
+        (b'{"content": {"a": 1}}', False),
+        (b'[{"content": {"a": 1}}]', False),
+        (b'{"content": {"a": 1}}\n', True),
+    ],
+)
+def test_a_byte_order_mark(
+    client: httpx.Client, thread: eventq.Thread, body: bytes, of_lines: bool
+) -> None:
+    """A body may begin with a mark, which is in no content."""
+    headers = {"content-type": "application/x-ndjson"} if of_lines else {}
+    found = client.post("events", content=b"\xef\xbb\xbf" + body, headers=headers)
+    assert found.status_code == 201, found.text
+    assert [one.content for one in thread.peek()] == ['{"a": 1}']
