@@ -145,10 +145,13 @@ def _agent(agent: Agent) -> Iterator[Finding]:
             what = f"all hooks are turned off in {path}"
             yield Finding(_WARNING, agent.title, what, "remove 'disableAllHooks' there")
         for entry in held.entries:
+            about, to = f"{agent.title}, {path}, {entry.event}", shown(entry.thread)
             if entry.matcher:
-                what = f"only what matches {entry.matcher!r} is sent to {shown(entry.thread)}"
-                about = f"{agent.title}, {path}, {entry.event}"
+                what = f"only what matches {entry.matcher!r} is sent to {to}"
                 yield Finding(_WARNING, about, what, "remove 'matcher' there to have all sent")
+            if not entry.seconds >= (least := agent.limit(entry.event)):
+                what = f"its 'timeout' is less than {least} s, so that events for {to} may be lost"
+                yield Finding(_WARNING, about, what, "run 'eventq hooks install' again")
             targets.setdefault((path, entry.program, entry.thread), []).append(entry.event)
     if not targets:
         yield Finding(_OK, agent.title, "no hooks of eventq; 'eventq hooks install' adds them")

@@ -8,6 +8,7 @@ write for some program and some thread, so that no mark is needed that an agent 
 from __future__ import annotations
 
 import os
+from math import nan
 from shlex import join, quote, split
 
 from eventq.errors import LogicError, refused
@@ -76,6 +77,10 @@ class Agent(Record):
         home = environment.env(self.variable) or environment.home(self.variable)
         return [os.path.join(home, ".claude.json"), os.path.abspath(".mcp.json")]
 
+    def limit(self, event: str) -> int:
+        """Return the seconds after which the agent is to end a hook for an event."""
+        return self.seconds.get(event, _SECONDS)
+
     def is_here(self) -> bool:
         """Return whether the agent is on this machine, or was used in this project."""
         folders = self.home("user"), self.home("project")
@@ -113,6 +118,7 @@ class Entry(Record):
     """A hook of eventq in settings: at which path, for which event, program and thread.
 
     `matcher` is what somebody lets it hear of alone, "" for everything, as `install` writes it.
+    `seconds` are those after which the agent ends it; nan for what is no number.
     """
 
     path: tuple[str | int, ...]
@@ -120,6 +126,7 @@ class Entry(Record):
     program: tuple[str, ...]
     thread: str
     matcher: str = ""
+    seconds: float = _SECONDS
 
     @property
     def event(self) -> str:
@@ -149,11 +156,11 @@ def _refuse(word: str) -> None:
     raise ValueError(f"{word} is not JSON")
 
 
-_json = Reader(parse_float=len, parse_int=len, parse_constant=_refuse)
+_json = Reader(parse_float=float, parse_int=float, parse_constant=_refuse)
 
 
 def parse(path: str, data: bytes) -> dict[str, Any]:
-    """Return the object in a file, numbers as their lengths; raise LogicError."""
+    """Return the object in a file, all numbers as floats; raise LogicError."""
     try:
         value = _json.decode(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # also what is not UTF-8
@@ -196,7 +203,9 @@ def _walk(path: str, hooks: object) -> Iterator[Entry]:
                 found = _shaped(path, event, hook, dict).get("command")
                 if ours := _ours(found):
                     place = ("hooks", event, number, "hooks", index)
-                    yield Entry(place, found, *ours, matcher)
+                    seconds = hook.get("timeout", _SECONDS)
+                    is_number = isinstance(seconds, float | int)
+                    yield Entry(place, found, *ours, matcher, seconds if is_number else nan)
 
 
 def _shaped(path: str, name: str, value: Any, kind: type) -> Any:
@@ -245,7 +254,7 @@ def install(agent: Agent, scope: str, thread: str, events: Sequence[str]) -> Ite
         hook = {
             "type": "command",
             "command": command(processes.program(), thread),
-            "timeout": agent.seconds.get(event, _SECONDS),
+            "timeout": agent.limit(event),
         }
         text = _one(path, text, event, thread, hook)
     yield _changed(agent, path, before, text)
@@ -263,8 +272,11 @@ def _one(path: str, text: str, event: str, thread: str, hook: dict[str, Any]) ->
         text = _without(text, one)
     if not found:
         return _with(text, event, {"hooks": [hook]})
-    is_same = found[0].command == hook["command"]
-    return text if is_same else jsonedit.put(text, (*found[0].path, "command"), hook["command"])
+    one = found[0]
+    if not one.seconds >= hook["timeout"]:
+        text = jsonedit.put(text, (*one.path, "timeout"), hook["timeout"])
+    is_same = one.command == hook["command"]
+    return text if is_same else jsonedit.put(text, (*one.path, "command"), hook["command"])
 
 
 def uninstall(agent: Agent, scope: str, thread: str | None) -> Iterator[Change]:

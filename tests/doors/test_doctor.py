@@ -286,6 +286,24 @@ def test_hooks_that_are_narrowed_are_a_warning(inbox: str, home: Path, matcher: 
     assert [line.split(" - ")[0] for line in bad(doctor())] == shown
 
 
+@pytest.mark.parametrize("seconds", [1, 0.5, 0, -1, "10", None, True, 9, 10, 10.0, 600, 1e400])
+def test_hooks_that_end_early_are_a_warning(inbox: str, home: Path, seconds: object) -> None:
+    """A time limit below that of `hooks install` may lose events; to install again mends it."""
+    coding_agents.apply([*coding_agents.install(AGENTS["claude"], "user", inbox, ["Stop"])])
+    path = home / ".claude/settings.json"
+    found = json.loads(path.read_text())
+    (hook,) = found["hooks"]["Stop"][0]["hooks"]
+    hook["timeout"] = seconds
+    path.write_text(json.dumps(found).replace("Infinity", "1e400"))
+    is_short = not isinstance(seconds, int | float) or seconds < 10
+    shown = f"warning: its 'timeout' is less than 10 s, so that events for {inbox} may be lost"
+    assert [line.split(" - ")[0] for line in bad(doctor())] == [shown] * is_short
+    coding_agents.apply([*coding_agents.install(AGENTS["claude"], "user", inbox, ["Stop"])])
+    (hook,) = json.loads(path.read_text())["hooks"]["Stop"][0]["hooks"]
+    assert hook["timeout"] == (10 if is_short else seconds)
+    assert not bad(doctor())
+
+
 def test_the_skill_is_compared(
     inbox: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
