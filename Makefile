@@ -8,7 +8,7 @@ RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
 BROWSER := tests/browser/.browser/chromium
 
-.PHONY: demo demo-postgres test test-python test-parity test-browser lint soak bench reference clean
+.PHONY: demo demo-postgres test test-python test-parity test-browser lint soak bench reference dist clean
 
 demo: .venv/.installed  ## show the main job: a thread, three consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
@@ -42,6 +42,12 @@ soak: .venv/.fuzz  ## run what takes too long for a suite; do it before a releas
 bench: .venv/.bench  ## measure everything beside the raw limit; write bench/RESULTS.md
 	$(RUN) -m bench
 
+dist: .venv/.release  ## build what a release publishes, and check it
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/twine check --strict dist/*
+
 reference: .venv/.ready  ## write the generated parts of the documents
 	$(RUN) -m tests.reference
 
@@ -58,6 +64,10 @@ reference: .venv/.ready  ## write the generated parts of the documents
 
 .venv/.bench: .venv/.ready
 	$(PIP) --group bench
+	touch $@
+
+.venv/.release: .venv/.ready
+	$(PIP) --group release
 	touch $@
 
 .venv/.fuzz: .venv/.ready

@@ -67,7 +67,7 @@ def test_an_installation_has_what_is_imported() -> None:
 def test_extras_are_for_users() -> None:
     """An extra is a part of eventq; what its developers need stands in groups, which no user sees."""
     assert PROJECT["project"]["optional-dependencies"].keys() == OF_EXTRAS.keys()
-    assert {"dev", "bench", "browser", "fuzz"} <= PROJECT["dependency-groups"].keys()
+    assert {"dev", "bench", "browser", "fuzz", "release"} == PROJECT["dependency-groups"].keys()
 
 
 def test_hints_name_extras_that_exist() -> None:

@@ -15,7 +15,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from html.parser import HTMLParser
 from importlib.util import module_from_spec, spec_from_file_location
@@ -181,13 +180,6 @@ def test_what_an_index_shows(wheel: Path, sdist: Path, tmp_path: Path) -> None:
     assert nowhere.get_all("Project-URL") is None
     assert set(told.get_all("Provides-Extra", [])) == {"mcp", "postgres"}
     assert relative(text_of(nowhere)) == relative(text_of(told)) == []
-
-
-def test_the_versions_of_python_are_those_that_are_tried() -> None:
-    """The classifiers begin with the oldest Python that is required."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
-    assert project["requires-python"] == f">={named[0]}"
 
 
 # --- links ----------------------------------------------------------------------------------------
