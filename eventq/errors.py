@@ -53,11 +53,12 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
 NO_DESCRIPTORS = errno.EMFILE, errno.ENFILE  # of this process, of the system
-_NAMED = 10  # events that an error names; it counts the others
+_NAMED = 10  # events, or names, that an error lists; it counts the others
+_LOOKED_AT = 1000  # entries of a folder, among which an error looks for threads
 
 # What to do about the address of a server, where a directory is wanted.
 SERVER_ADVICE = (
@@ -72,10 +73,11 @@ class EventqError(Exception):
     exit_code = 1
     wire_code = 500
 
-    def __init__(self, what: str, fix: str) -> None:
+    def __init__(self, what: str, fix: str, there_are: str = "") -> None:
         super().__init__(what, fix)
         self.what = what
-        self.fix = fix
+        self.fix = f"{there_are}; or {fix}" if there_are else fix
+        self.short = fix  # the tool that `thread` replaces names nothing else
 
     @property
     def advice(self) -> str:
@@ -147,14 +149,27 @@ class LogicError(EventqError):
     wire_code = 409
 
 
+def known(word: str, names: Iterable[str]) -> str:
+    """Return the names that there are, those most like a word first: ten, and how many others."""
+    from difflib import get_close_matches
+
+    every = [*names]
+    shown = get_close_matches(word, every, _NAMED, 0.0)
+    others = f" and {len(every) - len(shown)} more" * (len(every) > len(shown))
+    return ", ".join(f"'{one}'" for one in shown) + others
+
+
 class NotAThreadError(LogicError):
     """There is no thread at the path."""
 
     wire_code = 404
 
     def __init__(self, path: str) -> None:
-        call, self.command = _ways_to_a_thread(path)
+        call, command = _ways_to_a_thread(path)
         super().__init__(f"'{path}' is not a thread", call)
+        is_typo = not has_mirror(path) and not os.path.isfile(path)
+        beside = _threads_at(path) if is_typo else ""
+        self.short, self.command = command, f"{beside}; or {command}" if beside else command
 
 
 def has_mirror(directory: str) -> bool:
@@ -201,6 +216,20 @@ def _ways_to_a_thread(path: str) -> tuple[str, str]:
     if ":/" in path or (host and port.isdigit()):  # an address that was taken for a path
         return (f"give the directory of a thread; for a server, {SERVER_ADVICE}",) * 2
     return call, f"run 'eventq init {quote(path)}' first"
+
+
+def _threads_at(path: str) -> str:
+    """Return the threads in a folder, or beside what is none, of the first entries there."""
+    from itertools import islice
+
+    folder, name = (path, "") if os.path.isdir(path) else os.path.split(path)
+    try:
+        with os.scandir(folder) as entries:
+            names = [one.name for one in islice(entries, _LOOKED_AT)]
+    except OSError:
+        return ""
+    found = [one for one in sorted(names) if os.path.exists(f"{folder}/{one}/events.db")]
+    return f"threads in {folder}: {known(name, found)}" if found else ""
 
 
 class ThreadExistsError(LogicError):

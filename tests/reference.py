@@ -46,7 +46,7 @@ def declared() -> Iterator[CommandText]:
     The only function here that knows how commands are declared.
     """
     for name, command in groups.every().items():
-        words = " ".join(one.value for one in command.arguments)
+        words = command.words
         options = []
         for option in command.options:
             label = f"-{option.short}, --{option.name}" if option.short else f"--{option.name}"

@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 
 from eventq.cli import kinds, show
-from eventq.cli.options import FOLDER, JSON, JSON_ERRORS, READ, THREAD, thread_option
+from eventq.cli.options import (
+    FOLDER,
+    JSON,
+    JSON_ERRORS,
+    READ,
+    THREAD,
+    thread_option,
+    unless_thread,
+)
 from eventq.cli.rules import alone, exclude, one_of
 from eventq.cli.table import Argument, Command, Option
 from eventq.records.claim import WorkerStatus
@@ -369,7 +377,12 @@ COMMANDS = {
         "eventq init 'postgresql://user@host/database?thread=inbox'",
         rules=[exclude("schema", "shared"), exclude("schema", "any-mount")],
     ),
-    "info": Command(info, [READ, JSON], "eventq info --thread ./inbox"),
+    "info": Command(
+        info,
+        [READ, JSON],
+        *unless_thread("eventq info ./inbox"),
+        "eventq info --thread ./inbox",
+    ),
     "check": Command(
         check,
         [READ, Option("strict", "Exit with 3 if there are warnings."), JSON],
@@ -393,7 +406,7 @@ COMMANDS = {
     ),
     "mirror recover": Command(
         mirror_recover,
-        [Argument("[FILE]", kinds.path), FOLDER, JSON],
+        [Argument("[FILE]", kinds.path, yields=True), FOLDER, JSON],
         "eventq mirror recover --thread ./inbox",
         "eventq mirror recover --thread ./inbox ./inbox/lost/events-20260318-103000.jsonl",
     ),

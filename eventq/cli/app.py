@@ -10,15 +10,15 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from eventq import __version__
 from eventq.cli import groups, hints, kinds, show
 from eventq.cli.execute import execute
-from eventq.cli.table import VERBOSE, is_strict
-from eventq.errors import LogicError
+from eventq.cli.table import VERBOSE, Argument, is_strict
+from eventq.errors import LogicError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from eventq.cli.table import Argument, Command, Option
+    from eventq.cli.table import Command, Option, Raw
 
 EXAMPLES = {
     "eventq": ["eventq init ./inbox", "echo hello | eventq push --thread ./inbox"],
@@ -70,13 +70,32 @@ def _callback(command: Command) -> Any:
             for part in command.parts
             if part.repeats
         }
+        _settle(command, raw)
         return execute(command, raw)
 
     return call
 
 
+def _settle(command: Command, raw: Raw) -> None:
+    """Complete the words by the rules of the table; raise UsageError with advice."""
+    ctx = click.get_current_context()
+    try:
+        stray = command.settle(raw)
+    except UsageError as error:
+        raise _Mistake(error.what, error.fix, ctx) from error
+    fix = "" if stray is None else _for_stray(ctx, stray)
+    if stray is not None and (fix or raw["thread"] not in (stray, [stray])):
+        raise _Mistake(f"Got unexpected extra argument ({stray})", fix, ctx)
+    missing = command.lacking(raw)
+    if missing is not None:
+        name, env = missing.spelled, missing.variable
+        fix = f"give {name}, set {env}, or run '{ctx.command_path} --help'" if env else ""
+        raise _Mistake(f"Missing option '{name}'", fix, ctx)
+
+
 def _identifier(part: Option) -> str:
-    return part.name.replace("-", "_").lower()
+    name = part.name.replace("-", "_").lower()
+    return f"{name}_word" if isinstance(part, Argument) else name  # THREAD and --thread are two
 
 
 def _params(command: Command) -> list[click.Parameter]:
@@ -95,7 +114,7 @@ def _argument(part: Argument) -> click.Argument:
 
 
 def _option(part: Option) -> click.Option:
-    """Return a flag or a text option: values are converted after the thread is found."""
+    """Return a flag or a text option; the table knows what is required, and converts values."""
     names = [part.spelled, f"-{part.short}"] if part.short else [part.spelled]
     if not part.value:
         return click.Option(names, help=part.described, is_flag=True)
@@ -104,8 +123,7 @@ def _option(part: Option) -> click.Option:
         names,
         metavar=part.metavar,
         help=part.described,
-        required=part.required,
-        envvar=part.variable,
+        required=part.required and not is_strict(),  # otherwise a word can replace it: `_settle`
         multiple=part.repeats,
         **more,
     )
@@ -133,6 +151,11 @@ class _Command(click.Command):
     """A command that has advice for words which click refuses or ignores."""
 
     allow_extra_args = True  # they are refused below
+    words = ""  # of the usage line
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's)
+        """Return the words after the name: the thread stands first, which click parses last."""
+        return [*filter(None, [self.options_metavar, self.words])]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; raise UsageError for a word too many, or an option with two values."""
@@ -155,6 +178,8 @@ class _Command(click.Command):
 def _for_stray(ctx: click.Context, word: str) -> str:
     """Return the suggestion for a word beside the options."""
     name = ctx.command_path.partition(" ")[2]
+    if is_strict() and name in ("push", "ask", "answer"):
+        return f"put a text of several words in quotes, or run '{ctx.command_path} --help'"
     option = hints.stray(name, _long_options(ctx), word) if is_strict() else None
     return f"give it as {option}, or run '{ctx.command_path} --help'" if option else ""
 
@@ -257,7 +282,7 @@ def _epilog(examples: Sequence[str], *, verbose: bool) -> str:
 def _command(name: str, command: Command, *, verbose: bool) -> click.Command:
     has_rest = any(argument.is_rest for argument in command.arguments)
     kind = _WithRest if has_rest else _Command
-    return kind(
+    made = kind(
         name,
         params=_params(command) + _anywhere(),
         callback=_callback(command),
@@ -265,6 +290,8 @@ def _command(name: str, command: Command, *, verbose: bool) -> click.Command:
         epilog=_epilog(command.examples, verbose=verbose),
         short_help=command.help.split(". ")[0].rstrip("."),
     )
+    made.words = command.words
+    return made
 
 
 def build(*, verbose: bool = False) -> click.Group:
@@ -370,10 +397,13 @@ def _fix(error: click.UsageError, app: click.Group, argv: Sequence[str]) -> str:
         return f"give it after the command; run '{path} --help' for the commands"
     if isinstance(error, click.NoSuchOption) and error.option_name == "--thread":
         return f"give the path by itself, or run '{path} --help'"
-    param = error.param if isinstance(error, click.MissingParameter) else None
-    if param is not None and isinstance(param.envvar, str):
-        return f"give {param.opts[0]}, set {param.envvar}, or run '{path} --help'"
+    if isinstance(error, click.NoSuchOption) and error.option_name[:2] != "--" and _has_text(error):
+        return f"put -- before a text that begins with -, or run '{path} --help'"
     return f"run '{path} --help'"
+
+
+def _has_text(error: click.NoSuchOption) -> bool:
+    return error.ctx is not None and "TEXT" in getattr(error.ctx.command, "words", "")
 
 
 def _takes(app: click.Group, error: click.NoSuchOption) -> bool:

@@ -111,7 +111,7 @@ COMMANDS = {
     "artifact put": Command(
         put,
         [
-            Argument("[FILE]", kinds.path, default="-"),
+            Argument("[FILE]", kinds.path, default="-", yields=True),
             Option("tool NAME", "The tool that printed the output.", default="tool"),
             IN_CONTEXT,
             THREAD,

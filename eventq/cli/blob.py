@@ -140,7 +140,7 @@ _OWNER = Option("owner NAME", "The owner of the pin.", required=True)
 COMMANDS = {
     "blob put": Command(
         put,
-        [Argument("[FILE]", kinds.path, default="-"), EXPECT_HASH, REFS, THREAD, JSON],
+        [Argument("[FILE]", kinds.path, default="-", yields=True), EXPECT_HASH, REFS, THREAD, JSON],
         "eventq blob put report.pdf --thread ./inbox",
         "tar c src | eventq blob put --thread ./inbox",
     ),
@@ -155,7 +155,7 @@ COMMANDS = {
         show_refs, [_REF, READ, JSON], f"eventq blob refs {_EXAMPLE} --thread ./inbox"
     ),
     "blob verify": Command(
-        verify, [Argument("[REF]"), READ, JSON], "eventq blob verify --thread ./inbox"
+        verify, [Argument("[REF]", yields=True), READ, JSON], "eventq blob verify --thread ./inbox"
     ),
     "blob erase": Command(
         erase,

@@ -40,7 +40,7 @@ COMMANDS = {
     "config": Command(
         config,
         [
-            Argument("[NAME]"),
+            Argument("[NAME]", yields=True),
             Argument("[VALUE]"),
             thread_option(kinds.Opened(reads="VALUE", allows=lambda raw: raw["NAME"] == ANY_MOUNT)),
             JSON,

@@ -24,7 +24,8 @@ def execute(command: Command, raw: Raw) -> int:
         caret = failure.caret() if isinstance(failure, FilterError) else ""
         # An unknown output has a second line, which lists the known ones.
         lines = 2 if isinstance(failure, UnknownOutputError) else 1
-        show.error(failure.what, failure.advice, caret, as_json=as_json, lines=lines)
+        fix = failure.short if show.program() == "thread" else failure.advice
+        show.error(failure.what, fix, caret, as_json=as_json, lines=lines)
         return failure.exit_code
     except KeyboardInterrupt:
         return 130

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from difflib import get_close_matches
+
+from eventq.storage.layout import is_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ _OPTIONS = {
 _MEANT_OPTION = {word: option for option, words in _OPTIONS.items() for word in words.split()}
 
 # The option that a word beside the options was meant for, by command.
-_STRAY = {"push": "content", "turn append": "content", "context create": "name"} | dict.fromkeys(
+_STRAY = {"turn append": "content", "context create": "name"} | dict.fromkeys(
     ("subscribe", "unsubscribe", "pop", "ack", "claim", "pause", "resume"), "consumer"
 )
 
@@ -104,7 +105,7 @@ def _question(found: Sequence[str]) -> str:
 
 def stray(command: str, options: Iterable[str], word: str) -> str | None:
     """Return the option that a word beside the options of a command was meant for."""
-    if "--thread" in options and os.path.exists(os.path.join(word, "events.db")):
+    if "--thread" in options and is_thread(word):
         return "--thread"
     if command in ("pop", "ack") and word.isdigit():
         return "--last-event-id"

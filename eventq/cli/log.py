@@ -14,7 +14,7 @@ from eventq.cli.options import (
     unless_thread,
 )
 from eventq.cli.rules import exclude, needs, one_of, required, unless
-from eventq.cli.table import Command, Option, together
+from eventq.cli.table import Argument, Command, Option, is_given, together
 from eventq.errors import InputError, LogicError, UsageError, refused
 from eventq.log.events import key_conflict, limit_of_event
 from eventq.log.mirror_lines import line
@@ -130,8 +130,8 @@ def _read_stdin() -> str:
     """Return the text of stdin; raise UsageError if it is empty, as a failed program leaves it."""
     if content := _read_content("-", "stdin"):
         return content
-    fix = "give --content, pipe in some text, or accept an empty stdin with --content-file -"
-    raise UsageError("stdin is empty, and there is no --content", fix)
+    fix = "give a text, pipe in some, or accept an empty stdin with --content-file -"
+    raise UsageError("stdin is empty, and there is no text", fix)
 
 
 def _read_content(path: str, name: str = "") -> str:
@@ -241,6 +241,7 @@ def _show_readable(events: Iterable[Event]) -> None:
 
 _NEWEST = 20  # events that `peek` shows by itself
 _PROCESSED = "last-event-id N", "The last event that was processed"
+_CONTENT = (*unless_thread("TEXT"), "content", "content-file")  # what can bring a content
 _REPLAY = Option("replay", "Go back to an event that was acked before; ends all claims.")
 
 
@@ -249,10 +250,10 @@ def _check_fields(raw: Raw) -> None:
     if show.program() == "thread":
         required("source", "type")(raw)
         one_of("content", "content-file")(raw)
-    exclude("content", "content-file")(raw)
-    if raw["content"] is raw["content-file"] is None and not show.has_stdin():
-        fix = "give --content TEXT, or pipe the content into this command"
-        raise UsageError("there is no --content, and nothing is piped in", fix)
+    exclude(*_CONTENT)(raw)
+    if not any(is_given(raw[name]) for name in _CONTENT) and not show.has_stdin():
+        fix = "give it after the command, in quotes, or pipe it into this command"
+        raise UsageError("there is no text, and nothing is piped in", fix)
 
 
 def _check_many(raw: Raw) -> None:
@@ -263,7 +264,7 @@ def _check_many(raw: Raw) -> None:
         return
     fix = f"leave it out: each line of a {many} has fields of its own"
     names = () if raw["lines"] else ("source", "type", "subtype")
-    for name in (*names, "content", "content-file"):
+    for name in (*names, *_CONTENT):
         exclude(many, name, fix=fix)(raw)
 
 
@@ -273,6 +274,7 @@ COMMANDS = {
     "push": Command(
         push,
         [
+            *unless_thread(Argument("[TEXT]", kinds.verbatim, parameter="content")),
             THREAD,
             *together(
                 "event",
@@ -290,7 +292,7 @@ COMMANDS = {
             ),
             Option(
                 "content TEXT",
-                "The payload." if IS_THREAD else "The payload (default: all of stdin).",
+                "The payload." if IS_THREAD else "The same as TEXT (default: all of stdin).",
                 kinds.verbatim,
             ),
             Option(
@@ -319,7 +321,7 @@ COMMANDS = {
             JSON,
         ],
         "eventq push --thread ./inbox --source self --type record --content 'use plan B'",
-        *unless_thread("echo hello | eventq push --thread ./inbox"),
+        *unless_thread("eventq push ./inbox hello", "echo hello | eventq push --thread ./inbox"),
         "eventq push --thread ./inbox --batch < events.ndjson",
         "tail -f app.log | eventq push --thread ./inbox --stream --lines --type log",
         rules=[
@@ -375,7 +377,7 @@ COMMANDS = {
             FILTER,
             JSON_ERRORS,
         ],
-        *unless_thread("eventq peek --thread ./inbox"),
+        *unless_thread("eventq peek ./inbox"),
         "eventq peek --thread ./inbox --last-event-id 0 --filter \"type = 'message'\"",
         "eventq peek --thread ./inbox --last 5",
         rules=[_check_peek],
@@ -389,6 +391,7 @@ COMMANDS = {
             FILTER,
             JSON,
         ],
+        *unless_thread("eventq tail ./inbox"),
         "eventq tail --thread ./inbox -n 20 -f",
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, show
-from eventq.cli.options import JSON, READ, THREAD
+from eventq.cli.options import JSON, READ, THREAD, unless_thread
 from eventq.cli.render import fields
 from eventq.cli.rules import needs
 from eventq.cli.table import Argument, Command, Option, together
@@ -112,6 +112,7 @@ COMMANDS = {
             _WAIT,
             JSON,
         ],
+        *unless_thread("eventq ask ./inbox 'Deploy to production?'"),
         "eventq ask 'Deploy to production?' --approval --wait 10m --thread ./inbox",
         "eventq ask 'Which region?' --option eu --option us --thread ./inbox",
         rules=[needs("by-person", "approval")],
@@ -129,7 +130,8 @@ COMMANDS = {
     ),
     "questions": Command(
         questions,
-        [Argument("[QUESTION]", kinds.POSITIVE), READ, _WAIT, JSON],
+        [Argument("[QUESTION]", kinds.POSITIVE, yields=True), READ, _WAIT, JSON],
+        *unless_thread("eventq questions ./inbox"),
         "eventq questions --thread ./inbox",
         "eventq questions 17 --wait 10m --thread ./inbox",
         rules=[_check_wait],

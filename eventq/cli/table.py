@@ -45,6 +45,7 @@ class Option:
         "required",
         "short",
         "value",
+        "yields",
     )
 
     def __init__(
@@ -65,6 +66,7 @@ class Option:
         self.env: str | None = None
         self.required = required
         self.short = short
+        self.yields = False
         self.parameter = self.name.replace("-", "_") if parameter is None else parameter
 
     def or_from(self, env: str) -> Option:
@@ -133,11 +135,20 @@ class Argument(Option):
     """A word beside the options: `NAME`, or `[NAME]` if it is optional.
 
     `NAME…` takes all words that are left, and `-- NAME…` all after `--`; their parameter is a list.
+    An optional one that `yields` is never the path of a thread: a word that is one is the thread.
     """
 
     __slots__ = ()
 
-    def __init__(self, shown: str, kind: Kind | None = None, *, default: str | None = None) -> None:
+    def __init__(
+        self,
+        shown: str,
+        kind: Kind | None = None,
+        *,
+        default: str | None = None,
+        parameter: str | None = None,
+        yields: bool = False,
+    ) -> None:
         name = shown.strip("-[]… ")
         super().__init__(
             f"{name} {shown}",
@@ -145,8 +156,9 @@ class Argument(Option):
             kind,
             default=default,
             required=not shown.startswith("["),
-            parameter=name.lower(),
+            parameter=name.lower() if parameter is None else parameter,
         )
+        self.yields = yields
 
     @property
     def spelled(self) -> str:
@@ -157,6 +169,11 @@ class Argument(Option):
     def is_rest(self) -> bool:
         """Whether it takes all words after `--`."""
         return self.value.startswith("--")
+
+
+# The word before a command's own that names the thread. It stands behind them in the table, where
+# both parsers put a word more than the command takes; `settle` moves it.
+PLACE = Argument("[THREAD]", kinds.place, parameter="")
 
 
 def together(name: str, *options: Option) -> list[Option]:
@@ -173,7 +190,8 @@ class Command:
     """One command: its function, whose docstring is the help, its options, and examples.
 
     Values are converted in the order of `parts`. `rules` refuse combinations before the thread is
-    opened. A `silent` command fails without a message and with status 0.
+    opened. A `silent` command fails without a message and with status 0. One that takes --thread,
+    and a fixed number of words, also takes the thread as a word before them; `thread` does not.
     """
 
     __slots__ = (
@@ -183,6 +201,7 @@ class Command:
         "help",
         "opens",
         "options",
+        "own",
         "parts",
         "rules",
         "silent",
@@ -198,13 +217,66 @@ class Command:
     ) -> None:
         self.function = function
         self.help = " ".join((function.__doc__ or "").split())
-        self.parts = parts
         self.arguments = [part for part in parts if isinstance(part, Argument)]
         self.options = [part for part in parts if not isinstance(part, Argument)]
+        self.own = [*self.arguments]
+        if is_strict() and not any(part.repeats or part.is_rest for part in self.own):
+            self.arguments += [PLACE] * any(part.name == "thread" for part in self.options)
+        self.parts = [*parts, *self.arguments[len(self.own) :]]
         self.opens = next((part for part in parts if isinstance(part.kind, kinds.Opened)), None)
         self.examples = examples
         self.rules = rules
         self.silent = silent
+
+    @property
+    def words(self) -> str:
+        """The words that it takes, as a usage line shows them."""
+        return " ".join(part.value for part in [*self.arguments[len(self.own) :], *self.own])
+
+    def settle(self, raw: Raw) -> str | None:
+        """Take the thread from a word, and what is missing from the environment.
+
+        Returns a word too many. Raises UsageError if the words leave open what is meant.
+        """
+        stray = self._take_place(raw) if PLACE in self.arguments else None
+        for option in self.options:
+            if raw[option.name] is None and option.variable:
+                raw[option.name] = os.environ.get(option.variable) or None  # an empty one is unset
+        return stray
+
+    def _take_place(self, raw: Raw) -> str | None:
+        from eventq.storage.layout import is_thread
+
+        names, last = [part.name for part in self.own], raw.pop(PLACE.name)
+        words = [*(raw[name] for name in names), last]
+        first, given = words[0], raw["thread"]
+        if last is None:  # then no word is too many, and few can be meant for a thread
+            own = next(iter(self.own), PLACE)
+            is_other = given is not None or not (own.yields or own.kind is kinds.verbatim)
+            if first is None or is_other or not is_thread(str(first)):
+                return None
+            if not own.yields:
+                what = f"'{first}' is a thread, and there is no {own.name} beside it"
+                fix = f"add the {own.name} after it, or name the thread with --thread"
+                raise UsageError(what, fix)
+        elif not is_thread(str(first)):
+            if not names and given is None:
+                raw["thread"] = self._as_thread(str(first))
+            return str(last)
+        if given is not None:
+            raise UsageError(f"'{first}' and --thread both name a thread", "give one of them")
+        raw["thread"] = self._as_thread(str(first))
+        raw.update(zip(names, words[1:], strict=True))
+        return None
+
+    def _as_thread(self, word: str) -> str | list[str]:
+        is_many = any(option.name == "thread" and option.repeats for option in self.options)
+        return [word] if is_many else word
+
+    def lacking(self, raw: Raw) -> Option | None:
+        """Return the first part that is required and missing."""
+        missing = (part for part in self.parts if part.required and raw[part.name] in (None, []))
+        return next(missing, None)
 
     def values(self, raw: Raw) -> dict[str, Any]:
         """Convert the words of a command line to keyword arguments; raise UsageError."""
@@ -248,11 +320,11 @@ def parse(command: Command, words: Sequence[str]) -> Raw | None:
             if not option.repeats and raw[option.name] is not None and is_strict():
                 return None
             _add(raw, option, value)
-    for option in command.options:
-        if raw[option.name] is None and option.variable:
-            raw[option.name] = os.environ.get(option.variable) or None  # as click: empty is not set
-    lacks = any(part.required and raw[part.name] in (None, []) for part in command.parts)
-    return None if lacks else raw
+    try:
+        is_plain = command.settle(raw) is None
+    except UsageError:
+        return None
+    return raw if is_plain and command.lacking(raw) is None else None
 
 
 def _add(raw: Raw, option: Option, word: str) -> None:

@@ -109,7 +109,7 @@ COMMANDS = {
     "work": Command(
         work,
         [
-            Argument("[WORKER]"),
+            Argument("[WORKER]", yields=True),
             Option(
                 "thread PATH…",
                 "The directory or URL of a thread; may be repeated (default: $EVENTQ_THREAD).",

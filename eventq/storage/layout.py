@@ -103,6 +103,12 @@ def is_shared(path: str) -> bool:
     return not is_own and os.path.exists(f"{directory}/{LINK}")
 
 
+def is_thread(path: str) -> bool:
+    """Return whether a path is that of a thread: a URL, or a directory with one."""
+    is_there = any(os.path.exists(f"{path}/{name}") for name in ("events.db", LINK))
+    return is_url(path) or (path != "" and is_there)
+
+
 def shown(path: str) -> str:
     """Return a path as people may see it: of a URL, without the password."""
     if not is_url(path):

@@ -22,8 +22,8 @@ WITH_DEFAULTS = {
 def words_of(name: str, without: str = "") -> list[str]:
     """Return a command line that has all options of a command but one."""
     command: Command = COMMANDS[name]
-    has_rest = any(part.is_rest for part in command.arguments)
-    words = [*name.split(), *("word" for _ in command.arguments if not has_rest)]
+    has_rest = any(part.is_rest for part in command.own)
+    words = [*name.split(), *("word" for _ in command.own if not has_rest)]
     for option in command.options:
         if option.name != without:
             words += [f"--{option.name}", *(["given"] if option.value else [])]

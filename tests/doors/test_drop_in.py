@@ -405,4 +405,4 @@ def test_other_paths_lead_to_init(inbox: str, tmp_path: Path) -> None:
     done = run("info --thread", str(tmp_path / "file"))
     assert done.err.endswith(" - it is a file: give the directory of a thread\n")
     for path in (f"{inbox}/more", f"{inbox}/missing"):
-        assert run("info --thread", path).err.endswith(f" - run 'eventq init {path}' first\n")
+        assert run("info --thread", path).err.endswith(f" run 'eventq init {path}' first\n")

@@ -55,7 +55,7 @@ def test_a_push_with_a_content_leaves_stdin_alone(inbox: str) -> None:
 def test_a_push_of_nothing_is_refused(inbox: str) -> None:
     """An empty stdin, which a failed program leaves, is a usage error; an empty content is not."""
     done = run("push", "--thread", inbox, given=b"")
-    refused(2, "stdin is empty, and there is no --content - give --content, pipe in", done)
+    refused(2, "stdin is empty, and there is no text - give a text, pipe in some", done)
     ok("push", "--thread", inbox, "--content", "")
     ok("push", "--thread", inbox, "--content-file", "-", given=b"")
     assert contents(inbox) == ["", ""]
@@ -69,8 +69,8 @@ def test_a_push_at_a_terminal_does_not_wait_for_typing(inbox: str) -> None:
             ["sh", "-c", shell], stdin=terminal, capture_output=True, text=True, timeout=300,
             env=environ(EVENTQ_THREAD=inbox),
         )  # fmt: skip
-        what = "there is no --content, and nothing is piped in"
-        fix = "give --content TEXT, or pipe the content into this command"
+        what = "there is no text, and nothing is piped in"
+        fix = "give it after the command, in quotes, or pipe it into this command"
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"Error: {what} - {fix}\n")
     os.close(controller)
     os.close(terminal)
@@ -202,7 +202,7 @@ def test_thread_keeps_its_words() -> None:
 
 
 @pytest.mark.parametrize(("words", "option"), [
-    ("context create main", "name"), ("push hello", "content"), ("subscribe w", "consumer"),
+    ("context create main", "name"), ("subscribe w", "consumer"),
     ("turn append main hello", "content"), ("pop w", "consumer"),
 ])  # fmt: skip
 def test_a_word_too_many_is_told_its_option(inbox: str, words: str, option: str) -> None:
@@ -217,14 +217,6 @@ def test_a_word_too_many_is_told_its_option(inbox: str, words: str, option: str)
     fix = f"give it as --{option}, or run 'eventq {name} --help'"
     refused(2, f"Error: Got unexpected extra argument ({word}) - {fix}", done)
     assert run(*command, f"--{option}", word, **more).code == 0
-
-
-def test_a_thread_beside_the_options_is_told_its_option(inbox: str) -> None:
-    """`eventq info ./inbox`, with the variable set for another thread."""
-    done = run("check", inbox, EVENTQ_THREAD="elsewhere")
-    refused(2, "give it as --thread, or run 'eventq check --help'", done)
-    done = run("check", "elsewhere", EVENTQ_THREAD=inbox)
-    refused(2, "Got unexpected extra argument (elsewhere) - run 'eventq check --help'", done)
 
 
 def test_the_bare_address_of_a_server_is_no_directory_to_be_created() -> None:

@@ -861,7 +861,8 @@ def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, orig
     """A missing source, context or word is an error, and creates no destination."""
     other, nowhere = str(tmp_path / "other"), str(tmp_path / "nowhere")
     done = run("thread-copy", nowhere, other)
-    assert done.err == f"Error: '{nowhere}' is not a thread - run 'eventq init {nowhere}' first\n"
+    assert done.err.startswith(f"Error: '{nowhere}' is not a thread - threads in {tmp_path}: ")
+    assert done.err.endswith(f"; or run 'eventq init {nowhere}' first\n")
     assert done.code == 1
     refused(1, "was written by the original 'thread' tool", run("thread-copy", original, other))
     for names in ("main,nobody", "nobody", "7"):
@@ -920,7 +921,8 @@ def test_without_a_thread_nothing_is_done(
     call, nowhere = [*name.split(), *WORDS[name]], str(tmp_path / "nowhere")
     at = call.index("--") if "--" in call else len(call)
     done = run(*call[:at], "--thread", nowhere, *call[at:], given="x")
-    assert done.err == f"Error: '{nowhere}' is not a thread - run 'eventq init {nowhere}' first\n"
+    assert done.err.startswith(f"Error: '{nowhere}' is not a thread - threads in {tmp_path}: ")
+    assert done.err.endswith(f"; or run 'eventq init {nowhere}' first\n")
     assert (done.code, done.out) == (1, "")
     done = run(*call, given="x")
     fix = f"give --thread, set EVENTQ_THREAD, or run 'eventq {name} --help'"

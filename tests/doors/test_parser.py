@@ -101,18 +101,18 @@ def test_the_quick_parser_declines_or_agrees_with_click(name: list[str], words: 
 def test_the_quick_parser_takes_every_command(name: str) -> None:
     """A full command line is parsed quickly, and as click does."""
     command = COMMANDS[name]
-    argv = [*name.split(), *("word" for part in command.arguments if not part.is_rest)]
+    argv = [*name.split(), *("word" for part in command.own if not part.is_rest)]
     for option in command.options:
         argv += [f"--{option.name}"] + ([f"{option.name} value"] if option.value else [])
-    has_rest = any(part.is_rest for part in command.arguments)
+    has_rest = any(part.is_rest for part in command.own)
     rest = ["--", "do", "-x", ""] if has_rest else []
     raw = quickly(argv + rest)
     assert raw is not None
     assert raw == by_click(argv + rest, pytest.MonkeyPatch())
-    if command.arguments and not has_rest:
+    if command.own and not has_rest:
         less = quickly([word for word in argv if word != "word"])
-        assert (less is None) == command.arguments[0].required
-        many = any(part.repeats for part in command.arguments)
+        assert (less is None) == command.own[0].required
+        many = any(part.repeats for part in command.own)
         assert (quickly([*argv, "another"]) is None) != many
 
 
@@ -213,10 +213,10 @@ def test_a_second_value_for_an_option_is_refused(
     Options that collect their values take many, and a flag may be repeated.
     """
     command = COMMANDS[name]
-    argv = [*name.split(), *("word" for part in command.arguments if not part.is_rest)]
+    argv = [*name.split(), *("word" for part in command.own if not part.is_rest)]
     for option in command.options:
         argv += [f"--{option.name}", *(["first"] if option.value else [])]
-    rest = ["--", "do"] if any(part.is_rest for part in command.arguments) else []
+    rest = ["--", "do"] if any(part.is_rest for part in command.own) else []
     ran = False
     for option in command.options:
         twice = [*argv, f"--{option.name}", *(["second"] if option.value else []), *rest]

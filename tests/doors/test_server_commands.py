@@ -164,7 +164,7 @@ MORE = {
 
 def _words(name: str, command: Command) -> list[str]:
     words = name.split() + [
-        "small" if part.name == "FILE" else "1" for part in command.arguments if part.name != "CMD"
+        "small" if part.name == "FILE" else "1" for part in command.own if part.name != "CMD"
     ]
     given = MORE.get(name, "").split()
     for option in command.options:
