@@ -9,6 +9,7 @@ from eventq.cli import show
 from eventq.errors import SERVER_ADVICE, InputError, UsageError
 from eventq.records import checks
 from eventq.records.checks import decimal
+from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,6 +92,29 @@ def seconds(word: str, name: str) -> float:
         what = f"{name} must be a number of seconds, not '{word}'"
         raise UsageError(what, "give digits, such as 30 or 0.5")
     return found
+
+
+def moment(word: str, name: str) -> float:
+    """Return a time as seconds since 1970: a duration ago, or ISO 8601, local without a zone."""
+    from datetime import UTC, datetime
+
+    try:
+        return max(0.0, clock.now() - duration(word, name))
+    except UsageError:
+        pass
+    text = word.strip()
+    if text[2:3] == ":":
+        text = f"{datetime.fromtimestamp(clock.now(), UTC).astimezone():%Y-%m-%d}T{text}"
+    try:
+        # Half a millisecond more keeps the last digit of a time that the log has printed.
+        return max(0.0, datetime.fromisoformat(text).timestamp() + 0.0005)
+    except (ValueError, OverflowError) as error:
+        what = f"{name} must be a time, not '{word}'"
+        fix = (
+            "give how long ago, such as 90, 15m, 1h or 7d, a date and time, such as 2026-11-01,"
+            " 2026-11-01T09:30 or 2026-11-01T09:30:00Z, or a time of today, such as 09:30"
+        )
+        raise UsageError(what, fix) from error
 
 
 def durations(word: str, name: str) -> tuple[float, float]:

@@ -46,6 +46,15 @@ if TYPE_CHECKING:
         stream: bool
         lines: bool
 
+    class Wanted(TypedDict):
+        """Which events are shown; under `thread` there is only the filter."""
+
+        filter: str | None
+        since: float | None
+        until: float | None
+        type: list[str]
+        source: list[str]
+
 
 def push(
     thread: Thread,
@@ -188,27 +197,37 @@ def _unfenced() -> bool:
 
 
 def peek(
-    thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, filter: str | None
+    thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, wanted: Wanted
 ) -> None:
     """Print events without consuming them. One JSON object per line; no file changes."""
-    if last_event_id is None:
-        _show_lines(thread.last(last or limit, filter=filter))
+    where, after, upto = _select(thread, wanted)
+    if last is not None or (last_event_id is None and wanted.get("since") is None):
+        _show_lines(thread.log.newest(last or limit, where, upto, after))
         return
-    if show.program() != "thread":  # it has never said so
+    if last_event_id is not None and show.program() != "thread":  # it has never said so
         gap = thread.log.gap_after(last_event_id)
         if gap is not None:
             first, end = gap
             which = f"event {first} was" if first == end else f"events {first} to {end} were"
             show.note(f"{which} pruned")
-    for page in thread.log.lines(filter, last_event_id, limit):
+    for page in thread.log.lines(where, max(after, last_event_id or 0), limit, upto):
         show.lines(page.lines)
+
+
+def _select(thread: Thread, wanted: Wanted) -> tuple[str | None, int, int]:
+    """Return the filter that stands for what is wanted, and the range of ids to look at."""
+    if not any(value not in (None, []) for name, value in wanted.items() if name != "filter"):
+        return wanted["filter"], 0, thread.last_id()
+    from eventq.log.selection import select
+
+    return select(thread.database.events, **wanted)
 
 
 def _check_peek(raw: Raw) -> None:
     """Require a place to read from under `thread`, as ever; otherwise the newest are printed."""
     check = one_of if show.program() == "thread" else exclude
     check("last-event-id", "last")(raw)
-    if raw["last-event-id"] is raw["limit"] is None:
+    if raw["last-event-id"] is raw["limit"] is raw.get("since") is None:
         raw["limit"] = str(_NEWEST)
 
 
@@ -216,20 +235,27 @@ def _show_lines(events: Iterable[Event]) -> None:
     show.lines([line(event) for event in events])
 
 
-def tail(thread: Thread, *, lines: int, follow: bool, filter: str | None, json: bool) -> None:
+def tail(thread: Thread, *, lines: int, follow: bool, wanted: Wanted, json: bool) -> None:
     """Show the newest events, one readable line each. --follow waits for more."""
     from eventq.log.events import fresh
 
     show_page = _show_lines if json else _show_readable
-    upto = thread.last_id()
-    pages = thread.follow_pages(upto, filter, tick=show.check_stdout)
+    where, after, upto = _select(thread, wanted)
+    pages = thread.follow_pages(upto, where, tick=show.check_stdout)
     try:
-        show_page(fresh(thread.database, thread.log.newest(lines, filter, upto) if lines else []))
-        if follow:
-            for page in pages:
-                show_page(fresh(thread.database, page))
+        for page in thread.log.newest_pages(lines, where, upto, after):
+            show_page(fresh(thread.database, page))
+        for page in pages if follow else ():
+            show_page(fresh(thread.database, page))
     except KeyboardInterrupt:
         pass
+
+
+def _check_tail(raw: Raw) -> None:
+    """Show all events since a time, unless a number is given."""
+    exclude("follow", "until", fix="leave one of them out: what follows has no end")(raw)
+    if raw["lines"] is None and raw["since"] is not None:
+        raw["lines"] = str((1 << 63) - 1)
 
 
 def _show_readable(events: Iterable[Event]) -> None:
@@ -268,6 +294,21 @@ def _check_many(raw: Raw) -> None:
         exclude(many, name, fix=fix)(raw)
 
 
+_WANTED = together(
+    "wanted",
+    *unless_thread(
+        Option(
+            "since WHEN",
+            "Only events from then on. WHEN is 1h (ago), 2026-11-01, 2026-11-01T09:30 or 09:30"
+            " (today), in local time unless a zone follows, such as Z.",
+            kinds.moment,
+        ),
+        Option("until WHEN", "Only events before then, spelled like --since.", kinds.moment),
+        Option("type TYPE…", "Only events of this type; may be repeated."),
+        Option("source ADDRESS…", "Only events from this sender; may be repeated."),
+    ),
+    FILTER,
+)
 _LIMIT = Option("limit N", "Print at most N events.", kinds.POSITIVE, default="100")
 
 COMMANDS = {
@@ -374,10 +415,13 @@ COMMANDS = {
                 kinds.POSITIVE,
             ),
             _LIMIT,
-            FILTER,
+            *_WANTED,
             JSON_ERRORS,
         ],
-        *unless_thread("eventq peek ./inbox"),
+        *unless_thread(
+            "eventq peek ./inbox",
+            "eventq peek ./inbox --since 2026-11-01 --until 2026-11-02 --type message",
+        ),
         "eventq peek --thread ./inbox --last-event-id 0 --filter \"type = 'message'\"",
         "eventq peek --thread ./inbox --last 5",
         rules=[_check_peek],
@@ -386,12 +430,20 @@ COMMANDS = {
         tail,
         [
             READ,
-            Option("lines N", "Show the newest N events.", kinds.WHOLE, default="10", short="n"),
+            Option(
+                "lines N",
+                "Show the newest N events" + ("." if IS_THREAD else ", with --since all."),
+                kinds.WHOLE,
+                default="10",
+                short="n",
+            ),
             Option("follow", "Wait for more, until interrupted.", short="f"),
-            FILTER,
+            *_WANTED,
             JSON,
         ],
         *unless_thread("eventq tail ./inbox"),
         "eventq tail --thread ./inbox -n 20 -f",
+        *unless_thread("eventq tail --thread ./inbox --since 1h --type message -f"),
+        rules=unless_thread(_check_tail),
     ),
 }

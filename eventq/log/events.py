@@ -412,23 +412,30 @@ class EventLog:
         oldest = bounds.first or bounds.last + 1
         return (after + 1, oldest - 1) if 0 < after < oldest - 1 else None
 
-    def scan(self, where: str, after: int, limit: int | None) -> Iterator[EventPage]:
+    def scan(
+        self, where: str, after: int, limit: int | None, upto: int | None = None
+    ) -> Iterator[EventPage]:
         """Yield the events after an id that match an accepted filter, in order, page by page.
 
-        No transaction is open between pages, so a slow reader never delays a checkpoint.
+        With `upto` none above it. No transaction is open between pages, so a slow reader never
+        delays a checkpoint.
         """
         events = self._db.events
-        upto, left = events.last(), limit if limit is not None else 1 << 62
+        upto = events.last() if upto is None else upto
+        left = limit if limit is not None else 1 << 62
         while left > 0 and after < upto:
             page = events.page(where, after, upto, left)
             left, after = left - len(page.events), page.next
             yield page
 
-    def lines(self, filter: str | None, after: int, limit: int | None) -> Iterator[LinePage]:
-        """Yield the matching events after an id as lines of JSON, page by page."""
+    def lines(
+        self, filter: str | None, after: int, limit: int | None, upto: int | None = None
+    ) -> Iterator[LinePage]:
+        """Yield the matching events after an id, up to another, as lines of JSON, page by page."""
         events = self._db.events
         accepted = events.accept(filter)
-        upto, left = events.last(), limit if limit is not None else 1 << 62
+        upto = events.last() if upto is None else upto
+        left = limit if limit is not None else 1 << 62
         while left > 0 and after < upto:
             page = events.lines(accepted, after, upto, left)
             left, after = left - len(page.lines), page.next
@@ -459,10 +466,23 @@ class EventLog:
         pages = self.scan(accepted, after, limit)
         return (event for page in pages for event in fresh(self._db, page.events))
 
-    def newest(self, count: int, filter: str | None, upto: int | None = None) -> list[Event]:
-        """Return the newest `count` matching events, oldest first; with `upto` none above it."""
+    def newest(
+        self, count: int, filter: str | None, upto: int | None = None, after: int = 0
+    ) -> list[Event]:
+        """Return the newest `count` matching events of a range of ids, oldest first."""
         events = self._db.events
-        return events.newest(events.accept(filter), events.last() if upto is None else upto, count)
+        upto = events.last() if upto is None else upto
+        return events.newest(events.accept(filter), upto, count, after=after)
+
+    def newest_pages(
+        self, count: int, filter: str | None, upto: int, after: int
+    ) -> Iterator[list[Event]]:
+        """Yield what `newest` returns, page by page where it may be the whole range."""
+        if count >= upto - after:
+            where = self._db.events.accept(filter)
+            yield from (page.events for page in self.scan(where, after, None, upto))
+        elif count:
+            yield self.newest(count, filter, upto, after)
 
     # --- maintenance ------------------------------------------------------------------------------
 

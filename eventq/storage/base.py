@@ -160,8 +160,10 @@ class Events(Protocol):
     def lines(self, text: str, after: int, upto: int, limit: int) -> LinePage:
         """Return what `page` returns as lines of JSON."""
 
-    def newest(self, text: str, upto: int, limit: int, room: int | None = None) -> list[Event]:
-        """Return the newest events with id <= `upto` that match, oldest first.
+    def newest(
+        self, text: str, upto: int, limit: int, room: int | None = None, *, after: int = 0
+    ) -> list[Event]:
+        """Return the newest events with `after` < id <= `upto` that match, oldest first.
 
         There are fewer once they have so many characters as there is `room` for, a page more or
         less.

@@ -105,7 +105,10 @@ def test_a_terminal_that_stands_still(filled: Thread, monkeypatch: pytest.Monkey
             erase(filled.path)
 
     monkeypatch.setattr(show, "say", say)
-    commands.tail(filled, lines=10, follow=False, filter=None, json=False)
+    wanted: commands.Wanted = {
+        "filter": None, "since": None, "until": None, "type": [], "source": [],
+    }  # fmt: skip
+    commands.tail(filled, lines=10, follow=False, wanted=wanted, json=False)
     assert len(shown) == 10
     assert [SECRET in shown[1], SECRET in shown[2], ERASED in shown[8]] == [True, False, True]
 

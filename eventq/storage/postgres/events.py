@@ -614,11 +614,13 @@ class Events:
             size = min(size * 4, PAGE_ROWS)
         return found, upto if newest else after
 
-    def newest(self, text: str, upto: int, limit: int, room: int | None = None) -> list[Event]:
-        """Return the newest `limit` events with id <= `upto` that match, oldest first."""
+    def newest(
+        self, text: str, upto: int, limit: int, room: int | None = None, *, after: int = 0
+    ) -> list[Event]:
+        """Return the newest `limit` events of a range that match, oldest first."""
         found: list[Event] = []
-        while upto > 0 and len(found) < limit and (room is None or room > 0):
-            some, upto = self._search(text, 0, upto, limit - len(found), newest=True)
+        while upto > after and len(found) < limit and (room is None or room > 0):
+            some, upto = self._search(text, after, upto, limit - len(found), newest=True)
             found += some
             room = None if room is None else room - sum(len(one.content) for one in some)
         found.reverse()

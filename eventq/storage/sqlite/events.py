@@ -98,7 +98,7 @@ LIMIT ?
 _NEWEST = f"""
 SELECT id, {_COLUMNS}
 FROM events NOT INDEXED
-WHERE id <= ?
+WHERE id > ? AND id <= ?
 ORDER BY id DESC
 LIMIT ?
 """
@@ -426,27 +426,29 @@ class Events:
         done = whole and len(rows) < min(limit, PAGE_ROWS)
         return rows, upto if done else rows[-1][0]
 
-    def newest(self, text: str, upto: int, limit: int, room: int | None = None) -> list[Event]:
-        """Return the newest `limit` events with id <= `upto` that match, oldest first."""
+    def newest(
+        self, text: str, upto: int, limit: int, room: int | None = None, *, after: int = 0
+    ) -> list[Event]:
+        """Return the newest `limit` events of a range that match, oldest first."""
         found: list[Any] = []
-        while upto > 0 and len(found) < limit and (room is None or room > 0):
-            rows, upto = self._newest_page(text, upto, limit - len(found))
+        while upto > after and len(found) < limit and (room is None or room > 0):
+            rows, upto = self._newest_page(text, after, upto, limit - len(found))
             found += rows
             room = None if room is None else room - sum(len(row[5]) for row in rows)
         found.reverse()
         return [*map(_event, found)]
 
-    def _newest_page(self, text: str, upto: int, limit: int) -> tuple[list[Any], int]:
+    def _newest_page(self, text: str, after: int, upto: int, limit: int) -> tuple[list[Any], int]:
         if text:
             rows, low = self._db.filtered(
                 lambda sandbox: sandbox.page(
-                    text, 0, upto, limit, newest=True, max_bytes=PAGE_BYTES
+                    text, after, upto, limit, newest=True, max_bytes=PAGE_BYTES
                 )
             )
             return rows, low
-        bindings = (upto, min(limit, PAGE_ROWS))
+        bindings = (after, upto, min(limit, PAGE_ROWS))
         rows, whole = self._db.steady(lambda c: _gather(c.execute(_NEWEST, bindings)))
-        return rows, 0 if whole and len(rows) < bindings[1] else rows[-1][0] - 1
+        return rows, after if whole and len(rows) < bindings[2] else rows[-1][0] - 1
 
     def first_match(self, text: str, after: int, upto: int) -> int | None:
         """Return the lowest id with `after` < id <= `upto` that a filter matches, or None."""
