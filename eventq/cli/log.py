@@ -16,19 +16,21 @@ from eventq.cli.options import (
 from eventq.cli.rules import exclude, needs, one_of, required, unless
 from eventq.cli.table import Argument, Command, Option, is_given, together
 from eventq.errors import InputError, LogicError, UsageError, refused
-from eventq.log.events import key_conflict, limit_of_event
+from eventq.log.events import fresh, key_conflict, limit_of_event
 from eventq.log.mirror_lines import line
 from eventq.records.event import NewEvent
 from eventq.system import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from typing import TypedDict
 
+    from eventq.cli.columns import Columns
     from eventq.cli.table import Raw
     from eventq.errors import KeyConflictError
     from eventq.records.event import Event
+    from eventq.storage.base import Database
     from eventq.thread import Thread
 
     class Pushed(TypedDict):
@@ -197,12 +199,23 @@ def _unfenced() -> bool:
 
 
 def peek(
-    thread: Thread, *, last_event_id: int | None, last: int | None, limit: int, wanted: Wanted
+    thread: Thread,
+    *,
+    last_event_id: int | None,
+    last: int | None,
+    limit: int,
+    wanted: Wanted,
+    json: bool = True,
 ) -> None:
-    """Print events without consuming them. One JSON object per line; no file changes."""
+    """Print events without consuming them. No file changes.
+
+    Prints one JSON object per line, but columns in a terminal, unless --json is given.
+    """
     where, after, upto = _select(thread, wanted)
+    columns = None if json else _columns()
     if last is not None or (last_event_id is None and wanted.get("since") is None):
-        _show_lines(thread.log.newest(last or limit, where, upto, after))
+        show_page = columns.show if columns else _show_lines
+        show_page(thread.database, thread.log.newest(last or limit, where, upto, after))
         return
     if last_event_id is not None and show.program() != "thread":  # it has never said so
         gap = thread.log.gap_after(last_event_id)
@@ -210,8 +223,22 @@ def peek(
             first, end = gap
             which = f"event {first} was" if first == end else f"events {first} to {end} were"
             show.note(f"{which} pruned")
-    for page in thread.log.lines(where, max(after, last_event_id or 0), limit, upto):
+    after = max(after, last_event_id or 0)
+    if columns:
+        for found in thread.log.scan(thread.database.events.accept(where), after, limit, upto):
+            columns.show(thread.database, found.events)
+        return
+    for page in thread.log.lines(where, after, limit, upto):
         show.lines(page.lines)
+
+
+def _columns() -> Columns | None:
+    """Return what shows events in a terminal, or None where they are lines."""
+    if IS_THREAD or not show.is_terminal():
+        return None
+    from eventq.cli.columns import Columns
+
+    return Columns()
 
 
 def _select(thread: Thread, wanted: Wanted) -> tuple[str | None, int, int]:
@@ -231,22 +258,24 @@ def _check_peek(raw: Raw) -> None:
         raw["limit"] = str(_NEWEST)
 
 
-def _show_lines(events: Iterable[Event]) -> None:
-    show.lines([line(event) for event in events])
+def _show_lines(db: Database, page: Sequence[Event]) -> None:
+    show.lines([line(event) for event in fresh(db, page)])
 
 
 def tail(thread: Thread, *, lines: int, follow: bool, wanted: Wanted, json: bool) -> None:
-    """Show the newest events, one readable line each. --follow waits for more."""
-    from eventq.log.events import fresh
+    """Show the newest events, one readable line each. --follow waits for more.
 
-    show_page = _show_lines if json else _show_readable
+    In a terminal they are in columns, in local time, with the first line of their content.
+    """
+    columns = None if json else _columns()
+    show_page = _show_lines if json else columns.show if columns else _show_readable
     where, after, upto = _select(thread, wanted)
     pages = thread.follow_pages(upto, where, tick=show.check_stdout)
     try:
         for page in thread.log.newest_pages(lines, where, upto, after):
-            show_page(fresh(thread.database, page))
+            show_page(thread.database, page)
         for page in pages if follow else ():
-            show_page(fresh(thread.database, page))
+            show_page(thread.database, page)
     except KeyboardInterrupt:
         pass
 
@@ -258,8 +287,8 @@ def _check_tail(raw: Raw) -> None:
         raw["lines"] = str((1 << 63) - 1)
 
 
-def _show_readable(events: Iterable[Event]) -> None:
-    for event in events:
+def _show_readable(db: Database, page: Sequence[Event]) -> None:
+    for event in fresh(db, page):
         kind = event.type if event.subtype is None else f"{event.type}/{event.subtype}"
         line = f"{event.created_at}  #{event.id}  {event.source}  {kind}  {event.content}"
         show.say(show.readable(line))  # names may turn the direction of text, too
@@ -309,6 +338,7 @@ _WANTED = together(
     ),
     FILTER,
 )
+_JSON_LINES = Option("json", "Print JSON in a terminal, too, and errors as JSON.")
 _LIMIT = Option("limit N", "Print at most N events.", kinds.POSITIVE, default="100")
 
 COMMANDS = {
@@ -416,7 +446,7 @@ COMMANDS = {
             ),
             _LIMIT,
             *_WANTED,
-            JSON_ERRORS,
+            JSON_ERRORS if IS_THREAD else _JSON_LINES,
         ],
         *unless_thread(
             "eventq peek ./inbox",

@@ -171,6 +171,11 @@ def has_stdin() -> bool:
     return 0 not in _closed and not os.isatty(0)
 
 
+def is_terminal() -> bool:
+    """Return whether stdout is a terminal."""
+    return 1 not in _closed and os.isatty(1)
+
+
 def answerer() -> Answerer:
     """Return who answers a question by this command: a person, if stdin is a terminal."""
     from eventq.records.question import Answerer
