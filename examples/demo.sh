@@ -61,7 +61,7 @@ END
 
 say 'An agent wants to deploy. The push starts the script, which asks, and waits:'
 step << 'END'
-eventq push --source coder --type deploy --content 'website 1.4'
+eventq push 'website 1.4' --source coder --type deploy
 END
 within 30 asked || late
 step << 'END'
