@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eventq.cli.table import Command, Option, Raw
 
 EXAMPLES = {
-    "eventq": ["eventq init ./inbox", "echo hello | eventq push --thread ./inbox"],
+    "eventq": ["eventq init ./inbox", "eventq push ./inbox hello", "eventq tail ./inbox"],
     "thread": [
         "eventq init ./inbox",
         "eventq push --thread ./inbox --source self --type message --content hello",
@@ -205,7 +205,10 @@ class _Group(click.Group):
         if word in self.commands or word.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         what = f"No such command '{word}'"
-        meant = hints.MEANT.get(word) if is_strict() and ctx.parent is None else None
+        is_first = is_strict() and ctx.parent is None
+        if is_first and word in hints.ADVICE:
+            raise _Mistake(what, hints.ADVICE[word], ctx)
+        meant = hints.MEANT.get(word) if is_first else None
         if meant is None:
             raise _Mistake(what + hints.near(word, self.commands), "", ctx)
         fix = f"run '{ctx.command_path} {meant.partition(' --')[0]} --help'"
@@ -220,17 +223,23 @@ class _Program(_Group):
         if show.program() == "thread":
             super().format_commands(ctx, formatter)
             return
-        longest = max(map(len, self.commands))
         parts = {part: [*words] for part, words in groups.PARTS.items()}
-        parts[next(reversed(parts))] += [one for one in self.commands if one not in groups.MODULES]
+        parts[next(reversed(parts))].append("help")
+        longest = max(len(self._name(one)) for words in parts.values() for one in words)
         for part, words in parts.items():
             formatter.write(f"\n{part}\n")
             with formatter.indentation():
                 formatter.write_dl([self._row(one, longest, formatter.width) for one in words])
 
+    def _name(self, word: str) -> str:
+        """Return a command's name; of a group with one command, both words."""
+        found = self.commands[word]
+        below = [*found.commands] if isinstance(found, click.Group) else []
+        return f"{word} {below[0]}" if len(below) == 1 else word
+
     def _row(self, name: str, longest: int, width: int) -> tuple[str, str]:
         text = self.commands[name].get_short_help_str(width - longest - 4)
-        return name.ljust(longest), text if text.endswith("...") else text.rstrip(".")
+        return self._name(name).ljust(longest), text if text.endswith("...") else text.rstrip(".")
 
 
 class _WithRest(_Command):
@@ -312,6 +321,10 @@ def build(*, verbose: bool = False) -> click.Group:
             group = app.commands.get(words[0]) or _group(words[0], verbose=verbose)
             app.add_command(group)
         group.add_command(_command(words[-1], command, verbose=verbose))
+    for former, name in groups.FORMER.items():
+        made = _command(former, groups.every()[name], verbose=verbose)
+        made.hidden = program != "thread"
+        app.add_command(made)
     app.add_command(_help(app))
     return app
 

@@ -35,9 +35,10 @@ def capture(
     view: View,
     json: bool,
 ) -> int:
-    """Run a command, show part of its output, exit with its status.
+    """Run a command, and show part of its output.
 
-    If the output is too long to show, all of it is stored as an artifact.
+    If the output is too long to show, all of it is stored as an artifact. The exit status is the
+    command's.
     """
     shown = _Shown(quiet=json)
     code, captured = thread.capture(cmd, tool=tool, show=shown, context=context, **view)

@@ -1,4 +1,4 @@
-"""Show, retry and drop the events that failed for good, and add some."""
+"""Show, retry, drop and add events that failed for good."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "init": "create new setup",
     "push": "send publish pub emit add put enqueue produce post write message xadd lpush rpush",
-    "peek": "list ls get read show events history messages query search head",
+    "peek": "get read show events history messages query search head",
     "tail": "log logs",
     "tail --follow": "watch follow monitor stream",
     "pop": "receive consume dequeue poll fetch next pull lpop rpop blpop xread",
@@ -36,13 +36,13 @@ _COMMANDS = {
     "dead add": "fail bury",
     "dead ls": "dlq dead-letter deadletter dead-letters deadletters failed failures",
     "dead retry": "redrive replay",
-    "prune": "delete rm remove drop purge trim truncate clear clean expire flush",
+    "prune": "purge trim truncate clear clean expire flush",
     "check": "verify validate fsck",
     "gc": "vacuum",
     "service systemd": "install systemd",
     "pack export": "export",
     "pack import": "import",
-    "thread-copy": "copy cp clone",
+    "thread copy": "copy cp clone",
     "thread ls": "threads inboxes",
     "serve": "server",
     "top": "htop monitor",
@@ -58,6 +58,17 @@ _COMMANDS = {
     "help": "man usage",
 }
 MEANT = {word: command for command, words in _COMMANDS.items() for word in words.split()}
+
+# What to do where no command does it, or several may be meant.
+ADVICE = dict.fromkeys(
+    ("rm", "delete", "remove", "drop", "destroy", "del"),
+    "run 'rm -r DIR' to delete a thread, 'eventq prune' to delete old events,"
+    " or 'eventq unsubscribe' to delete a subscription",
+) | dict.fromkeys(
+    ("ls", "list"),
+    "run 'eventq thread ls DIR' for the threads in a folder, 'eventq peek' for events,"
+    " or 'eventq info' for consumers",
+)
 
 # The words for options, where a command has these options.
 _OPTIONS = {
@@ -80,7 +91,7 @@ _STRAY = {"turn append": "content", "context create": "name"} | dict.fromkeys(
 
 # Words that are spelled like commands which do something else.
 _UNLIKE = frozenset(
-    ["backup", "dump", "restore", "version", "destroy", "rename", "result", "compact", "detach"]
+    ["backup", "dump", "restore", "version", "rename", "result", "compact", "detach"]
 )
 
 

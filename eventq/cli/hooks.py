@@ -1,4 +1,4 @@
-"""Send what coding agents report to a thread, by hooks in their settings; and take them back."""
+"""Install hooks by which coding agents report to a thread."""
 
 from __future__ import annotations
 

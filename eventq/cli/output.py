@@ -1,4 +1,4 @@
-"""Publish outputs of agents under names, and read URLs."""
+"""Publish outputs of agents under names; `cat` reads them."""
 
 from __future__ import annotations
 

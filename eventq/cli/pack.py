@@ -1,4 +1,4 @@
-"""Export blobs, turns and contexts, and import them into another thread."""
+"""Export blobs, turns and contexts; import them elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import session files of coding agents, export them, and copy threads."""
+"""Import session files of coding agents, and export them."""
 
 from __future__ import annotations
 
@@ -236,22 +236,6 @@ def _some(lines: Iterable[bytes], context: int | str) -> Iterator[bytes]:
         raise LogicError(what, "name one that 'eventq session import' made; the file is unchanged")
 
 
-def copy(src: Thread, *, dst: str, contexts: list[int | str] | None, json: bool) -> None:
-    """Copy the memory of one thread to another.
-
-    Turns, blobs, artifacts and outputs are copied; the other thread is created if it is missing.
-    """
-    from eventq.thread import open_thread
-
-    src.produced  # noqa: B018 (refuses a thread without these tables before the copy is created)
-    chosen = contexts and [src.contexts.get(one).id for one in contexts]
-    with open_thread(dst, create=True) as theirs:
-        found = src.copy_to(theirs, chosen)
-    show.result(render.fields(found), f"Copied {render.added(found)}", json=json)
-    if not json:
-        _note_all(found.notes)
-
-
 def _note_all(notes: tuple[str, ...]) -> None:
     for note in notes:
         show.note(note)
@@ -327,19 +311,5 @@ COMMANDS = {
             JSON,
         ],
         "eventq session fork work --at 1f0c2a9e --out ./sessions --thread ./inbox",
-    ),
-    "thread-copy": Command(
-        copy,
-        [
-            Argument("SRC", kinds.Opened(reads=True)),
-            Argument("DST", kinds.directory),
-            Option(
-                "contexts NAME,NAME",
-                "Copy only these contexts with all that they refer to. Give names or ids.",
-                kinds.branches,
-            ),
-            JSON,
-        ],
-        "eventq thread-copy ./inbox ./archive --contexts main,retry",
     ),
 }

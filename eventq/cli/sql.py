@@ -27,7 +27,7 @@ def sql(
     json: bool,
     csv: bool,
 ) -> None:
-    """Run one SELECT on the tables of a thread, and print its rows.
+    """Run a SELECT on the tables of a thread, and print its rows.
 
     Without a statement, lists the tables and views with their columns. Values stand for ? in the
     statement, in order; a plain number is bound as one. payload(HASH) is what a blob holds. Nothing

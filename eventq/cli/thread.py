@@ -1,10 +1,14 @@
-"""List threads, and delete those in a database."""
+"""List and copy threads, and delete those in a database."""
 
 from __future__ import annotations
 
-from eventq.cli import kinds, show
+from eventq.cli import kinds, render, show
 from eventq.cli.options import JSON
-from eventq.cli.table import Argument, Command
+from eventq.cli.table import Argument, Command, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.thread import Thread
 
 
 def ls(*, place: str, json: bool) -> None:
@@ -27,12 +31,42 @@ def rm(*, url: str, json: bool) -> None:
     show.result({"thread": shown(url)}, f"Deleted thread {shown(url)}", json=json)
 
 
+def copy(src: Thread, *, dst: str, contexts: list[int | str] | None, json: bool) -> None:
+    """Copy the memory of one thread to another.
+
+    Turns, blobs, artifacts and outputs are copied; the other thread is created if it is missing.
+    """
+    from eventq.thread import open_thread
+
+    src.produced  # noqa: B018 (refuses a thread without these tables before the copy is created)
+    chosen = contexts and [src.contexts.get(one).id for one in contexts]
+    with open_thread(dst, create=True) as theirs:
+        found = src.copy_to(theirs, chosen)
+    show.result(render.fields(found), f"Copied {render.added(found)}", json=json)
+    for note in () if json else found.notes:
+        show.note(note)
+
+
 COMMANDS = {
     "thread ls": Command(
         ls,
         [Argument("PLACE", kinds.place), JSON],
         "eventq thread ls postgresql://user@host/database",
         "eventq thread ls /srv/threads",
+    ),
+    "thread copy": Command(
+        copy,
+        [
+            Argument("SRC", kinds.Opened(reads=True)),
+            Argument("DST", kinds.directory),
+            Option(
+                "contexts NAME,NAME",
+                "Copy only these contexts with all that they refer to. Give names or ids.",
+                kinds.branches,
+            ),
+            JSON,
+        ],
+        "eventq thread copy ./inbox ./archive --contexts main,retry",
     ),
     "thread rm": Command(
         rm,

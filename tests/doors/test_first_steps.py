@@ -136,9 +136,8 @@ def test_the_words_of_other_programs_lead_to_a_command() -> None:
     """Each is answered with what does it here, and the help that the hint names exists."""
     known = {word for name in COMMANDS for word in (name, name.split()[0])}
     assert {
-        "list", "ls", "status", "stats", "log", "consumers", "send", "publish", "emit", "add",
-        "get", "read", "show", "watch", "follow", "start", "create", "new", "delete", "rm",
-        "enqueue", "receive",
+        "status", "stats", "log", "consumers", "send", "publish", "emit", "add", "get", "read",
+        "show", "watch", "follow", "start", "create", "new", "enqueue", "receive",
     } <= set(hints.MEANT)  # fmt: skip
     for word, meant in hints.MEANT.items():
         assert word not in known
@@ -149,6 +148,21 @@ def test_the_words_of_other_programs_lead_to_a_command() -> None:
         shown = ok(suggested(done))
         assert shown.startswith("Usage: eventq")
         assert not option or f"--{option}" in shown
+
+
+@pytest.mark.parametrize(("word", "says"), [
+    ("rm", "run 'rm -r DIR' to delete a thread, 'eventq prune' to delete old events"),
+    ("delete", "run 'rm -r DIR' to delete a thread"), ("remove", "run 'rm -r DIR' to delete"),
+    ("drop", "run 'rm -r DIR' to delete"), ("destroy", "run 'rm -r DIR' to delete"),
+    ("ls", "run 'eventq thread ls DIR' for the threads in a folder, 'eventq peek' for events"),
+    ("list", "run 'eventq thread ls DIR' for the threads in a folder"),
+])  # fmt: skip
+def test_a_word_that_may_mean_several_things_is_answered_with_each(word: str, says: str) -> None:
+    """Deleting a thread is no command here; the commands that are named exist."""
+    done = run(word, "inbox")
+    refused(2, f"Error: No such command '{word}' - {says}", done)
+    for name in re.findall("'eventq ([a-z ]+?)(?: DIR)?'", done.err):
+        assert name in COMMANDS
 
 
 @pytest.mark.parametrize(("words", "says"), [
@@ -229,17 +243,41 @@ def test_the_bare_address_of_a_server_is_no_directory_to_be_created() -> None:
 
 
 def test_help_lists_every_command_in_one_part() -> None:
-    """In the order of the reference; every command has a line, and no line is wrapped."""
+    """Those of every day come first, all of them complete; no line is wrapped or cut."""
     words = [word for part in groups.PARTS.values() for word in part]
     assert len(words) == len(set(words)) == len(groups.MODULES)
     assert [*dict.fromkeys(name.split()[0] for name in COMMANDS)] == words
     everyday = next(iter(groups.PARTS.values()))
-    assert [*everyday] == ["init", "push", "peek", "tail", "pop", "info"]
+    assert {"init", "push", "tail", "info", "ask", "answer", "subscribe", "pop"} <= {*everyday}
+    assert len(everyday) == 15
     shown = ok("--help").splitlines()
-    lines = [line for line in shown if re.match(r"  [a-z][a-z-]*  ", line)]
+    lines = [line for line in shown if re.match(r"  [a-z][a-z -]*  ", line)]
     assert [line.split()[0] for line in lines] == [*words, "help"]
     assert max(map(len, shown)) <= 80
+    assert not any(line.endswith("...") for line in lines)
     assert set(groups.PARTS) <= set(shown)
+    for name in ("claims ls", "event erase", "service systemd"):  # each is alone in its group
+        assert any(line.startswith(f"  {name}  ") for line in lines)
+
+
+def test_the_help_of_a_group_is_its_own() -> None:
+    """It is the docstring of the module, which names any other command that is in the module."""
+    modules: dict[str, set[str]] = {}
+    for name in COMMANDS:
+        modules.setdefault(groups.MODULES[name.split()[0]], set()).add(name.split()[0])
+    for word in groups.MODULES:
+        if sum(name.split()[0] == word for name in COMMANDS) > 1:
+            about, _ = groups.about(word)
+            others = modules[groups.MODULES[word]] - {word}
+            assert all(f"`{other}`" in about for other in others)
+    assert "\n  Rebuild events.jsonl" in ok("mirror --help")
+
+
+def test_former_spellings_work_and_are_not_listed(inbox: str) -> None:
+    """`thread-copy` is `thread copy`; under the name `thread` it stands in the list, as ever."""
+    assert ok("thread-copy", inbox, f"{inbox}-1") == ok("thread copy", inbox, f"{inbox}-2")
+    assert ok("thread-copy --help").startswith("Usage: eventq thread-copy [OPTIONS] SRC DST\n")
+    assert "thread-copy" not in ok("--help")
 
 
 @pytest.mark.parametrize("columns", ["80", "200"])
@@ -258,14 +296,14 @@ def test_help_ends_with_examples_that_work(tmp_path: Path) -> None:
     """Pasted as they stand, they create a thread with an event; then come commands to read on."""
     text = ok("--help").split("  Example:\n")[1]
     examples, read_on = text.split("\n  Read on:\n")
-    assert len(examples.splitlines()) == 2
+    assert len(examples.splitlines()) == 3
     for block in (examples, "\n".join(line.split("   ")[0] for line in read_on.splitlines())):
         done = subprocess.run(
             ["sh", "-ec", "\n".join(map(str.strip, block.splitlines()))],
             cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert done.stderr == ""
-    assert contents(str(tmp_path / "inbox")) == ["hello\n"]
+    assert contents(str(tmp_path / "inbox")) == ["hello"]
 
 
 def test_thread_lists_its_commands_as_ever() -> None:
@@ -273,7 +311,7 @@ def test_thread_lists_its_commands_as_ever() -> None:
     shown = run("--help", program=THREAD).out
     (listed,) = re.findall(r"\nCommands:\n(.*?)\n\n", shown, re.DOTALL)
     words = [line.split()[0] for line in listed.splitlines()]
-    assert words == sorted([*groups.MODULES, "help"])
+    assert words == sorted([*groups.MODULES, *groups.FORMER, "help"])
     assert "Read on" not in shown
 
 

@@ -814,14 +814,14 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
 def test_a_thread_is_copied_to_another_and_twice_adds_nothing(box: str, tmp_path: Path) -> None:
     """The destination is created with everything, and a second copy adds nothing."""
     other = str(tmp_path / "other")
-    assert ok("thread-copy", box, other) == (
+    assert ok("thread copy", box, other) == (
         "Copied 3 blobs, 1 turn, 1 context, 3 artifacts and 2 outputs; 0 heads moved\n"
     )
-    (told,) = objects("thread-copy", box, other)
+    (told,) = objects("thread copy", box, other)
     assert list(told) == list(Imported._fields)
     assert told == dict.fromkeys(told, 0) | {"notes": []}
     assert (
-        ok("thread-copy", box, other) == "Copied 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"
+        ok("thread copy", box, other) == "Copied 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"
     )
     for words in (["artifact", "ls"], ["output", "ls"], ["turn", "replay", "main"]):
         assert ok(*words, "--thread", other) == ok(*words, "--thread", box)
@@ -837,7 +837,7 @@ def test_some_contexts_are_copied_with_what_they_lead_to(
     option, other = ["--contexts", chosen], str(tmp_path / "other")
     words = [box, other]
     words[min(order, 2) : min(order, 2)] = option if order < 3 else [f"--contexts={chosen}"]
-    told = ok("thread-copy", *words)
+    told = ok("thread copy", *words)
     assert told == "Copied 1 blob, 1 turn, 1 context and 1 artifact; 0 heads moved\n"
     assert bare(ok("artifact ls --thread", other)) == [
         "artifact://1  sealed  771 bytes  4 lines  dump"
@@ -852,7 +852,7 @@ def test_no_thread_in_postgresql_is_made_for_a_copy_that_it_cannot_hold(
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "thread.url").write_text(url)
     for there in (url, str(tmp_path / "shared")):
-        refused(2, "this command cannot use a thread in PostgreSQL", run("thread-copy", box, there))
+        refused(2, "this command cannot use a thread in PostgreSQL", run("thread copy", box, there))
         assert not eventq.exists(url)
         assert os.listdir(tmp_path / "shared") == ["thread.url"]
 
@@ -860,13 +860,13 @@ def test_no_thread_in_postgresql_is_made_for_a_copy_that_it_cannot_hold(
 def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, original: str) -> None:
     """A missing source, context or word is an error, and creates no destination."""
     other, nowhere = str(tmp_path / "other"), str(tmp_path / "nowhere")
-    done = run("thread-copy", nowhere, other)
+    done = run("thread copy", nowhere, other)
     assert done.err.startswith(f"Error: '{nowhere}' is not a thread - threads in {tmp_path}: ")
     assert done.err.endswith(f"; or run 'eventq init {nowhere}' first\n")
     assert done.code == 1
-    refused(1, "was written by the original 'thread' tool", run("thread-copy", original, other))
+    refused(1, "was written by the original 'thread' tool", run("thread copy", original, other))
     for names in ("main,nobody", "nobody", "7"):
-        refused(1, "there is no context '", run("thread-copy", box, other, "--contexts", names))
+        refused(1, "there is no context '", run("thread copy", box, other, "--contexts", names))
     for words, says in (
         ([box, "", "--json"], '"DST is empty"'),
         ([box, other, "--contexts", "", "--json"], '"--contexts is empty"'),
@@ -875,15 +875,15 @@ def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, orig
         (["--json"], "\"Missing argument 'SRC'\""),
         ([box, other, "more", "--json"], '"Got unexpected extra argument (more)"'),
     ):
-        done = run("thread-copy", *words)
+        done = run("thread copy", *words)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
         assert f'"error":{says}' in done.err
     (tmp_path / "file").write_text("x")
-    refused(1, f"'{tmp_path}/file'", run("thread-copy", box, str(tmp_path / "file")))
+    refused(1, f"'{tmp_path}/file'", run("thread copy", box, str(tmp_path / "file")))
     refused(
         2,
         "the source and the destination are the same thread",
-        run("thread-copy", box, f"{box}/../box"),
+        run("thread copy", box, f"{box}/../box"),
     )
     assert sorted(os.listdir(tmp_path)) == ["box", "file", "original"]
 
@@ -893,7 +893,7 @@ def test_a_copy_that_would_make_another_artifact_is_a_conflict(box: str, tmp_pat
     other = eventq.init(tmp_path / "other")
     ok("artifact put --thread", other, given="mine")
     before = state(other)
-    done = run("thread-copy", box, other)
+    done = run("thread copy", box, other)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("Error: ")
     assert done.err.count("\n") == 1
@@ -948,13 +948,13 @@ def test_reading_changes_nothing(box: str, tmp_path: Path) -> None:
     ok("session import", str(tmp_path / "s"), "--thread", box)
     before, readers = stamps(), (
         "artifact ls", "artifact ls --json", "output ls", "cat artifact://0", "artifact cat 1", "session export abc",
-        "cat agent://0-Scout --json", f"artifact export {tmp_path}/out", f"thread-copy {box} {tmp_path}/copy",
+        "cat agent://0-Scout --json", f"artifact export {tmp_path}/out", f"thread copy {box} {tmp_path}/copy",
     )  # fmt: skip
     shown = []
     for form in (0o600, 0o400):
         lock(form)
         for words in readers:
-            thread = [] if words.startswith("thread-copy") else ["--thread", box]
+            thread = [] if words.startswith("thread copy") else ["--thread", box]
             done = subprocess.run([EVENTQ, *words.split(), *thread], capture_output=True, env=environ(), timeout=300, preexec_fn=_powerless)  # fmt: skip
             assert (done.returncode, done.stderr) == (0, b""), words
             shown.append(done.stdout)
