@@ -60,16 +60,65 @@ def _note_others(made: str) -> None:
         show.note(f"Note: the folder was not empty; its other entries ({count}) are left alone")
 
 
-def info(thread: Thread, *, json: bool) -> None:
+def info(thread: Thread, *, short: bool = False, json: bool) -> None:
     """Show what a thread holds and what goes on in it.
 
     Its questions, its consumers, and how many contexts, runs and artifacts it has.
     """
     found = thread.status()
-    if json:
+    if short:
+        _short(found, json=json)
+    elif json:
         show.dump(_as_json(found))
     else:
         show.say("\n".join(_as_text(found)))
+
+
+def _short(found: ThreadStatus, *, json: bool) -> None:
+    """Write a line for each consumer, the worst first; those that need somebody say what to do."""
+    from eventq.cli.render import aligned, dump_all
+    from eventq.serving.attention import STATES, state
+
+    states = [(state(one), one) for one in found.consumers]
+    states.sort(key=lambda pair: (STATES.index(pair[0]), -(pair[1].lag or 0)))
+    if json:
+        names = ("consumer_id", "pending", "lag", "dead", "stalled", "waits_for", "advice")
+        dump_all(
+            {"state": worst, **{name: getattr(one, name) for name in names}}
+            for worst, one in states
+        )
+    elif states:
+        rows = [
+            [worst, one.consumer_id, _burden(one), _next(one, worst, found.path)]
+            for worst, one in states
+        ]
+        show.say("\n".join(aligned([[*map(show.readable, row)] for row in rows])))
+    else:
+        show.say("No consumers (see 'eventq subscribe --help')")
+
+
+def _burden(one: ConsumerStatus) -> str:
+    """Return what waits for a consumer, and since when."""
+    from eventq.cli.render import count, duration
+    from eventq.serving.attention import waiting
+
+    parts = [count(one.dead, "dead letter")] if one.dead else []
+    parts += [waiting(one)] if one.pending != 0 else []
+    parts += [f"the oldest for {duration(one.lag)}"] if one.pending and one.lag is not None else []
+    return ", ".join(parts)
+
+
+def _next(one: ConsumerStatus, state: str, path: str) -> str:
+    """Return what to do for a consumer, or what it waits for, unless all is well."""
+    from eventq.log.notifier import quote
+
+    if state == "dead":
+        place = f"--thread {quote(path)} --consumer {quote(one.consumer_id)}"
+        return f"next: eventq dead ls {place}"
+    if state in ("running", "idle"):
+        return ""
+    why = "" if one.stalled is None else f"{one.stalled}; "
+    return why + (f"waits for {one.waits_for}" if one.advice is None else f"next: {one.advice}")
 
 
 def _as_json(found: ThreadStatus) -> dict[str, object]:
@@ -325,8 +374,12 @@ COMMANDS = {
     ),
     "info": Command(
         info,
-        [READ, JSON],
-        *unless_thread("eventq info ./inbox"),
+        [
+            READ,
+            *unless_thread(Option("short", "Print a line for each consumer, the worst first.")),
+            JSON,
+        ],
+        *unless_thread("eventq info ./inbox", "eventq info ./inbox --short"),
         "eventq info --thread ./inbox",
     ),
     "check": Command(

@@ -8,7 +8,7 @@ from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from eventq.records.artifact import ArtifactInfo, OutputInfo
@@ -95,6 +95,14 @@ def say_all(lines: Iterable[str]) -> None:
             block, size = [], 0
     if block:
         show.say("\n".join(block))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows of cells as lines, their columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
 
 
 def stamp(at_ms: int) -> str:

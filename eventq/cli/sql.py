@@ -87,9 +87,7 @@ def _as_table(rows: Rows) -> Iterator[str]:
     ]
     widths = [max(map(len, column)) for column in zip(names, *body, strict=True)]
     widths[-1:] = [len(names[-1])]  # nothing stands behind the last one
-    for line in (names, ["-" * width for width in widths], *body):
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    yield from render.aligned([names, ["-" * width for width in widths], *body])
 
 
 def _cell(value: Value, most: int) -> str:

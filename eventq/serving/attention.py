@@ -22,6 +22,7 @@ LATE = 60.0  # seconds that an event may wait
 LONG = 300.0  # seconds between the two lags that are compared
 TAIL = 4096  # bytes of a log that are looked at
 LINES = 10  # of them, that are shown
+STATES = ("stalled", "refused", "dead", "overdue", "behind", "paused", "running", "idle")
 
 
 class Need(Record):
@@ -121,6 +122,22 @@ def doing(one: ConsumerStatus) -> str:
     if one.pending:
         return f"waits for {one.waits_for}" if one.waits_for else "has events to do"
     return "idle"
+
+
+def state(one: ConsumerStatus) -> str:
+    """Return the state of a consumer, one of `STATES`: the worst that can be said of it."""
+    if one.stalled is not None or one.halted:
+        return "stalled"
+    if one.pending is None:
+        return "refused"
+    if one.dead:
+        return "dead"
+    if one.lag is not None and one.lag > LATE and not one.paused:
+        return "overdue"
+    busy = bool(one.running or one.workers)
+    if one.pending and not busy and not one.paused:
+        return "behind"
+    return "paused" if one.paused else "running" if one.pending and busy else "idle"
 
 
 def waiting(one: ConsumerStatus) -> str:

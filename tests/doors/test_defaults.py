@@ -69,7 +69,7 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_click(["info"], monkeypatch) is None
     monkeypatch.setenv("EVENTQ_THREAD", "inbox")
     raw = quickly(["info", "--thread", ""])
-    assert raw == {"thread": "", "json": False}
+    assert raw == {"thread": "", "short": False, "json": False}
     assert raw == by_click(["info", "--thread", ""], monkeypatch)
 
 
