@@ -31,10 +31,13 @@ if TYPE_CHECKING:
 
     from tests.conftest import Until
 
-GUIDES = ["USAGE.md", "docs/tutorial.md", "docs/cookbook.md", "docs/troubleshooting.md"]
 PROSE = [
     *(str(path.relative_to(ROOT)) for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])),
     "eventq/skill/eventq/SKILL.md", "vitest-parity/README.md",
+]  # fmt: skip
+GUIDES = [
+    "USAGE.md", "docs/tutorial.md", "docs/cookbook.md", "docs/troubleshooting.md",
+    *(name for name in PROSE if name.startswith("docs/guides/")),
 ]  # fmt: skip
 COLUMNS = 100
 INTERNAL = {
@@ -115,8 +118,8 @@ def test_console_examples_print_what_is_shown(tmp_path: Path, name: str) -> None
             assert same(expected, actual), f"{command}\nprinted\n" + "\n".join(actual)
 
 
-@pytest.mark.parametrize("block", blocks("python", read("USAGE.md")))
-def test_each_python_block_of_usage_runs_alone(tmp_path: Path, block: str) -> None:
+@pytest.mark.parametrize("block", [one for name in GUIDES for one in blocks("python", read(name))])
+def test_each_python_block_of_a_guide_runs_alone(tmp_path: Path, block: str) -> None:
     """A block that is pasted into a new file, in an empty directory, is a whole program."""
     (tmp_path / "pasted.py").write_text(block)
     done = subprocess.run(
@@ -144,7 +147,7 @@ def handler(name: str) -> str:
     return command.partition("\n")[2].rpartition("EOF")[0]
 
 
-@pytest.mark.parametrize("name", ["USAGE.md"])
+@pytest.mark.parametrize("name", ["USAGE.md", "docs/guides/workers.md"])
 def test_handlers_of_the_guides_ack_any_event(tmp_path: Path, name: str) -> None:
     """The printed shell handler gets each event once, even if its text looks like escapes."""
     inbox = eventq.init(tmp_path / "inbox")
