@@ -586,12 +586,13 @@ class DiskError(StoreError):
 
 
 _LOOK = "check the path, its permissions and the disk"
+READ_ONLY = "the file system is read-only: choose another folder, or mount it for writing"
 _REMEDIES = {  # of what is to be seen at none of the three
     errno.EDQUOT: "delete some files, or have the quota raised, then try again",
     errno.EISDIR: "give a file, not a folder",
     errno.ENAMETOOLONG: "choose a shorter name or path",
     errno.ENOSPC: "free some space on the disk, then try again",
-    errno.EROFS: "the file system is read-only: choose another folder, or mount it for writing",
+    errno.EROFS: READ_ONLY,
 }
 
 

@@ -137,6 +137,14 @@ def _warn(text: str) -> None:
 tell: Callable[[str], object] = _warn  # the command line writes it to stderr
 
 
+def is_read_only(path: str) -> bool:
+    """Return whether a file is on a file system that is mounted to be read."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except (OSError, AttributeError):  # it is gone, or this system does not say so
+        return False
+
+
 def sync_folder(path: str) -> None:
     """Sync the names in a folder to the disk, as far as the system supports it."""
     try:

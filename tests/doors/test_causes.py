@@ -15,12 +15,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import apsw
 import pytest
 
 import eventq
-from eventq.errors import DiskError, StoreError, UsageError, refused
+from eventq.errors import DiskError, LogicError, StoreError, UsageError, refused
+from eventq.running import coding_agents
+from eventq.storage.sqlite.failures import translate
 from tests.doors.support import EVENTQ, environ, ok, raw_run, run
 from tests.doors.support import refused as is_refused
 
@@ -116,6 +120,24 @@ def test_what_the_system_refuses(number: int, says: str) -> None:
     assert isinstance(found, DiskError) is (number not in (errno.EMFILE, errno.ENFILE))
 
 
+@pytest.mark.parametrize(
+    "error", [apsw.ReadOnlyError(), apsw.CantOpenError(), apsw.PermissionsError()]
+)
+def test_a_read_only_file_system(
+    inbox: str, monkeypatch: pytest.MonkeyPatch, error: apsw.Error
+) -> None:
+    """What SQLite may not write there is not a matter of permissions; elsewhere it is."""
+    path = f"{inbox}/events.db"
+    assert "permissions" in translate(error, path).fix
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    assert translate(error, path).fix == refused(OSError(errno.EROFS, ""), "").fix
+    claude = coding_agents.AGENTS["claude"]
+    (change, *_) = coding_agents.install(claude, "user", inbox, ["Stop"])
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(LogicError, match="mount it for writing"):
+        coding_agents.check(change)
+
+
 @pytest.mark.parametrize("each", [True, False])
 def test_a_handler_that_no_shell_takes(inbox: str, *, each: bool) -> None:
     """A command beyond what the system takes as one argument is refused when it is given."""
@@ -173,7 +195,7 @@ def test_a_claim_whose_worker_is_gone(inbox: str, until: Until) -> None:
             worker.wait()
         assert "and its worker is gone: the next one takes it" in ok("claims ls --thread", inbox)
         assert [json.loads(ok("claims ls --json --thread", inbox))["lost"]] == [True]
-        assert "claim" not in waits_for(inbox)
+        until(lambda: "claim" not in waits_for(inbox), "the watchdog of the worker has ended")
         assert thread.claim("w") == []  # others' claims are not for programs
 
 

@@ -8,6 +8,7 @@ import apsw
 
 from eventq.errors import (
     NO_DESCRIPTORS,
+    READ_ONLY,
     BusyError,
     DamagedError,
     DiskError,
@@ -17,6 +18,7 @@ from eventq.errors import (
     no_descriptors,
     way_back,
 )
+from eventq.system.disk import is_read_only
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,15 +73,11 @@ _TRANSLATIONS: list[tuple[type[Exception], Callable[[Exception, str], EventqErro
     ),
     (
         apsw.ReadOnlyError,
-        lambda _, p: ReadOnlyError(
-            f"'{p}' cannot be written", "check the permissions of the file and its directory"
-        ),
+        lambda _, p: _barred(p, f"'{p}' cannot be written"),
     ),
     (
         apsw.PermissionsError,
-        lambda _, p: ReadOnlyError(
-            f"'{p}' may not be used", "check the permissions of the file and its directory"
-        ),
+        lambda _, p: _barred(p, f"'{p}' may not be used"),
     ),
     (apsw.CantOpenError, lambda _, p: _unopened(p)),
     (
@@ -128,9 +126,13 @@ def _unopened(path: str) -> EventqError:
         return InputError(what, "move the thread to a shorter path")
     if not _may_open(_FILES):
         return no_descriptors()
-    return ReadOnlyError(
-        f"'{path}' cannot be opened", "check the permissions of the file and its directory"
-    )
+    return _barred(path, f"'{path}' cannot be opened")
+
+
+def _barred(path: str, what: str) -> EventqError:
+    """Return the error for a file that this process may not use as it has to."""
+    permissions = "check the permissions of the file and its directory"
+    return ReadOnlyError(what, READ_ONLY if is_read_only(path) else permissions)
 
 
 def _may_open(count: int) -> bool:
