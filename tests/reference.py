@@ -131,7 +131,7 @@ def filled(name: str, parts: dict[str, str]) -> str:
 def documents() -> dict[str, str]:
     """Return each document with generated parts, by name, as it should be."""
     generated = {
-        "CONTRIBUTING.md": {"tree": tree()},
+        "docs/modules.md": {"tree": tree()},
         "SPEC.md": {mark: diagram(*table) for mark, table in DIAGRAMS.items()},
         "docs/reference.md": {"index": index(), "commands": commands()},
     }
