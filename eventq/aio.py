@@ -470,6 +470,14 @@ class AsyncThread:
             self._thread.prune, keep_last=keep_last, before_id=before_id, force=force
         )
 
+    async def prunable(
+        self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False
+    ) -> range:
+        """Return the ids that `prune` would delete now."""
+        return await self._call(
+            self._thread.prunable, keep_last=keep_last, before_id=before_id, force=force
+        )
+
     async def run(self, call: Callable[[Thread], R]) -> R:
         """Return `call(thread)`: for `blobs`, `contexts`, `artifacts`, `gc`, whole transactions.
 

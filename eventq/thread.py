@@ -1324,12 +1324,15 @@ class Thread:
         needs the space of what remains; writers wait meanwhile. Ids are never reused.
         """
         self.database.check_writable()
-        for name, value in (("keep_last", keep_last), ("before_id", before_id)):
-            if value is not None:
-                check_natural(value, name)
         if self.is_shared:
             return self.log.prune(keep_last, before_id, force=force)[0]
         return self.erasures.prune(lambda: self.log.prune(keep_last, before_id, force=force))
+
+    def prunable(
+        self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False
+    ) -> range:
+        """Return the ids that `prune` would delete now; raise what it would raise."""
+        return self.log.prunable(keep_last, before_id, force=force)
 
     def recover(self, file: Path) -> Batch:
         """Push the events again that the lines of a file say, each once; return what was stored.

@@ -80,6 +80,7 @@ def test_the_calls_give_what_the_sync_ones_give(tmp_path: Path) -> None:
             await thread.unsubscribe("w")
             with pytest.raises(eventq.LogicError):
                 await thread.pop("w", 0)
+            assert await thread.prunable(keep_last=1) == range(1, 2)
             assert await thread.prune(keep_last=1) == 1
             assert await thread.last_id() == 2
             assert await thread.check() == []

@@ -6,9 +6,11 @@ import os
 
 from eventq.cli import kinds, show
 from eventq.cli.options import (
+    DRY_RUN,
     JSON,
     READ,
     THREAD,
+    TRIED,
     thread_option,
     unless_thread,
 )
@@ -310,11 +312,24 @@ def check(thread: Thread, *, strict: bool, json: bool) -> int:
 
 
 def prune(
-    thread: Thread, *, keep_last: int | None, before_id: int | None, force: bool, json: bool
+    thread: Thread,
+    *,
+    keep_last: int | None,
+    before_id: int | None,
+    force: bool,
+    dry_run: bool = False,
+    json: bool,
 ) -> None:
     """Delete old events that every consumer has acked. Their disk space is freed."""
     from eventq.cli.render import count
 
+    if dry_run:
+        ids = thread.prunable(keep_last=keep_last, before_id=before_id, force=force)
+        first, last = (ids[0], ids[-1]) if ids else (None, None)
+        found = {"dry_run": True, "count": len(ids), "first_id": first, "last_id": last}
+        which = f", {first} to {last}" if ids else ""
+        show.result(found, f"Would prune {count(len(ids), 'event')}{which}", json=json)
+        return
     number = thread.prune(keep_last=keep_last, before_id=before_id, force=force)
     show.result({"count": number}, f"Pruned {count(number, 'event')}", json=json)
 
@@ -391,13 +406,15 @@ COMMANDS = {
     "prune": Command(
         prune,
         [
-            THREAD,
+            TRIED,
             Option("keep-last N", "Keep the newest N events.", kinds.WHOLE),
             Option("before-id N", "Delete the events below this id.", kinds.WHOLE),
             Option("force", "Delete events even if a consumer has not acked them."),
+            *unless_thread(DRY_RUN),
             JSON,
         ],
         "eventq prune --thread ./inbox --keep-last 100000",
+        *unless_thread("eventq prune --thread ./inbox --keep-last 100000 --dry-run"),
         rules=[one_of("keep-last", "before-id")],
     ),
     "gc": Command(
@@ -415,7 +432,7 @@ COMMANDS = {
                 "Print what these blobs and turns (turn:ID) keep. May be repeated.",
                 kinds.refs,
             ),
-            thread_option(kinds.Opened(reads="apply")),
+            thread_option(kinds.Opened(reads=lambda raw: not raw["apply"])),
             JSON,
         ],
         "eventq gc --thread ./inbox",

@@ -42,7 +42,11 @@ COMMANDS = {
         [
             Argument("[NAME]", yields=True),
             Argument("[VALUE]"),
-            thread_option(kinds.Opened(reads="VALUE", allows=lambda raw: raw["NAME"] == ANY_MOUNT)),
+            thread_option(
+                kinds.Opened(
+                    reads=lambda raw: not raw["VALUE"], allows=lambda raw: raw["NAME"] == ANY_MOUNT
+                )
+            ),
             JSON,
         ],
         "eventq config --thread ./inbox",

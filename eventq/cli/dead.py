@@ -6,7 +6,7 @@ from itertools import islice
 
 from eventq.cli import kinds, show
 from eventq.cli.claims import ERROR, TOKENS, known, settle
-from eventq.cli.options import JSON, OF_CONSUMER, READ, THREAD
+from eventq.cli.options import DRY_RUN, JSON, OF_CONSUMER, READ, THREAD, TRIED
 from eventq.cli.render import count, fields, show_all, stamp
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import UnknownDeadLetterError, UsageError
@@ -54,11 +54,49 @@ def retry(
 
 
 def drop(
-    thread: Thread, *, event: list[int], consumer: str | None, every: bool, json: bool
+    thread: Thread,
+    *,
+    event: list[int],
+    consumer: str | None,
+    every: bool,
+    dry_run: bool,
+    json: bool,
 ) -> None:
     """Forget dead letters. Their events stay in the log."""
+    if dry_run:
+        _show_dropped(thread, None if every else event, consumer, json=json)
+        return
     number = thread.drop_dead(None if every else event, consumer)
     show.result({"count": number}, f"Dropped {count(number, 'dead letter')}", json=json)
+
+
+def _show_dropped(
+    thread: Thread, events: list[int] | None, consumer: str | None, *, json: bool
+) -> None:
+    """Write which dead letters would be dropped; raise UnknownDeadLetterError for one that is none.
+
+    The ids of a consumer are a line each, and those that follow each other are written as ranges.
+    """
+    found: dict[str, list[int]] = {}
+    for letter in thread.dead_letters(consumer, events):
+        found.setdefault(letter.consumer_id, []).append(letter.event_id)
+    if missing := {*(events or ())}.difference(*found.values()):
+        raise UnknownDeadLetterError(min(missing), consumer)
+    number = sum(map(len, found.values()))
+    lines = [f"Would drop {count(number, 'dead letter')}"]
+    lines += [f"  {show.readable(name)}: events {_ranges(ids)}" for name, ids in found.items()]
+    show.result({"dry_run": True, "count": number, "events": found}, "\n".join(lines), json=json)
+
+
+def _ranges(ids: list[int]) -> str:
+    """Return ascending ids as text: 3, 5 to 9, 12."""
+    found: list[list[int]] = []
+    for one in ids:
+        if found and found[-1][-1] == one - 1:
+            found[-1][1:] = [one]
+        else:
+            found.append([one])
+    return ", ".join(" to ".join(map(str, pair)) for pair in found)
 
 
 def _as_object(letter: DeadLetter) -> dict[str, Any]:
@@ -142,8 +180,9 @@ COMMANDS = {
     ),
     "dead drop": Command(
         drop,
-        [_EVENTS, THREAD, OF_CONSUMER, _ALL, JSON],
+        [_EVENTS, TRIED, OF_CONSUMER, _ALL, DRY_RUN, JSON],
         "eventq dead drop 41 --thread ./inbox",
+        "eventq dead drop --all --dry-run --thread ./inbox",
         rules=[_check_events],
     ),
 }

@@ -148,7 +148,7 @@ COMMANDS = {
             Option("erase", "Erase what has it, after a question."),
             Option("yes", "Erase without the question."),
             REASON,
-            thread_option(kinds.Opened(reads="erase")),
+            thread_option(kinds.Opened(reads=lambda raw: not raw["erase"])),
             JSON,
         ],
         "pass show mail | eventq find --text - --thread ./inbox",

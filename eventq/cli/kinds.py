@@ -206,12 +206,15 @@ def place(word: str, name: str) -> str:
 class Opened:
     """A thread that is open while the command runs.
 
-    It is opened read-only if `reads` is true, or if the flag that `reads` names is missing. What
-    `allows` returns of the words says whether it may be on any file system from now on.
+    It is opened read-only if `reads` is true, or returns so of the words. What `allows` returns of
+    them says whether it may be on any file system from now on.
     """
 
     def __init__(
-        self, *, reads: bool | str = False, allows: Callable[[Any], bool] | None = None
+        self,
+        *,
+        reads: bool | Callable[[Any], bool] = False,
+        allows: Callable[[Any], bool] | None = None,
     ) -> None:
         self._reads = reads
         self._allows = allows
@@ -221,7 +224,7 @@ class Opened:
         from eventq.thread import Thread
 
         where = place(word, name)
-        reads = self._reads if isinstance(self._reads, bool) else not raw[self._reads]
+        reads = self._reads if isinstance(self._reads, bool) else self._reads(raw)
         # The tool that `thread` replaces refuses no file system.
         is_allowed = show.program() == "thread" or (self._allows is not None and self._allows(raw))
         return Thread(

@@ -42,6 +42,8 @@ def unless_thread(*parts: Any) -> tuple[Any, ...]:
 
 
 THREAD, READ = thread_option(kinds.Opened()), thread_option(kinds.Opened(reads=True))
+TRIED = thread_option(kinds.Opened(reads=lambda raw: raw.get("dry-run", False)))
+DRY_RUN = Option("dry-run", "Print what would go, and change nothing.")
 FOLDER = thread_option(kinds.directory)  # for commands that open the thread themselves
 HANDLED = thread_option(kinds.handled)
 JSON = Option("json", "Print the result, and errors, as JSON.")

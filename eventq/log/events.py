@@ -10,7 +10,7 @@ from eventq.errors import (
     TooLargeError,
     UsageError,
 )
-from eventq.records.checks import REF, check_name, check_whole, refs_in
+from eventq.records.checks import REF, check_name, check_natural, check_whole, refs_in
 from eventq.records.event import ANSWER, NOTED, Batch, Event, NewEvent, may_answer, question_in
 from eventq.system import clock, environment
 from eventq.system.clock import SLOW_LOOK
@@ -493,26 +493,35 @@ class EventLog:
 
         Returns how many there were, and the id below which there are none.
         """
+        db = self._db
+        with db.write():
+            before = self.prunable(keep_last, before_id, force=force).stop
+            count = db.events.prune(before)
+            db.on_commit(lambda: self._journal.info(f"prune: count={count} before_id={before}"))
+        return count, before
+
+    def prunable(self, keep_last: int | None, before_id: int | None, *, force: bool) -> range:
+        """Return the ids that `prune` would delete; raise what it would raise."""
         if (keep_last is None) == (before_id is None):
             raise UsageError(
                 "prune needs either --keep-last or --before-id", "give exactly one of the two"
             )
-        db = self._db
-        with db.write():
-            before = before_id if before_id is not None else self._keep(keep_last or 0)
-            before = min(before, db.events.last() + 1)
-            if not force:
-                self._check_acked(before)
-            count = db.events.prune(before)
-            db.on_commit(lambda: self._journal.info(f"prune: count={count} before_id={before}"))
-        return count, before
+        for name, value in (("keep_last", keep_last), ("before_id", before_id)):
+            if value is not None:
+                check_natural(value, name)
+        events = self._db.events
+        before = before_id if before_id is not None else self._keep(keep_last or 0)
+        before = min(before, events.last() + 1)
+        if not force:
+            self._check_acked(before)
+        return range(events.bounds().first or before, before)
 
     def _keep(self, count: int) -> int:
         events = self._db.events
         return events.from_end(count) if count else events.last() + 1
 
     def _check_acked(self, before: int) -> None:
-        queues = self._db.claims.statuses()
+        queues = self._db.claims.statuses() if self._db.has_queues() else {}
         for state in self._db.consumers.all():
             if (
                 state.acked < before - 1

@@ -268,3 +268,18 @@ def test_an_effect_belongs_to_its_own_thread(database: Database) -> None:
         raise ZeroDivisionError
     runner.join()
     assert done.is_set()
+
+
+def test_what_a_prune_would_delete_is_known_before(opened: eventq.Thread) -> None:
+    """The ids, or the error that it would raise; a reader may ask."""
+    opened.push_many([("self", "note", "x")] * 9)
+    assert opened.prunable(keep_last=2) == range(1, 8)
+    assert opened.prune(before_id=4) == 3
+    opened.subscribe("w")
+    opened.ack("w", 6)
+    with eventq.open(opened.path, read_only=True) as reader:
+        assert reader.prunable(before_id=7) == range(4, 7)
+        assert not reader.prunable(before_id=2)
+        assert reader.prunable(keep_last=0, force=True) == range(4, 10)
+        with pytest.raises(eventq.LogicError, match="consumer 'w' has acked only up to 6"):
+            reader.prunable(keep_last=0)
