@@ -14,11 +14,12 @@ from eventq.storage.turn_rows import AppendTo, Ending, GoneError, Growth, Stream
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
+    from typing import Any, BinaryIO
 
-    from eventq.memory.blobs import Name
+    from eventq.memory.blobs import Bytes, Name
     from eventq.storage.base import OpenTurns
 
+    Payload = Bytes | str | BinaryIO | dict[str, Any] | list[Any] | NewTurn
     Which = int | str  # a context's id, or its name
     Ids = list[int]
 
@@ -117,7 +118,7 @@ class Contexts:
         check_natural(turn_id, "turn")
         return self.turns.database.turns.children(turn_id, check_positive(limit, "limit"))
 
-    def patch(self, turn_id: int, payload: object) -> int:
+    def patch(self, turn_id: int, payload: Payload) -> int:
         """Patch a turn with another payload, wherever it is read; return the patch's number.
 
         Both payloads are kept; see `View.last`. A turn keeps its type: that of a `NewTurn` is
@@ -202,7 +203,7 @@ class Context(View):
 
     def append(
         self,
-        payload: object,
+        payload: Payload,
         *,
         parent: int | None = None,
         expected_head: int | None = None,
@@ -211,7 +212,8 @@ class Context(View):
     ) -> Turn:
         """Store a turn after the head, durably, and move the head to it; return it without payload.
 
-        The payload is bytes, text or a binary file; a `NewTurn` has a type, refs and more with it.
+        The payload is bytes, text or a binary file, or a dict or list, which is stored as canonical
+        JSON (`eventq-json-1`); a `NewTurn` has a type, refs and more with it.
         The turn goes after `parent` instead of the head if one is given. With `expected_head` it is
         appended only if the head is there. With a `key` that was used in the last 24 hours the
         first turn is returned and nothing is stored. With a `source` an event of type `record`,
@@ -221,7 +223,7 @@ class Context(View):
         to = AppendTo(parent, expected_head, key, b"", source)
         return self.turns.append(self.id, new_turn(payload), to)
 
-    def patch(self, turn_id: int, payload: object) -> int:
+    def patch(self, turn_id: int, payload: Payload) -> int:
         """Patch a turn of this chain with another payload; see `Contexts.patch`."""
         self._check_on(turn_id)
         return Contexts(self.turns).patch(turn_id, payload)

@@ -364,8 +364,13 @@ def blob_or_turn(name: object) -> bytes | int | None:
 
 
 def new_turn(payload: object) -> NewTurn:
-    """Return a `NewTurn` as it is, or one of a payload alone."""
-    return payload if type(payload) is NewTurn else NewTurn(payload)
+    """Return a `NewTurn`, or one of a payload alone; a dict or a list is stored by a rule."""
+    new = payload if type(payload) is NewTurn else NewTurn(payload)
+    if new.canonical is None and isinstance(new.payload, (dict, list)):
+        from eventq.memory.canonical import EVENTQ_JSON_1
+
+        return new._replace(canonical=EVENTQ_JSON_1)
+    return new
 
 
 def encoded(payload: object, canonical: str | None, what: str = "the payload") -> object:

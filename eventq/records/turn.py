@@ -80,9 +80,9 @@ class NewTurn(Record):
     """A turn that is to be appended.
 
     `payload` is bytes, text or a binary file; or a value, of which `canonical` names the rule that
-    makes bytes (`eventq-json-1`). `refs` are the blobs that it names. `type_id`, `type_version`,
-    `encoding` and `flags` are application-defined. A payload that is not that of `expect_hash` and
-    `expect_size` is refused.
+    makes bytes: `eventq-json-1`, also for a dict or a list without one. `refs` are the blobs that
+    it names. `type_id`, `type_version`, `encoding` and `flags` are application-defined. A payload
+    that is not that of `expect_hash` and `expect_size` is refused.
     """
 
     payload: Any

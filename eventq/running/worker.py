@@ -57,6 +57,7 @@ _MOST_PAUSE = 60.0
 _CHILD_STATUS = 70  # of a process that a function forked and that returned from it
 _VARIABLE = "EVENTQ_THREAD"
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound="Function")  # a decorated function stays what it is
 _LOG = logging.getLogger("eventq.worker")
 
 
@@ -227,7 +228,7 @@ class Worker:
         *,
         filter: str | None = None,
         **terms: Unpack[Terms],
-    ) -> Callable[[Function], Function]:
+    ) -> Callable[[_F], _F]:
         """Return a decorator: the function is called with each event of a consumer.
 
         It may be async. It gets the claim too if it has a second parameter that is called `claim`
@@ -244,7 +245,7 @@ class Worker:
             raise UsageError(f"consumer '{name}' has a function already", "choose another name")
         self._filters[name] = filter
 
-        def add(function: Function) -> Function:
+        def add(function: _F) -> _F:
             wants_claim = _takes_claim(function)
             is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
             made = _Consumer(name, function, concurrency, terms, wants_claim, is_async)

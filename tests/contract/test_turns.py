@@ -195,7 +195,7 @@ def test_a_refused_append_changes_nothing(
 
 RULE = "eventq-json-1"
 NO_PAYLOADS: list[tuple[Any, str | None]] = [
-    *((value, None) for value in (None, 7, 1.5, ["x"], {"a": 1}, "\ud800", "ok\udfff")),
+    *((value, None) for value in (None, 7, 1.5, ("x",), {"x"}, "\ud800", "ok\udfff")),
     (io.StringIO("text"), None),
     *((value, RULE) for value in (float("nan"), {1: 2}, b"{", b"\xff", {"a": object()}, "\ud800")),
 ]
@@ -750,4 +750,34 @@ def test_reading_only(thread: Thread, stored: Stored) -> None:
             with pytest.raises(ReadOnlyError):
                 call()
         assert b"".join(opened.read()) == b"bit"
+    assert stored() == before
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        ({"role": "user", "content": "hé"}, '{"content":"hé","role":"user"}'),
+        ([1, 2.0, None, {"b": 1, "a": (True,)}], '[1,2.0,null,{"a":[true],"b":1}]'),
+        ({}, "{}"),
+        ([], "[]"),
+    ],
+)
+def test_a_dict_or_list_is_a_value(context: Context, value: Any, stored: str) -> None:
+    """It is stored as canonical JSON, alone and in a NewTurn, in a patch too."""
+    first, second = context.append(value), context.append(NewTurn(value, "answer"))
+    assert first.hash == second.hash == context.append(NewTurn(stored)).hash
+    assert (first.canonical, second.canonical) == ("eventq-json-1", "eventq-json-1")
+    context.patch(first.turn_id, [value])
+    page = context.last(10)
+    assert [turn.payload for turn in page] == [f"[{stored}]".encode(), *[stored.encode()] * 2]
+
+
+@pytest.mark.parametrize(
+    "value", [{1: 2}, [object()], {"a": float("nan")}, {"a": {1, 2}}, ["\ud800"]]
+)
+def test_a_value_that_is_no_json(context: Context, stored: Stored, value: Any) -> None:
+    """A value that JSON cannot say is refused with the path of the fault, and nothing is stored."""
+    before = stored()
+    with pytest.raises(InputError, match=r" at | the root"):
+        context.append(value)
     assert stored() == before
