@@ -9,7 +9,6 @@ from eventq.cli.options import (
     DRY_RUN,
     JSON,
     READ,
-    THREAD,
     TRIED,
     thread_option,
     unless_thread,
