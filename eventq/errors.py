@@ -53,12 +53,11 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 
 NO_DESCRIPTORS = errno.EMFILE, errno.ENFILE  # of this process, of the system
-_NAMED = 10  # events, or names, that an error lists; it counts the others
-_LOOKED_AT = 1000  # entries of a folder, among which an error looks for threads
+_NAMED = 10  # events that an error names; it counts the others
 
 # What to do about the address of a server, where a directory is wanted.
 SERVER_ADVICE = (
@@ -73,11 +72,10 @@ class EventqError(Exception):
     exit_code = 1
     wire_code = 500
 
-    def __init__(self, what: str, fix: str, there_are: str = "") -> None:
+    def __init__(self, what: str, fix: str) -> None:
         super().__init__(what, fix)
         self.what = what
-        self.fix = f"{there_are}; or {fix}" if there_are else fix
-        self.short = fix  # the tool that `thread` replaces names nothing else
+        self.fix = fix
 
     @property
     def advice(self) -> str:
@@ -149,27 +147,15 @@ class LogicError(EventqError):
     wire_code = 409
 
 
-def known(word: str, names: Iterable[str]) -> str:
-    """Return the names that there are, those most like a word first: ten, and how many others."""
-    from difflib import get_close_matches
-
-    every = [*names]
-    shown = get_close_matches(word, every, _NAMED, 0.0)
-    others = f" and {len(every) - len(shown)} more" * (len(every) > len(shown))
-    return ", ".join(f"'{one}'" for one in shown) + others
-
-
 class NotAThreadError(LogicError):
     """There is no thread at the path."""
 
     wire_code = 404
 
     def __init__(self, path: str) -> None:
-        call, command = _ways_to_a_thread(path)
+        call, self.command = _ways_to_a_thread(path)
         super().__init__(f"'{path}' is not a thread", call)
-        is_typo = not has_mirror(path) and not os.path.isfile(path)
-        beside = _threads_at(path) if is_typo else ""
-        self.short, self.command = command, f"{beside}; or {command}" if beside else command
+        self.path = path
 
 
 def has_mirror(directory: str) -> bool:
@@ -218,20 +204,6 @@ def _ways_to_a_thread(path: str) -> tuple[str, str]:
     return call, f"run 'eventq init {quote(path)}' first"
 
 
-def _threads_at(path: str) -> str:
-    """Return the threads in a folder, or beside what is none, of the first entries there."""
-    from itertools import islice
-
-    folder, name = (path, "") if os.path.isdir(path) else os.path.split(path)
-    try:
-        with os.scandir(folder) as entries:
-            names = [one.name for one in islice(entries, _LOOKED_AT)]
-    except OSError:
-        return ""
-    found = [one for one in sorted(names) if os.path.exists(f"{folder}/{one}/events.db")]
-    return f"threads in {folder}: {known(name, found)}" if found else ""
-
-
 class ThreadExistsError(LogicError):
     """There is a thread at the path already."""
 
@@ -248,6 +220,7 @@ class UnknownConsumerError(LogicError):
         super().__init__(
             f"consumer '{consumer}' is not subscribed", "run 'eventq subscribe' for it first"
         )
+        self.name = consumer
 
 
 class ConsumerExistsError(LogicError):
@@ -446,6 +419,7 @@ class UnknownContextError(LogicError):
         super().__init__(
             f"there is no context '{context}'", "see 'eventq context ls', or create it first"
         )
+        self.name = str(context)
 
 
 class UnknownRunError(LogicError):
@@ -453,8 +427,11 @@ class UnknownRunError(LogicError):
 
     wire_code = 404
 
-    def __init__(self, run: int | str, fix: str = "see 'eventq run ls', or start it first") -> None:
-        super().__init__(f"there is no run '{run}'", fix)
+    def __init__(self, run: int | str, fix: str | None = None) -> None:
+        super().__init__(
+            f"there is no run '{run}'", fix or "see 'eventq run ls', or start it first"
+        )
+        self.name = str(run) if fix is None else None  # None: it is there, and something else
 
 
 class UnknownArtifactError(LogicError):

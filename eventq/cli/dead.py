@@ -50,6 +50,7 @@ def retry(
     They are outside the order of their consumer, whose progress does not go back.
     """
     number = thread.retry_dead(None if every else event, consumer)
+    known(thread, consumer, range(number))
     show.result({"count": number}, f"Retrying {count(number, 'dead letter')}", json=json)
 
 
@@ -67,6 +68,7 @@ def drop(
         _show_dropped(thread, None if every else event, consumer, json=json)
         return
     number = thread.drop_dead(None if every else event, consumer)
+    known(thread, consumer, range(number))
     show.result({"count": number}, f"Dropped {count(number, 'dead letter')}", json=json)
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from eventq.cli import show
 from eventq.cli.kinds import Opened
-from eventq.errors import EventqError, FilterError, UnknownOutputError, refused
+from eventq.errors import (
+    EventqError,
+    FilterError,
+    LogicError,
+    NotAThreadError,
+    UnknownOutputError,
+    refused,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,11 +28,14 @@ def execute(command: Command, raw: Raw) -> int:
     except show.Closed:
         return 0
     except EventqError as failure:
+        if isinstance(failure, NotAThreadError) and show.program() != "thread":
+            from eventq.cli.names import advise_thread
+
+            advise_thread(failure)
         caret = failure.caret() if isinstance(failure, FilterError) else ""
         # An unknown output has a second line, which lists the known ones.
         lines = 2 if isinstance(failure, UnknownOutputError) else 1
-        fix = failure.short if show.program() == "thread" else failure.advice
-        show.error(failure.what, fix, caret, as_json=as_json, lines=lines)
+        show.error(failure.what, failure.advice, caret, as_json=as_json, lines=lines)
         return failure.exit_code
     except KeyboardInterrupt:
         return 130
@@ -54,4 +64,11 @@ def _call(command: Command, raw: Raw) -> int | None:
     if part is None or not isinstance(part.kind, Opened):
         return command.function(**command.values(raw))
     with part.kind.open(str(raw[part.name]), part.spelled, raw) as thread:
-        return command.function(**{part.parameter: thread}, **command.values(raw))
+        try:
+            return command.function(**{part.parameter: thread}, **command.values(raw))
+        except LogicError as error:
+            if show.program() != "thread":
+                from eventq.cli.names import advise
+
+                advise(error, thread)
+            raise

@@ -243,6 +243,12 @@ HINTS = [
 ]
 
 
+INSTEAD = {  # what is said of them with the names that there are, which `thread` does not list
+    "run '{} subscribe' for it first": "consumers here: 'there'; '{} subscribe' makes a new one",
+    "see '{} context ls'": "there are no contexts here; '{} context create' makes one",
+}
+
+
 @pytest.mark.parametrize(("words", "hint"), HINTS, ids=[" ".join(words[:2]) for words, _ in HINTS])
 def test_hints_name_the_program_as_it_was_called(
     inbox: str, tmp_path: Path, words: list[str], hint: str
@@ -255,7 +261,8 @@ def test_hints_name_the_program_as_it_was_called(
     hint = hint.replace("NOWHERE", quote(paths["NOWHERE"]))
     calls = {"eventq": [EVENTQ], "thread": [THREAD], "module": [sys.executable, "-m", "eventq"]}
     for name, call in calls.items():
-        named = hint.format("thread" if name == "thread" else "eventq")
+        of_name = hint if name == "thread" else INSTEAD.get(hint, hint)
+        named = of_name.format("thread" if name == "thread" else "eventq")
         for more in ([], ["--json"]):
             done = subprocess.run(
                 [*call, *words, *more], capture_output=True, text=True, env=environ(), timeout=300
