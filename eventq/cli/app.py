@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 import click
-from click.shell_completion import BashComplete, FishComplete, ZshComplete
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from eventq import __version__
 from eventq.cli import groups, hints, kinds, show
 from eventq.cli.execute import execute
-from eventq.cli.table import VERBOSE, Argument, is_strict
+from eventq.cli.table import PLACE, VERBOSE, Argument, is_strict
 from eventq.errors import LogicError, UsageError
 
 TYPE_CHECKING = False
@@ -99,26 +99,52 @@ def _identifier(part: Option) -> str:
 
 
 def _params(command: Command) -> list[click.Parameter]:
-    return [*map(_argument, command.arguments), *map(_option, command.options)]
+    own = command.own
+    words = [_argument(part, own) for part in command.arguments]
+    return [*words, *(_option(part, own) for part in command.options)]
 
 
-def _argument(part: Argument) -> click.Argument:
+def _complete_names(part: Option, own: Sequence[Option]) -> Any:
+    """Return what completes a value by the names in the thread of the command line."""
+
+    def complete(ctx: click.Context, _: click.Parameter, start: str) -> list[Any]:
+        from eventq.cli import names
+        from eventq.storage.layout import is_thread
+
+        words = [value for name, value in ctx.params.items() if name.endswith("_word")]
+        words += ctx.args  # where click left them, as the last option has no value yet
+        words = [value for value in words if isinstance(value, str) and is_thread(value)]
+        given = ctx.params.get("thread")
+        many = [*given] if isinstance(given, tuple) else [given] if isinstance(given, str) else []
+        place = next(iter([*many, *words]), os.environ.get("EVENTQ_THREAD"))
+        # Behind a word that is the thread, click takes the command's own for the thread.
+        wanted = own[-1] if part is PLACE and own and words else part
+        found = names.completed(ctx.command_path.split()[1], wanted.name)
+        if found and place:
+            return [CompletionItem(one) for one in names.beginning(start, place, found)]
+        is_thread_wanted = wanted is PLACE or (part in own and found)
+        return [CompletionItem(start, type="dir")] if is_thread_wanted else []
+
+    return complete
+
+
+def _argument(part: Argument, own: Sequence[Option]) -> click.Argument:
     names = [_identifier(part)]
     if part.is_rest:
         return click.Argument(names, metavar=part.value, nargs=-1, type=click.UNPROCESSED)
     many = -1 if part.repeats else 1
-    completed = _completed(part)
+    completed = _completed(part, own)
     return click.Argument(
         names, metavar=part.value, nargs=many, required=part.required, **completed
     )
 
 
-def _option(part: Option) -> click.Option:
+def _option(part: Option, own: Sequence[Option]) -> click.Option:
     """Return a flag or a text option; the table knows what is required, and converts values."""
     names = [part.spelled, f"-{part.short}"] if part.short else [part.spelled]
     if not part.value:
         return click.Option(names, help=part.described, is_flag=True)
-    more = _completed(part)
+    more = _completed(part, own)
     return click.Option(
         names,
         metavar=part.metavar,
@@ -129,14 +155,16 @@ def _option(part: Option) -> click.Option:
     )
 
 
-def _completed(part: Option) -> dict[str, Any]:
+def _completed(part: Option, own: Sequence[Option]) -> dict[str, Any]:
     """Return the keyword arguments that tell click how to complete a value."""
     if isinstance(part.kind, kinds.Choice):
         words = part.kind.words
         return {"shell_complete": lambda *args: [w for w in words if w.startswith(args[-1])]}
     paths = (kinds.path, kinds.directory, kinds.handled, kinds.place)
     is_path = part.kind in paths or isinstance(part.kind, kinds.Opened)
-    return {"type": click.Path(readable=False) if is_path else click.STRING}
+    if is_path and (part is not PLACE or not own):
+        return {"type": click.Path(readable=False)}
+    return {"type": click.STRING, "shell_complete": _complete_names(part, own)}
 
 
 class _Mistake(click.UsageError):

@@ -40,6 +40,72 @@ def runs(thread: Thread) -> Iterator[str]:
     return (one.label or str(one.run_id) for one in thread.runs)
 
 
+def sessions(thread: Thread) -> Iterator[str]:
+    """Yield the names of sessions."""
+    return (one.name for one in thread.sessions.views.all())
+
+
+def artifacts(thread: Thread) -> Iterator[str]:
+    """Yield the numbers of artifacts."""
+    return (str(one.artifact_id) for one in thread.artifacts)
+
+
+def urls(thread: Thread) -> Iterator[str]:
+    """Yield the URLs of outputs and artifacts."""
+    yield from (f"agent://{one.output_id}" for one in thread.outputs)
+    yield from (f"artifact://{one}" for one in artifacts(thread))
+
+
+def types(thread: Thread) -> Iterator[str]:
+    """Yield the types of the newest events."""
+    return (one.type for one in thread.last(_MOST))
+
+
+def questions(thread: Thread) -> Iterator[str]:
+    """Yield the ids of the open questions."""
+    return (str(one.question_id) for one in thread.questions())
+
+
+def settings(thread: Thread) -> Iterator[str]:
+    """Yield the names of the settings."""
+    return (one.name for one in thread.settings)
+
+
+# What completes a value, by its name; a name that means several things has its group before it.
+_COMPLETED: dict[str, Callable[[Thread], Iterable[str]]] = {
+    "consumer": consumers,
+    "context": contexts,
+    "contexts": contexts,
+    "CONTEXT": contexts,
+    "RUN": runs,
+    "push type": types,
+    "QUESTION": questions,
+    "session NAME": sessions,
+    "config NAME": settings,
+    "artifact ID": artifacts,
+    "cat URL": urls,
+}
+
+
+def completed(group: str, name: str) -> Callable[[Thread], Iterable[str]] | None:
+    """Return what yields the names for an option or a word of a group of commands, or None."""
+    return _COMPLETED.get(f"{group} {name}") or _COMPLETED.get(name)
+
+
+def beginning(start: str, place: str | None, names: Callable[[Thread], Iterable[str]]) -> list[str]:
+    """Return the names of a thread that begin with a text; none if it cannot be read."""
+    from eventq.thread import Thread
+
+    if not place:
+        return []
+    try:
+        with Thread(place, read_only=True) as thread:
+            found = islice(names(thread), _MOST)
+            return [*dict.fromkeys(one for one in found if one.startswith(start))]
+    except (EventqError, OSError):  # a shell has no place for an error
+        return []
+
+
 _KINDS: dict[type[EventqError], tuple[str, Callable[[Thread], Iterable[str]], str]] = {
     UnknownConsumerError: ("consumers", consumers, "eventq subscribe"),
     UnknownContextError: ("contexts", contexts, "eventq context create"),
