@@ -153,7 +153,7 @@ BESIDE = (
 # What these need besides what their tables require; their files are there, so that only the address
 # is at fault.
 MORE = {
-    "push": "--source self --type t --content x",
+    "push": "--source self --type t",
     "peek": "--last 1",
     "prune": "--keep-last 1",
     "output put": "--content x",
