@@ -174,7 +174,7 @@ def _as_text(found: ThreadStatus) -> list[str]:
 
 def _of_people(found: ThreadStatus) -> Iterator[str]:
     """Yield the lines about what is asked, said, run and written; nothing of what there is none."""
-    from eventq.cli.render import stamp
+    from eventq.cli.render import count, stamp
 
     if found.question_count:
         yield f"Questions: {found.question_count} (see 'eventq questions')"
@@ -186,7 +186,9 @@ def _of_people(found: ThreadStatus) -> Iterator[str]:
     if found.runs:
         yield f"Runs: {', '.join(f'{number} {status}' for status, number in found.runs.items())}"
     if found.artifacts:
-        urls = ", ".join(f"{one.url} ({one.tool}, {one.size} bytes)" for one in found.artifacts[:3])
+        urls = ", ".join(
+            f"{one.url} ({one.tool}, {count(one.size, 'byte')})" for one in found.artifacts[:3]
+        )
         more = f" and {len(found.artifacts) - 3} more" * (len(found.artifacts) > 3)
         yield f"Being written: {urls}{more}"
 

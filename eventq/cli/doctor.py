@@ -16,6 +16,7 @@ from eventq.running import coding_agents
 from eventq.running.coding_agents import AGENTS
 from eventq.storage.layout import is_shared, shown
 from eventq.system import clock, environment, processes
+from eventq.system.counts import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def _thread(place: str) -> Iterator[Finding]:
 
     with Thread(place, read_only=True) as thread:
         about, status = f"thread {thread.path}", thread.status()
-        yield Finding(_OK, about, f"{status.event_count} events, {status.db_bytes} bytes")
+        events = count(status.event_count, "event")
+        yield Finding(_OK, about, f"{events}, {count(status.db_bytes, 'byte')}")
         paths = [] if is_shared(place) else [thread.path, thread.layout.database]
         for path in paths:
             if not os.access(path, os.W_OK) or not os.stat(path).st_mode & 0o222:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.cli import show
-from eventq.system import clock
+from eventq.system import clock, counts
 from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LINES = 20  # of a payload, in readable output
 CHARACTERS = 2000
 EXCERPT = 60  # characters of a payload on one line
+count = counts.count
 _BLOCK = 1 << 16
 
 
@@ -221,11 +222,6 @@ def artifact(one: ArtifactInfo) -> str:
 def output(one: OutputInfo) -> str:
     """Return the line that describes a version of an output."""
     return f"{one.url}  {count(one.size, 'byte')}  {stamp(one.created_at_ms)}"
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def added(one: Imported) -> str:

@@ -38,7 +38,7 @@ def ls(thread: Thread, *, json: bool) -> None:
 
 def _line(one: SessionInfo) -> str:
     parts = [show.readable(one.name), one.tool, render.count(one.lines, "line")]
-    parts.append("1 branch" if one.branches == 1 else f"{one.branches:,} branches")
+    parts.append(render.count(one.branches, "branch"))
     if one.agents:
         parts.append(render.count(one.agents, "subagent"))
     if one.generation > 1:
@@ -77,7 +77,10 @@ def show_one(thread: Thread, *, name: str, tree: bool, json: bool) -> None:
 
 def _branch(one: SessionBranch) -> str:
     mark = "*" if one.name == one.session else " "
-    parts = [f"{mark} {show.readable(one.name or str(one.context_id))}", _entries(one.entries)]
+    parts = [
+        f"{mark} {show.readable(one.name or str(one.context_id))}",
+        render.count(one.entries, "entry"),
+    ]
     places = {"ends at": one.entry, "leaves at": one.leaves_at, "started by": one.started_by}
     parts += [f"{what} {show.readable(own)}" for what, own in places.items() if own is not None]
     return "  ".join(parts)
@@ -97,18 +100,14 @@ def _drawn(thread: Thread, name: str) -> Iterator[str]:
         if not turn:
             return f"(empty)  {names}"
         count = turns.depth(turn) - (turns.depth(above) if above else -1)
-        length = _entries(count) if count > 1 else ""
+        length = render.count(count, "entry") if count > 1 else ""
         parts = (_entry(views.entry(turn)), length, f"[{names}]" if names else "")
         return "  ".join(filter(None, parts))
 
     yield from draw(contexts, turns.common, turns.depth, turns.ancestor, line)
     if left := len(found) - len(drawn):
-        more = "1 more branch" if left == 1 else f"{left:,} more branches"
-        yield f"… ({more}; {show.program()} session show {show.readable(name)})"
-
-
-def _entries(count: int) -> str:
-    return "1 entry" if count == 1 else f"{count:,} entries"
+        command = f"{show.program()} session show {show.readable(name)}"
+        yield f"… ({render.count(left, 'more branch')}; {command})"
 
 
 def _entry(one: EntryInfo) -> str:
@@ -150,7 +149,7 @@ def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json
         show.dump(render.fields(made))
         return
     context = show.readable(thread.contexts.get(made.context_id).info().name or "")
-    what = f"{made.added:,} of {made.entries:,} entries"
+    what = f"{made.added:,} of {render.count(made.entries, 'entry')}"
     beside = [
         render.count(count, one)
         for count, one in ((made.files, "file"), (made.agents, "subagent"))

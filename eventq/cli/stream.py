@@ -15,6 +15,7 @@ from eventq.cli.batch import Lines
 from eventq.errors import BusyError, EventqError, KeyConflictError
 from eventq.log.events import limit_of_event
 from eventq.system import clock
+from eventq.system.counts import count
 from eventq.system.processes import ends, signals
 
 TYPE_CHECKING = False
@@ -45,7 +46,9 @@ def push(thread: Thread, event: Pushed | None, *, key_strict: bool, json: bool) 
         for group in stream.groups(fd, stop):
             stream.store(group, stop)
     if stream.refused:
-        show.note(f"Note: {stream.refused} of {lines.line} lines were refused")
+        were = "was" if stream.refused == 1 else "were"
+        of = count(lines.line, "line")
+        show.note(f"Note: {stream.refused:,} of {of} {were} refused")
     return 130 if stop.number == signals.SIGINT else int(stream.refused > 0)
 
 

@@ -18,6 +18,7 @@ from eventq.memory.blobs import PART_BYTES
 from eventq.record import Record
 from eventq.records.checks import REF
 from eventq.storage.turn_rows import ZSTD
+from eventq.system.counts import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class Found:
 def check(text: str) -> None:
     """Raise InputError for a text that is not sought."""
     if not LEAST <= len(text) <= MOST:
-        what = f"a text of {len(text):,} characters is not sought"
+        what = f"a text of {count(len(text), 'character')} is not sought"
         raise InputError(what, f"give {LEAST} to {MOST:,} characters")
 
 

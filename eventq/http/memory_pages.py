@@ -14,6 +14,7 @@ from eventq.memory.turns import View
 from eventq.records.turn import ContextInfo
 from eventq.serving.parameters import image_type
 from eventq.system import clock
+from eventq.system.counts import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +91,7 @@ def excerpt(thread: Thread, turn: Turn, characters: int = EXCERPT) -> str:
         return str(error)
     text = _text(start, is_cut=turn.size > len(start))
     if text is None:
-        return f"({turn.size:,} bytes)"
+        return f"({count(turn.size, 'byte')})"
     return text[:characters] + "…" * (turn.size > len(start) or len(text) > characters)
 
 

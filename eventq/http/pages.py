@@ -26,6 +26,7 @@ from eventq.serving.attention import doing, needs, tail, waiting
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.plans import QUICK, READ, WRITE
 from eventq.system import clock
+from eventq.system.counts import count
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -474,7 +475,7 @@ def pretty(content: str) -> str:
         with suppress(ValueError, RecursionError):
             shown = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
     left = len(shown) - LONGEST
-    return shown if left <= 0 else f"{shown[:LONGEST]}\n… {left:,} characters more"
+    return shown if left <= 0 else f"{shown[:LONGEST]}\n… {count(left, 'more character')}"
 
 
 def _bytes(size: int) -> str:
@@ -498,6 +499,6 @@ def _since(one: ConsumerStatus) -> float | None:
 
 _FILTERS = {
     "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "state": _state,
-    "waiting": waiting, "since": _since, "doing": doing,
+    "count": count, "waiting": waiting, "since": _since, "doing": doing,
     "segment": lambda text: quote(str(text), safe=""),
 }  # fmt: skip

@@ -21,6 +21,7 @@ from eventq.records.event import NewEvent
 from eventq.storage.asking import erased_content, key_in
 from eventq.storage.layout import rotated
 from eventq.system import clock, disk
+from eventq.system.counts import count
 from eventq.system.locks import alone_in
 
 TYPE_CHECKING = False
@@ -101,9 +102,9 @@ class _Found:
         which = (
             f"event {self._first}"
             if one
-            else f"{self.count} events, {self._first} to {self._last},"
+            else f"{count(self.count, 'event')}, {self._first} to {self._last},"
         )
-        bad = f"; {_lines(self._bad)} of it cannot be read" if self._bad else ""
+        bad = f"; {count(self._bad, 'line')} of it cannot be read" if self._bad else ""
         return (
             f"{which} which the log had lost {_were(self.count)} taken back from events.jsonl{bad}"
         )
@@ -229,17 +230,14 @@ def warnings(db: Database, layout: Layout) -> Iterator[str]:
             yield _moved(layout, path, count)
 
 
-def _moved(layout: Layout, path: str, count: int) -> str:
+def _moved(layout: Layout, path: str, lines: int) -> str:
     """Return what became of lines that did not agree, and the command that pushes them again."""
     command = f"eventq mirror recover --thread {quote(layout.directory)} {quote(path)}"
+    them = "it" if lines == 1 else "them"
     return (
-        f"{_lines(count)} of events.jsonl did not agree with the log and {_were(count)} moved to"
-        f" lost/{os.path.basename(path)}; '{command}' pushes {'it' if count == 1 else 'them'} again"
+        f"{count(lines, 'line')} of events.jsonl did not agree with the log and {_were(lines)}"
+        f" moved to lost/{os.path.basename(path)}; '{command}' pushes {them} again"
     )
-
-
-def _lines(count: int) -> str:
-    return "1 line" if count == 1 else f"{count} lines"
 
 
 # --- lines that do not agree ----------------------------------------------------------------------

@@ -32,6 +32,7 @@ from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.parameters import MOST, Given, Part
 from eventq.serving.plans import READ, WRITE
 from eventq.system import clock
+from eventq.system.counts import count
 from eventq.thread import Thread
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ def _turn(thread: Thread, one: Turn, as_of: int, room: int, offset: int) -> Obje
     try:
         item["text"] = data.decode()
     except UnicodeDecodeError:
-        return {**item, "text": f"({len(data):,} bytes that are no text: {one.ref})"}
+        return {**item, "text": f"(no text, {count(len(data), 'byte')}: {one.ref})"}
     return shorten(item, "text", room, offset, {"from": one.depth, "last": 1})
 
 

@@ -18,6 +18,7 @@ from eventq.memory.turns import blob_or_turn
 from eventq.records.checks import REF
 from eventq.records.turn import Collected
 from eventq.storage.turn_rows import PARTS
+from eventq.system.counts import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ def _release(db: Memory, found: Collected) -> None:
         db.compact()
     except DiskError as error:
         raise DiskError(
-            f"{found.turns} turns and {found.blobs} blobs were deleted, but their space could not"
-            f" be given back: {error.what}",
+            f"{count(found.turns, 'turn')} and {count(found.blobs, 'blob')} were deleted, but their"
+            f" space could not be given back: {error.what}",
             "free some space, then collect again",
         ) from error
 

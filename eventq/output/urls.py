@@ -18,6 +18,7 @@ from eventq.memory.blobs import parse_ref
 from eventq.output import query
 from eventq.output.artifacts import check_lines
 from eventq.records.artifact import Content
+from eventq.system.counts import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,8 +97,9 @@ class Resource:
 
 def beyond(offset: int, lines: int) -> LogicError:
     """Return the error for a line beyond the last."""
-    length = "1 line" if lines == 1 else f"{lines} lines"
-    return LogicError(f"there is no line {offset}: it has {length}", "give a smaller offset")
+    return LogicError(
+        f"there is no line {offset}: it has {count(lines, 'line')}", "give a smaller offset"
+    )
 
 
 def open_url(

@@ -519,10 +519,10 @@ class Supervisor:
         event = self._subscriptions.first_waiting(state)
         if watched.idle >= min(watched.attempts, MOST_IDLE):
             acks = "ack what is done, or subscribe with --each"
-            times = f"{watched.idle} times in a row its handler exited with code 0"
-            return f"{times} without acking event {event}", acks
+            times = _in_a_row(watched.idle)
+            return f"{times}its handler exited with code 0 without acking event {event}", acks
         how = " or ".join(sorted(watched.endings)) or "made no progress"
-        return f"{watched.attempts} times in a row its handler {how} at event {event}", "fix it"
+        return f"{_in_a_row(watched.attempts)}its handler {how} at event {event}", "fix it"
 
     def _has_progressed(self, watched: Watched, state: ConsumerState) -> bool:
         """Return whether a run has acked, or nothing waits for the consumer any more."""
@@ -595,6 +595,10 @@ class Waker:
 def milliseconds_to(at: float) -> int:
     """Return the ms until a time of `clock.monotonic`, for a poll."""
     return max(0, int((at - clock.monotonic()) * 1000) + 1)
+
+
+def _in_a_row(times: int) -> str:
+    return f"{times:,} times in a row " * (times > 1)
 
 
 def _pipe() -> tuple[int, int]:

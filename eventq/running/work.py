@@ -26,6 +26,7 @@ from eventq.running.watchdog import Watchdog
 from eventq.storage.engines import bells
 from eventq.storage.layout import Layout, is_shared, is_url, resolve, resolve_folder, shown
 from eventq.system import clock, processes
+from eventq.system.counts import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -330,7 +331,8 @@ class Work:
         for runner in self._runners.values():
             runner.stop(self._ends_at, hands_over=self._hands_over)
         if running := sum(runner.running for runner in self._busy.values()):
-            self._say(f"waits up to {self._grace:g} seconds for {running} running handlers")
+            time, handlers = count(self._grace, "second"), count(running, "running handler")
+            self._say(f"waits up to {time} for {handlers}")
 
     def finish(self) -> bool:
         """Look after what still runs; return whether anything is left. A second signal ends it.

@@ -35,6 +35,7 @@ from eventq.errors import (
 from eventq.log.claims import milliseconds
 from eventq.records.checks import check_name, check_positive
 from eventq.system import clock, environment, processes
+from eventq.system.counts import count
 from eventq.thread import open_thread
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class _Consumer:
 
     def late(self) -> TimeoutError:
         """Return the error for a call that has taken too long."""
-        return TimeoutError(f"timed out after {self.timeout:g} seconds")
+        return TimeoutError(f"timed out after {count(self.timeout or 0, 'second')}")
 
 
 class _Running:

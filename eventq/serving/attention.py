@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eventq.record import Record
+from eventq.system.counts import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -58,7 +59,7 @@ def needs(
     ]
     found += [need for one in status.consumers if (need := _stall(one)) is not None]
     found += [
-        Need("dead", f"{_count(one.dead, 'event')} failed for good", consumer=one.consumer_id)
+        Need("dead", f"{count(one.dead, 'event')} failed for good", consumer=one.consumer_id)
         for one in status.consumers
         if one.dead
     ]
@@ -116,7 +117,7 @@ def doing(one: ConsumerStatus) -> str:
         return "paused"
     if one.workers:
         names = ", ".join(worker.worker or "a worker" for worker in one.workers[:3])
-        return f"{_count(sum(worker.claims for worker in one.workers), 'event')} with {names}"
+        return f"{count(sum(worker.claims for worker in one.workers), 'event')} with {names}"
     if one.running:
         return "its handler runs"
     if one.pending:
@@ -146,7 +147,3 @@ def waiting(one: ConsumerStatus) -> str:
         return "its filter cannot be run"
     verb = "event waits" if one.pending == 1 else "events wait"
     return f"{one.pending:,}{'+' * one.pending_is_least} {verb}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -658,7 +658,7 @@ def _first_entries(file: BinaryIO, path: str, most: int) -> list[dict[str, Any]]
     file.seek(0)
     if file.read(len(_ZSTD)) == _ZSTD:
         raise InputError(f"'{path}' is compressed", f"unpack it before: zstd -d '{path}'")
-    why = f"none of its first {count} lines is a JSON object" if count else "it is empty"
+    why = f"none of its first {count:,} lines is a JSON object" if count else "it is empty"
     why = "its first line is no JSON object" if count == 1 else why
     raise InputError(
         f"'{path}' is no session file: {why}",

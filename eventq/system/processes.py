@@ -550,7 +550,9 @@ def end_orphan(process: str, thread: str, seconds: float = _GONE_SECONDS) -> boo
 
 def late(seconds: float) -> str:
     """Return what is said of a run that took too long."""
-    return f"timed out after {seconds:g} seconds"
+    from eventq.system.counts import count  # this module is on the path of a push
+
+    return f"timed out after {count(seconds, 'second')}"
 
 
 class Group:

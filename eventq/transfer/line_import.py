@@ -9,6 +9,7 @@ from eventq.memory.nodes import START_TYPE, StartNode, StateNode
 from eventq.records.checks import check_name
 from eventq.storage.copied import AttemptCopy, ContextLabel, PatchCopy, RunCopy
 from eventq.storage.output_rows import FileRow
+from eventq.system.counts import count as counted
 from eventq.transfer import packfile
 from eventq.transfer.artifact_import import ARTIFACT
 from eventq.transfer.blob_import import ERASED
@@ -98,8 +99,9 @@ class LineImport:
         self._sessions.run()
         self._heads.note_diverged()
         if count:
+            lines = counted(count, "line")
             self._notes.remark(
-                f"{packfile.BESIDE}: {count} lines were left out: what they name is not there"
+                f"{packfile.BESIDE}: {lines} left out, as what is named there is missing"
             )
 
     def _flush(self) -> None:

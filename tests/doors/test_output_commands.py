@@ -332,7 +332,7 @@ _LISTED = "give a number that was printed or listed"
         ("artifact:0", 2, "'artifact:0' has no // - write artifact://ID"),
         ("artifact://x", 2, f"artifact:// ID must be numeric, got: x - {_NUMBER}"),
         ("artifact://9", 1, f"Artifact 9 not found. Available: 0, 1 - {_LISTED}"),
-        ("artifact://0 --offset 5001", 1, "there is no line 5001: it has 5000 lines - give a smaller offset"),
+        ("artifact://0 --offset 5001", 1, "there is no line 5001: it has 5,000 lines - give a smaller offset"),
         ("agent://", 2, "agent:// URL requires an output ID: agent://<id> - give a name that was printed or listed"),
         ("agent://0-Scout/a?q=.b", 2, "agent:// URL cannot combine path extraction with ?q= - use one of them"),
         ("agent://0-Scout?q=.a --limit 1", 2, "offset and limit cannot be combined with extraction - leave them out, or read it whole"),
@@ -749,7 +749,7 @@ def test_blobs_of_another_tool_are_taken_from_its_folder(box: str, tmp_path: Pat
         + "\n"
     )
     done = run("session import", str(file), "--blobs", str(tmp_path / "blobs"), "--thread", box)
-    assert (done.code, done.out) == (0, "Imported 1 of 1 entries into context 's' (2)\n")
+    assert (done.code, done.out) == (0, "Imported 1 of 1 entry into context 's' (2)\n")
     note = f"blob:sha256:{gone} is not in '{tmp_path}/blobs' (No such file or directory): the ref is kept\n"
     assert done.err == note
     assert noted("cat", f"blob:sha256:{there}", "--thread", box) == (PIXELS, "")

@@ -165,7 +165,7 @@ def test_a_line_that_is_too_long_is_refused_in_bounded_memory(
     assert (done.code, done.out) == (1, "1\n")
     what = f"Error: line 1: the event is too large (more than the limit of {LIMIT} bytes) - "
     assert done.err.startswith(what)
-    assert done.err.endswith("\nNote: 1 of 2 lines were refused\n")
+    assert done.err.endswith("\nNote: 1 of 2 lines was refused\n")
     assert most < 100 * MIB
     assert contents(inbox) == ["next"]
 

@@ -536,5 +536,5 @@ def test_pretty_is_bounded() -> None:
     """A page does not grow with an event."""
     shown = pages.pretty("x" * 10_000)
     assert len(shown) < 4_100
-    assert "6,000 characters more" in shown
+    assert "6,000 more characters" in shown
     assert pages.pretty("[1") == "[1"

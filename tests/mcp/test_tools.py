@@ -502,7 +502,7 @@ def test_a_turn_that_is_no_text(connect: Connect, thread: eventq.Thread) -> None
     async def test() -> None:
         async with connect() as client:
             (one,) = (await call(client, "recall"))["turns"]
-            assert one["text"].startswith("(20 bytes that are no text: blob:blake3:")
+            assert one["text"].startswith("(no text, 20 bytes: blob:blake3:")
 
     run(test)
 
