@@ -26,15 +26,19 @@ if TYPE_CHECKING:
     from eventq.running.coding_agents import Agent
     from eventq.thread import Thread
 
-EXTRAS = {"mcp": "mcp", "postgres": "psycopg"}  # each with the module of its package
+# The extras, each with the module of its package and what needs it.
+EXTRAS = {
+    "mcp": ("mcp", "'eventq mcp'"),
+    "postgres": ("psycopg", "threads in PostgreSQL"),
+}
 _CHECKED_BYTES = 64 << 20  # of a database that is checked in a moment
 _TRIAL_SECONDS = 60  # for a program that takes a fiftieth of a second, on a busy machine
 _TRIAL = '{"hook_event_name": "Stop", "session_id": "eventq doctor"}'
-_OK, _WARNING, _BROKEN = "ok", "warning", "broken"
+_OK, _ABSENT, _WARNING, _BROKEN = "ok", "absent", "warning", "broken"
 
 
 class Finding(Record):
-    """What is found: `ok`, a `warning` or `broken`, of what, and what to do about it."""
+    """What is found: `ok`, `absent`, a `warning` or `broken`, of what, and what to do about it."""
 
     state: str
     about: str
@@ -87,9 +91,11 @@ def _eventq() -> Iterator[Finding]:
     python = ".".join(map(str, sys.version_info[:3]))
     what = f"{__version__}, {join(processes.program())}, Python {python} ({sys.executable})"
     yield Finding(_OK, "eventq", what)
-    for name, module in EXTRAS.items():
-        state = "installed" if find_spec(module) else "not installed"
-        yield Finding(_OK, f"extra {name}", state)
+    for name, (module, use) in EXTRAS.items():
+        if find_spec(module):
+            yield Finding(_OK, f"extra {name}", "installed")
+        else:
+            yield Finding(_ABSENT, f"extra {name}", f"not installed (needed for {use})")
 
 
 def _thread(place: str) -> Iterator[Finding]:
@@ -133,7 +139,7 @@ def _newest(thread: Thread) -> str:
 
 def _agent(agent: Agent) -> Iterator[Finding]:
     if not agent.is_here():
-        yield Finding(_OK, agent.title, "not found on this machine")
+        yield Finding(_ABSENT, agent.title, "not found on this machine")
         return
     scopes = {path: scope for scope in ("project", "user") for path in agent.files(scope)}
     targets: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
