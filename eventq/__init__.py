@@ -1,7 +1,8 @@
 """A durable inbox and memory for agents: one directory, no server.
 
 `eventq.open(path)` returns a `Thread`. `records` defines what its methods return, `errors.py` what
-they raise. The names below are imported on first use, as start-up time is a feature.
+they raise. The names below are imported on first use, as start-up time is a feature. `__all__` has
+those that most programs need; every other exception can be imported from here, too.
 """
 
 from __future__ import annotations
@@ -10,52 +11,52 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.aio import AsyncThread
     from eventq.errors import (
-        AckError,
-        AlreadyAckedError,
-        AnsweredError,
+        AckError as AckError,
+        AlreadyAckedError as AlreadyAckedError,
+        AnsweredError as AnsweredError,
         BusyError,
-        ClosedError,
+        ClosedError as ClosedError,
         ConflictError,
-        ConsumerExistsError,
-        ConsumerInUseError,
-        DamagedBlobError,
-        DamagedError,
-        DiskError,
-        ErasedError,
+        ConsumerExistsError as ConsumerExistsError,
+        ConsumerInUseError as ConsumerInUseError,
+        DamagedBlobError as DamagedBlobError,
+        DamagedError as DamagedError,
+        DiskError as DiskError,
+        ErasedError as ErasedError,
         EventqError,
-        FencedError,
-        FilterError,
-        ForbiddenError,
-        InputError,
-        KeyConflictError,
+        FencedError as FencedError,
+        FilterError as FilterError,
+        ForbiddenError as ForbiddenError,
+        InputError as InputError,
+        KeyConflictError as KeyConflictError,
         LeaseLostError,
         LogicError,
-        LostError,
-        MomentLostError,
+        LostError as LostError,
+        MomentLostError as MomentLostError,
         NotAThreadError,
-        PlatformError,
-        PositionError,
-        ReadOnlyError,
+        PlatformError as PlatformError,
+        PositionError as PositionError,
+        ReadOnlyError as ReadOnlyError,
         StoreError,
-        ThreadExistsError,
-        TooLargeError,
-        UnknownArtifactError,
-        UnknownBlobError,
-        UnknownConsumerError,
-        UnknownContextError,
-        UnknownDeadLetterError,
-        UnknownEventError,
-        UnknownOutcomeError,
-        UnknownOutputError,
-        UnknownQuestionError,
-        UnknownRunError,
-        UnknownTurnError,
-        UnsupportedError,
+        ThreadExistsError as ThreadExistsError,
+        TooLargeError as TooLargeError,
+        UnknownArtifactError as UnknownArtifactError,
+        UnknownBlobError as UnknownBlobError,
+        UnknownConsumerError as UnknownConsumerError,
+        UnknownContextError as UnknownContextError,
+        UnknownDeadLetterError as UnknownDeadLetterError,
+        UnknownEventError as UnknownEventError,
+        UnknownOutcomeError as UnknownOutcomeError,
+        UnknownOutputError as UnknownOutputError,
+        UnknownQuestionError as UnknownQuestionError,
+        UnknownRunError as UnknownRunError,
+        UnknownTurnError as UnknownTurnError,
+        UnsupportedError as UnsupportedError,
         UsageError,
     )
     from eventq.log.claims import Claim
     from eventq.memory.contexts import Context
-    from eventq.output.capture import CannotStartError
+    from eventq.output.capture import CannotStartError as CannotStartError
     from eventq.output.sink import OutputSink
     from eventq.records.artifact import Captured, Content
     from eventq.records.claim import ClaimInfo, DeadLetter
@@ -73,72 +74,37 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AckError",
-    "AlreadyAckedError",
-    "AnsweredError",
     "AsyncThread",
     "Batch",
     "Blob",
     "BusyError",
-    "CannotStartError",
     "Captured",
     "Claim",
     "ClaimInfo",
-    "ClosedError",
     "ConflictError",
-    "ConsumerExistsError",
-    "ConsumerInUseError",
     "ConsumerStatus",
     "Content",
     "Context",
-    "DamagedBlobError",
-    "DamagedError",
     "Dead",
     "DeadLetter",
-    "DiskError",
-    "ErasedError",
     "Event",
     "EventqError",
-    "FencedError",
-    "FilterError",
-    "ForbiddenError",
-    "InputError",
-    "KeyConflictError",
     "LeaseLostError",
     "LogicError",
-    "LostError",
-    "MomentLostError",
     "NewEvent",
     "NewRun",
     "NewStep",
     "NewTurn",
     "NotAThreadError",
     "OutputSink",
-    "PlatformError",
-    "PositionError",
     "Question",
-    "ReadOnlyError",
     "Retry",
     "Source",
     "StoreError",
     "Subscription",
     "Thread",
-    "ThreadExistsError",
     "ThreadStatus",
-    "TooLargeError",
     "Turn",
-    "UnknownArtifactError",
-    "UnknownBlobError",
-    "UnknownConsumerError",
-    "UnknownContextError",
-    "UnknownDeadLetterError",
-    "UnknownEventError",
-    "UnknownOutcomeError",
-    "UnknownOutputError",
-    "UnknownQuestionError",
-    "UnknownRunError",
-    "UnknownTurnError",
-    "UnsupportedError",
     "UsageError",
     "Worker",
     "destroy",
@@ -153,50 +119,6 @@ __all__ = [
 _HOMES = {
     "eventq.aio": ("AsyncThread",),
     "eventq.memory.contexts": ("Context",),
-    "eventq.errors": (
-        "AckError",
-        "AlreadyAckedError",
-        "AnsweredError",
-        "BusyError",
-        "ClosedError",
-        "ConflictError",
-        "ConsumerExistsError",
-        "ConsumerInUseError",
-        "DamagedBlobError",
-        "DamagedError",
-        "DiskError",
-        "ErasedError",
-        "EventqError",
-        "FencedError",
-        "ForbiddenError",
-        "FilterError",
-        "InputError",
-        "KeyConflictError",
-        "LeaseLostError",
-        "LogicError",
-        "LostError",
-        "MomentLostError",
-        "NotAThreadError",
-        "PlatformError",
-        "PositionError",
-        "ReadOnlyError",
-        "StoreError",
-        "ThreadExistsError",
-        "TooLargeError",
-        "UnknownArtifactError",
-        "UnknownBlobError",
-        "UnknownConsumerError",
-        "UnknownContextError",
-        "UnknownDeadLetterError",
-        "UnknownEventError",
-        "UnknownOutcomeError",
-        "UnknownOutputError",
-        "UnknownQuestionError",
-        "UnknownRunError",
-        "UnknownTurnError",
-        "UnsupportedError",
-        "UsageError",
-    ),
     "eventq.log.claims": ("Claim",),
     "eventq.output.capture": ("CannotStartError",),
     "eventq.output.sink": ("OutputSink",),
@@ -224,13 +146,16 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use (PEP 562)."""
-    for home, names in _HOMES.items():
-        if name in names:
-            # Imported here, as `from eventq import storage` calls this function for each module.
-            from importlib import import_module
+    """Import a public name, or any exception, on first use (PEP 562)."""
+    homes = (home for home, names in _HOMES.items() if name in names)
+    if home := next(homes, "eventq.errors" if name.endswith("Error") else ""):
+        # Imported here, as `from eventq import storage` calls this function for each module.
+        from importlib import import_module
 
-            found = getattr(import_module(home), "open_thread" if name == "open" else name)
+        found: object = getattr(
+            import_module(home), "open_thread" if name == "open" else name, None
+        )
+        if found is not None:
             globals()[name] = found
             return found
     raise AttributeError(f"module 'eventq' has no attribute '{name}'")

@@ -144,7 +144,7 @@ def exceptions() -> list[type[Exception]]:
     for module in pkgutil.walk_packages(eventq.__path__, "eventq."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    public = [getattr(eventq, name) for name in eventq.__all__]
+    public = [getattr(eventq, name) for name in (*eventq.__all__, "CannotStartError")]
     found = {c for c in public if inspect.isclass(c) and issubclass(c, Exception)}
     left: list[type[Exception]] = [errors.EventqError]
     while left:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import eventq
-from eventq import Event
+from eventq import Event, errors
 from eventq.storage import base
 
 PACKAGE = os.path.dirname(eventq.__file__)
@@ -181,11 +181,12 @@ def test_only_one_module_knows_an_engine(engine: str) -> None:
 
 
 def test_the_public_names_are_exact() -> None:
-    """`__all__` is sorted, small, complete, and every name of it can be had."""
+    """`__all__` is sorted and small: what most programs need, and the errors that they catch."""
     assert eventq.__all__ == sorted(eventq.__all__)
-    found = {name for name in eventq.__all__ if not name.endswith("Error")}
-    assert len(found) <= 40
-    assert found == {
+    assert len(eventq.__all__) <= 40
+    assert set(eventq.__all__) == {
+        "BusyError", "ConflictError", "EventqError", "LeaseLostError", "LogicError",
+        "NotAThreadError", "StoreError", "UsageError",
         "AsyncThread", "Batch", "Blob", "Captured", "Claim", "ClaimInfo", "ConsumerStatus",
         "Content", "Context", "Dead", "DeadLetter", "Event", "NewEvent", "NewRun", "NewStep",
         "NewTurn", "OutputSink", "Question", "Retry", "Source", "Subscription", "Thread",
@@ -197,11 +198,46 @@ def test_the_public_names_are_exact() -> None:
         assert getattr(eventq, name).__doc__
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = eventq.nonsense
+    with pytest.raises(AttributeError, match="no attribute 'NonsenseError'"):
+        _ = eventq.NonsenseError
+
+
+# What could be imported from the package and is not in `__all__`: no program is to break for it.
+OTHERS = (
+    "AckError", "AlreadyAckedError", "AnsweredError", "CannotStartError", "ClosedError",
+    "ConsumerExistsError", "ConsumerInUseError", "DamagedBlobError", "DamagedError", "DiskError",
+    "ErasedError", "FencedError", "FilterError", "ForbiddenError", "InputError", "KeyConflictError",
+    "LostError", "MomentLostError", "PlatformError", "PositionError", "ReadOnlyError",
+    "ThreadExistsError", "TooLargeError", "UnknownArtifactError", "UnknownBlobError",
+    "UnknownConsumerError", "UnknownContextError", "UnknownDeadLetterError", "UnknownEventError",
+    "UnknownOutcomeError", "UnknownOutputError", "UnknownQuestionError", "UnknownRunError",
+    "UnknownTurnError", "UnsupportedError",
+)  # fmt: skip
+
+
+def test_every_exception_can_be_imported() -> None:
+    """All of the tree can be had from the package, by its name alone."""
+    assert not {*OTHERS} & {*eventq.__all__}
+    assert len({*OTHERS, *eventq.__all__}) == 75
+    tree = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert tree <= {*OTHERS, *eventq.__all__}
+    for name in OTHERS:
+        assert issubclass(getattr(eventq, name), eventq.EventqError)
+
+
+def test_types_know_every_name() -> None:
+    """What type checkers are told can be imported is what can be."""
+    told = set()
+    with open(eventq.__file__, encoding="utf-8") as file:
+        for node in ast.walk(ast.parse(file.read())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("eventq."):
+                told |= {alias.asname or alias.name for alias in node.names}
+    assert told == {*OTHERS, *eventq.__all__}
 
 
 def test_every_name_comes_from_its_home() -> None:
     """A public name is the same object as in the module that makes it."""
-    for name in eventq.__all__:
+    for name in (*OTHERS, *eventq.__all__):
         made = getattr(eventq, name)
         assert getattr(import_module(made.__module__), made.__name__) is made
 
@@ -216,7 +252,7 @@ def test_every_exception_that_a_docstring_names_can_be_imported() -> None:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
                 named |= {*re.findall(r"\b[A-Z]\w+Error\b", ast.get_docstring(node) or "")}
     assert {"LeaseLostError", "UnknownConsumerError"} <= named
-    known = {*eventq.__all__, *vars(builtins), *vars(json)}
+    known = {*OTHERS, *eventq.__all__, *vars(builtins), *vars(json)}
     assert named - known == {"GoneError"}  # of the interface of engines, which no caller sees
 
 
