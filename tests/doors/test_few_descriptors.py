@@ -14,14 +14,11 @@ import signal
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import eventq
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Leaves some descriptors, then does what is named; prints the error, if it is one of ours.
 PROGRAM = """
@@ -92,18 +89,21 @@ def test_the_library(path: str, what: str) -> None:
 
 @pytest.mark.parametrize("files", range(5, 9))
 @pytest.mark.parametrize(
-    "words", ["push --source a --type b --content c", "info", "capture -- true"]
-)
+    "words",
+    ["push --source a --type b --content c", "info", "capture -- true", "peek --filter id>0",
+     "blob put {}", "session import {}", "pack export {}-pack", "mirror rebuild"],
+)  # fmt: skip
 def test_commands(path: str, files: int, words: str) -> None:
     """A command with few descriptors succeeds, or names the way to more."""
-    name, *more = words.split()
+    given = Path(f"{path}.jsonl")
+    given.write_text('{"type":"user"}\n')
     done = subprocess.run(
-        [*LIMITED, str(files), name, "--thread", path, *more],
+        [*LIMITED, str(files), *words.format(given).split()],
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, "EVENTQ_NOTIFIER": "none"},
+        env={**os.environ, "EVENTQ_NOTIFIER": "none", "EVENTQ_THREAD": path},
     )
     assert done.returncode == 0 or "ulimit -n" in done.stderr, done.stderr
     assert "permissions" not in done.stderr
@@ -111,7 +111,7 @@ def test_commands(path: str, files: int, words: str) -> None:
 
 @pytest.mark.parametrize("protocol", ["--http", "--listen"])
 def test_a_server_that_is_full(path: str, protocol: str) -> None:
-    """A server that cannot accept says so in one line."""
+    """A server that cannot accept says so in one line, and goes on when callers have gone."""
     more = ["--insecure-local"] if protocol == "--http" else []
     process = subprocess.Popen(
         [*LIMITED, "64", "serve", protocol, "127.0.0.1:0", *more, "--thread", path],
@@ -131,6 +131,11 @@ def test_a_server_that_is_full(path: str, protocol: str) -> None:
         while b"ulimit" not in said:
             assert select.select([process.stderr], [], [], 60)[0]
             said += os.read(process.stderr.fileno(), 1 << 20)
+        while callers:
+            callers.pop().close()
+        with socket.create_connection(("127.0.0.1", int(found[1])), timeout=60) as caller:
+            caller.sendall(b"GET /api/health HTTP/1.0\r\n\r\n".ljust(64))
+            assert caller.recv(100)  # of the binary protocol the error for what is no frame
         process.terminate()
         said += process.stderr.read()
         assert process.wait(60) == 0
