@@ -141,7 +141,6 @@ def test_a_server_that_ends_leaves_its_successors_socket(
 ) -> None:
     """This holds even if the other socket has the same inode, reused by the file system."""
     lstat = os.lstat
-    monkeypatch.setattr(os, "lstat", lambda path: _with_inode(lstat(path), 7))
     old, new = Address(f"unix:{place}"), Address(f"unix:{place}")
 
     async def succeed() -> None:
@@ -153,11 +152,13 @@ def test_a_server_that_ends_leaves_its_successors_socket(
         os.utime(place, ns=(before, before))
         (await listening(new)).close()
 
-    run(succeed())
-    old.unlink()
-    assert os.path.lexists(place)
-    new.unlink()
-    assert not os.path.lexists(place)
+    with monkeypatch.context() as patch:  # what removes the folder needs the real one
+        patch.setattr(os, "lstat", lambda path: _with_inode(lstat(path), 7))
+        run(succeed())
+        old.unlink()
+        assert os.path.lexists(place)
+        new.unlink()
+        assert not os.path.lexists(place)
 
 
 def _with_inode(found: os.stat_result, inode: int) -> SimpleNamespace:
