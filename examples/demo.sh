@@ -6,8 +6,11 @@ set -eu
 EVENTQ_NOTIFIER=builtin
 export EVENTQ_NOTIFIER
 
+bold= plain=
+if [ -t 1 ] && [ -z "${NO_COLOR-}" ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
+
 say() {
-    printf '\n\033[1m%s\033[0m\n' "$1"
+    printf '\n%s%s%s\n' "$bold" "$1" "$plain"
 }
 
 # Print the command on standard input, and run it in this shell.
@@ -46,7 +49,7 @@ step << 'END'
 eventq init inbox
 END
 step << 'END'
-export EVENTQ_THREAD=inbox
+export EVENTQ_THREAD="$PWD/inbox"
 END
 step << 'END'
 cat > deploy.sh << 'SCRIPT'
@@ -70,7 +73,7 @@ END
 
 say 'The script is killed in the middle of its work. It is run again, and asks nobody twice:'
 step << 'END'
-kill -9 "$(cat pid)"
+sleep 2; kill -9 "$(cat pid)"
 END
 within 30 again || late
 step << 'END'
@@ -78,7 +81,7 @@ eventq questions
 END
 
 if [ -t 0 ] && [ -t 1 ]; then
-    say 'Answer it in your browser (in a minute, this script does):'
+    say 'Answer it in your browser (within a minute; then this script does):'
     say '$ eventq ui'
     eventq ui &
     pages=$!

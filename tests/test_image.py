@@ -84,9 +84,9 @@ def test_eventq_is_pid_1_of_a_user() -> None:
 
 
 def test_compose_is_what_the_documents_show() -> None:
-    """USAGE.md shows compose.yaml; it runs what the image does, and stops it after the grace."""
+    """The guide to workers shows compose.yaml; it runs what the image does, and stops it after the grace."""
     text = (ROOT / "compose.yaml").read_text()
-    assert f"```yaml\n{text}```" in (ROOT / "USAGE.md").read_text()
+    assert f"```yaml\n{text}```" in (ROOT / "docs/guides/workers.md").read_text()
     (service,) = yaml.safe_load(text)["services"].values()
     words = shlex.split(service["command"])
     assert words == json.loads(argument("CMD"))

@@ -147,7 +147,7 @@ def handler(name: str) -> str:
     return command.partition("\n")[2].rpartition("EOF")[0]
 
 
-@pytest.mark.parametrize("name", ["USAGE.md", "docs/guides/workers.md"])
+@pytest.mark.parametrize("name", ["docs/guides/workers.md"])
 def test_handlers_of_the_guides_ack_any_event(tmp_path: Path, name: str) -> None:
     """The printed shell handler gets each event once, even if its text looks like escapes."""
     inbox = eventq.init(tmp_path / "inbox")
@@ -198,7 +198,9 @@ def test_prose_is_at_most_100_columns_wide(name: str) -> None:
     assert wide == []
 
 
-@pytest.mark.parametrize(("name", "lines"), [("README.md", 110), ("CONTRIBUTING.md", 150)])
+@pytest.mark.parametrize(
+    ("name", "lines"), [("README.md", 110), ("CONTRIBUTING.md", 150), ("USAGE.md", 400)]
+)
 def test_what_is_read_first_is_short(name: str, lines: int) -> None:
     """A page that everybody reads to its end has at most so many lines."""
     assert len(read(name).splitlines()) <= lines
