@@ -77,7 +77,7 @@ class Access:
         self._hosts = {listen.rpartition(":")[0], *_LOCAL}
         self._owner = Token(user_name(), "", RIGHTS)  # who has the link
         self._sessions: dict[str, Token] = {}  # of browsers, the oldest first
-        self._links: set[str] = set()
+        self._links: dict[str, bool] = {}  # each with whether it lets in a browser still
         self.csrf = secrets.token_hex(32)
 
     @property
@@ -90,13 +90,13 @@ class Access:
     def link(self) -> str:
         """Return a path that lets in a browser, once."""
         key = secrets.token_urlsafe(24)
-        self._links.add(key)
+        self._links[key] = True
         return f"/open?key={key}"
 
     def cookie(self, headers: Mapping[str, str], *, key: str = "", token: str = "") -> str | None:
         """Return the cookie for who shows the key of a link, or the token; None for nobody."""
-        if key in self._links:
-            self._links.discard(key)
+        if self._links.get(key):
+            self._links[key] = False
             who: Token | None = self._owner
         else:
             who = self._holder(b"Bearer " + token.encode("utf-8", "replace"))
@@ -109,6 +109,10 @@ class Access:
         # A browser sends a cookie to every port of a host.
         name = _cookie_name(headers)
         return f"{name}={session}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000"
+
+    def was_link(self, key: str) -> bool:
+        """Return whether a key is that of a link, which has let in a browser."""
+        return key in self._links
 
     def check_peer(self, peer: Peer, own: Peer) -> None:
         """Refuse a link that another user than the owner of this process, or root, has come by."""

@@ -299,12 +299,17 @@ class Pages:
             return _static(found[1]["file"])
         if target == "open":
             await asyncio.to_thread(self._access.check_peer, scope["client"], scope["server"])
+            if who.by_cookie and self._access.was_link(query.get("key", "")):
+                return _moved("/")  # it is the browser that came in with it, most likely
             return self._let_in(headers, key=query.get("key", ""))
         if target == "form":
             return self._page("login.html", {"what": "A token says what you may see and change."})
         if target == "login":
             form = await _form(receive, headers)
             return self._let_in(headers, token=form.get("token", ""))
+        if "read" not in who.rights and not who.is_told:
+            fix = "Give one of this server: that of EVENTQ_TOKEN, or one of its --tokens."
+            return self.refusal(401, f"These pages need a token. {fix}")
         self._access.check(who, "read")
         if target == "changes":
             await self._changes(query.get("thread"), receive, send)
@@ -333,11 +338,10 @@ class Pages:
     def _let_in(self, headers: Mapping[str, str], *, key: str = "", token: str = "") -> Reply:
         cookie = self._access.cookie(headers, key=key, token=token)
         if cookie is None:
-            what = (
-                "The token is wrong."
-                if token
-                else "This link was used already, or is another's. Come in here with a token."
-            )
+            if self._access.was_link(key):
+                fix = "Run 'eventq ui' again for another one, or come in here with a token."
+                raise RefusedError(401, f"This link has let in a browser, as it does once. {fix}")
+            what = "The token is wrong." if token else "This link is that of another server."
             raise WrongTokenError(what)
         return _moved("/", (b"set-cookie", cookie.encode("latin-1")))
 

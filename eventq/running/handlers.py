@@ -34,6 +34,7 @@ _VARIABLES = (
 )
 # A handler may itself be run by one of an event. The token is for servers, and not for handlers.
 _REMOVED = {*_VARIABLES, "EVENTQ_TOKEN"}
+_MOVED = "; run 'eventq subscribe --replace' where it is to run now"
 
 
 class Job(Record):
@@ -211,14 +212,15 @@ def become_handler(job: Job, fds: tuple[int, int, int, int], environ: dict[str, 
     if not (mark := os.read(gate, 200)):
         return
     environ[MARK] = mark.decode()
-    what = "the handler's directory cannot be entered"
+    what, more = "the handler's directory cannot be entered", _MOVED
     try:
         if job.directory is not None:
             os.chdir(job.directory)
-        what = "the handler cannot be started"
+        what, more = "the handler cannot be started", ""
         os.execve("/bin/sh", ["sh", "-c", job.command], environ)  # noqa: S606 (a shell command)
     except OSError as error:
-        more = "; its command and the environment are too large together" * (error.errno == E2BIG)
+        if error.errno == E2BIG:
+            more = "; its command and the environment are too large together"
         os.write(2, f"eventq: {what}: {error}{more}\n".encode(errors="replace"))
         os._exit(1)
 

@@ -144,7 +144,21 @@ def test_the_table_of_this_system_names_us(serve: Serve, path: str) -> None:
     client = serve(path)
     link = client.running.server.link()  # type: ignore[attr-defined]
     assert client.get(link).status_code == 303
-    assert client.get(link).status_code == 401
+    client.cookies.clear()
+    used = client.get(link)
+    assert (used.status_code, "set-cookie" in used.headers) == (401, False)
+    assert "as it does once. Run &#39;eventq ui&#39; again" in used.text
+
+
+def test_a_link_that_is_followed_again(serve: Serve, path: str) -> None:
+    """The browser that it let in goes to the pages: it has no token that it could be asked for."""
+    client = serve(path)
+    del client.headers["authorization"]
+    link = client.running.server.link()  # type: ignore[attr-defined]
+    for _ in range(2):
+        found = client.get(link)
+        assert (found.status_code, found.headers["location"]) == (303, "/")
+    assert client.get("/open?key=x").status_code == 401
 
 
 @pytest.mark.parametrize("more", [{}, {"x-forwarded-for": "127.0.0.1"}])

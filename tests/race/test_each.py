@@ -321,6 +321,7 @@ def test_a_directory_that_is_gone_is_told(box: Box, tmp_path: Path) -> None:
     ((_, _, code, error),) = letters(box)
     assert code == 1
     assert "directory cannot be entered" in (error or "")
+    assert "run 'eventq subscribe --replace' where it is to run now" in (error or "")
 
 
 def test_a_new_handler_takes_over_at_the_same_place(box: Box) -> None:
