@@ -104,7 +104,7 @@ BAD: list[Any] = [
     *each(NEXT, "after", "0"), *each(NEXT, "at_turn", 99, -1), *each(NEXT, "entry", 7), *each(NEXT, "kind", -1, 1 << 31, 1 << 70),
     *each(NEXT, "is_node", 2, 1 << 64), *each(NEXT, "agent", HALF), *each(NEXT, "session", 9),
 ]  # fmt: skip
-SAID = re.compile(r"eventq\.ndjson: 1 lines were left out|artifact -?\d+ was left out")
+SAID = re.compile(r"eventq\.ndjson: 1 line left out|artifact -?\d+ was left out")
 
 
 @pytest.fixture(scope="module")

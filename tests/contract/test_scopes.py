@@ -323,7 +323,7 @@ def test_a_hostile_file(file: str, tmp_path: Path) -> None:
                {"file": "ok.log", "scope": scope, "number": 77}]  # fmt: skip
         rewrite(tmp_path / "pack", [*found, *bad])
         made = other.import_pack(tmp_path / "pack")
-        assert "2 lines were left out" in str(made.notes)
+        assert "2 lines left out" in str(made.notes)
         assert other.database.memory.scopes.files(other.scope("fork").scope, "", 9) == []
         assert other.check() == []
 
