@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import random
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -14,10 +13,9 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq import LogicError, StoreError
+from eventq import StoreError
 from eventq.errors import DamagedBlobError, DamagedError
 from eventq.records.turn import NewTurn
-from eventq.transfer.packfile import PackWriter
 from tests.contract.pack_files import added, tree
 from tests.contract.support import packed
 from tests.engines import sqlite
@@ -222,30 +220,6 @@ def test_what_is_only_read_is_read_by_connections_that_only_read(
     assert {name: data for name, data in after.items() if data} == {
         name: data for name, data in before.items() if data
     }
-
-
-def test_reading_without_locks_beside_the_first_writer(
-    source: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An export without locks fails if a writer appears, and leaves nothing behind."""
-    source.contexts.create("main").append("text")
-    path = str(tmp_path / "restored")
-    ignored = shutil.ignore_patterns("*-shm")  # and so nobody has it open
-    shutil.copytree(source.path, path, ignore=ignored)
-    real = PackWriter.meta
-
-    def write(pack: PackWriter, record: Any) -> None:
-        with eventq.open(path) as writer:
-            writer.contexts.create().append("new")
-        real(pack, record)
-
-    monkeypatch.setattr(PackWriter, "meta", write)
-    with eventq.open(path, read_only=True) as reader:
-        with pytest.raises(LogicError, match=r"took the database over meanwhile.*do it again"):
-            reader.export_pack(tmp_path / "out")
-        assert not (tmp_path / "out").exists()
-        monkeypatch.undo()
-        reader.export_pack(tmp_path / "out")
 
 
 def test_a_source_of_the_original_tool(other: eventq.Thread, original: str) -> None:
