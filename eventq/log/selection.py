@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Events
 
 STEP = 600.0  # seconds that a clock may be set back
-_PROBES = 64  # times that are read at once: four statements for ten million events
+PROBES = 64  # times that are read at once: four statements for ten million events
 
 
 class Selection(Record):
@@ -78,7 +78,7 @@ def _edge(events: Events, seconds: float, upto: int, *, last: bool = False) -> t
     at = clock.stamp(max(0.0, seconds))
     low, high = max(0, events.bounds().first - 1), upto + 1
     while high - low > 1:
-        ids = range(low + 1, high, (high - low) // _PROBES + 1)
+        ids = range(low + 1, high, (high - low) // PROBES + 1)
         times = events.times(ids)
         new = [one for one in ids if times.get(one, "") >= at]
         if last:
