@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 ROOT = Path(__file__).parent.parent
-DIAGRAMS = {  # mark in SPEC.md: transitions, initial states
-    "states": (supervisor.TRANSITIONS, ["look"]),
-    "queue": (queueing.TRANSITIONS, ["unexamined"]),
-    "artifacts": (artifacts.TRANSITIONS, ["open"]),
-    "server": (frames.SERVER, ["new", "locked"]),
+DIAGRAMS = {  # page of promises: mark: transitions, initial states
+    "consumers": {
+        "states": (supervisor.TRANSITIONS, ["look"]),
+        "queue": (queueing.TRANSITIONS, ["unexamined"]),
+    },
+    "output": {"artifacts": (artifacts.TRANSITIONS, ["open"])},
+    "servers": {"server": (frames.SERVER, ["new", "locked"])},
 }
 
 
@@ -132,7 +134,10 @@ def documents() -> dict[str, str]:
     """Return each document with generated parts, by name, as it should be."""
     generated = {
         "docs/modules.md": {"tree": tree()},
-        "SPEC.md": {mark: diagram(*table) for mark, table in DIAGRAMS.items()},
+        **{
+            f"docs/spec/{page}.md": {mark: diagram(*table) for mark, table in tables.items()}
+            for page, tables in DIAGRAMS.items()
+        },
         "docs/reference.md": {"index": index(), "commands": commands()},
     }
     return {name: filled(name, parts) for name, parts in generated.items()}

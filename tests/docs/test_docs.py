@@ -190,6 +190,16 @@ def test_links_resolve(name: str) -> None:
         assert not anchor or anchor in anchors(target.read_text()), link
 
 
+def test_every_document_is_listed() -> None:
+    """docs/README.md links to each document below docs/, once; SPEC.md to the pages of promises."""
+    here = ROOT / "docs"
+    listed = [link for link in _LINK.findall(read("docs/README.md")) if link[0] not in "#."]
+    documents = {path.relative_to(here).as_posix() for path in here.rglob("*.md")} - {"README.md"}
+    promises = {name for name in documents if name.startswith("spec/")}
+    assert sorted(listed) == sorted(documents - promises)
+    assert {f"docs/{name}" for name in promises} <= {*_LINK.findall(read("SPEC.md"))}
+
+
 @pytest.mark.parametrize("name", PROSE)
 def test_prose_is_at_most_100_columns_wide(name: str) -> None:
     """Lines of prose fit; tables, output and other fenced blocks may be wider."""
@@ -199,7 +209,8 @@ def test_prose_is_at_most_100_columns_wide(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "lines"), [("README.md", 110), ("CONTRIBUTING.md", 150), ("USAGE.md", 400)]
+    ("name", "lines"),
+    [("README.md", 110), ("CONTRIBUTING.md", 150), ("USAGE.md", 400), ("SPEC.md", 300)],
 )
 def test_what_is_read_first_is_short(name: str, lines: int) -> None:
     """A page that everybody reads to its end has at most so many lines."""
@@ -220,22 +231,23 @@ def test_glossary_defines_each_term_once() -> None:
 
 
 def test_promises_are_numbered_without_gaps() -> None:
-    """Sections and promises of SPEC.md are numbered 1, 2, 3, …, and references exist."""
-    text = FENCED.sub("", read("SPEC.md"))
-    parts = re.split(r"^## (\d+)\. .*$", text, flags=re.MULTILINE)[1:]
-    promises = {
-        number: re.findall(r"^(\d+)\. ", body, re.MULTILINE)
-        for number, body in zip(parts[::2], parts[1::2], strict=True)
-    }
-    assert list(promises) == [str(n) for n in range(1, 19)]
+    """Pages of promises and promises on them are numbered 1, 2, 3, …, and references exist."""
+    promises: dict[str, list[str]] = {}
+    for path in ROOT.glob("docs/spec/*.md"):
+        text = FENCED.sub("", path.read_text())
+        title = re.match(r"# (\d+)\. ", text)
+        assert title is not None, path
+        assert title[1] not in promises
+        promises[title[1]] = re.findall(r"^(\d+)\. ", text, re.MULTILINE)
+    assert sorted(map(int, promises)) == [*range(1, 18)]
     for number, items in promises.items():
         assert items == [str(n) for n in range(1, len(items) + 1)], number
-    for name in ("SPEC.md", "docs/glossary.md"):
-        for group in re.findall(
-            r"\((\d+(?:\.\d+)?(?:, \d+(?:\.\d+)?)*)\)", FENCED.sub("", read(name))
-        ):
-            for number, _, item in (one.partition(".") for one in group.split(", ")):
-                assert not item or item in promises[number], group
+    for name in PROSE:
+        if name.startswith("docs/spec/") or name == "docs/glossary.md":
+            groups = r"\((\d+(?:\.\d+)?(?:, \d+(?:\.\d+)?)*)\)"
+            for group in re.findall(groups, FENCED.sub("", read(name))):
+                for number, _, item in (one.partition(".") for one in group.split(", ")):
+                    assert not item or item in promises[number], group
 
 
 def test_environment_variables_are_documented() -> None:

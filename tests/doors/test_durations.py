@@ -84,7 +84,7 @@ def statuses(document: str) -> set[int]:
 
 def test_exit_statuses_are_the_same_everywhere() -> None:
     """In the help, the guide, the promises, and the exceptions."""
-    for document in ("SPEC.md", "docs/guides/operate.md", "docs/reference.md"):
+    for document in ("docs/spec/errors.md", "docs/guides/operate.md", "docs/reference.md"):
         assert statuses(document) == {*app.STATUSES}
     assert {kind.exit_code for kind in classes().values()} <= {*app.STATUSES}
     for code, meaning in app.STATUSES.items():
