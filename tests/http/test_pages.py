@@ -511,7 +511,7 @@ def test_the_command(path: str, tmp_path: Path) -> None:
         try:
             with httpx.Client(follow_redirects=True, timeout=60) as client:
                 assert "Nobody needs you" in client.get(link).text
-                assert client.get(link).status_code == 401
+                assert httpx.get(link, timeout=60).status_code == 401
         finally:
             process.terminate()
             process.communicate(timeout=60)
