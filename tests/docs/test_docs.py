@@ -250,6 +250,15 @@ def test_promises_are_numbered_without_gaps() -> None:
                     assert not item or item in promises[number], group
 
 
+def test_promises_are_short_sentences() -> None:
+    """A sentence of a promise has at most 30 words, code and links counted as one each."""
+    for path in ROOT.glob("docs/spec/*.md"):
+        text = re.sub(r"^ *\|.*$", "", FENCED.sub("", path.read_text()), flags=re.MULTILINE)
+        for part in re.split(r"\n\s*\n|\n(?=\s*(?:\d+\.|-) )", re.sub(r"`[^`]*`", "`X`", text)):
+            for sentence in re.split(r'(?<=[.!?:;])\s+(?=[A-Z0-9`"(])', " ".join(part.split())):
+                assert len(sentence.split()) <= 30, (path, sentence)
+
+
 def test_environment_variables_are_documented() -> None:
     """docs/reference.md has every variable that the package reads or sets, and no other."""
     used = {
