@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eventq.storage.base import Database
 
 _COLOURS = ("2", "2", "36", "33", "")  # of each column, as SGR has them: faint, cyan, yellow
-_MOST = (1, 1, 0.35, 0.2)  # of the width, that a column may take; the content has the rest
+_MOST = (0.4, 0.25)  # of what id and time leave, for source and type; the content has the rest
 _READ = 10_000  # characters of a content that are looked at
 
 
@@ -28,28 +28,31 @@ class Columns:
     """Pages of events in columns, which grow with what comes."""
 
     def __init__(self) -> None:
-        self._widths = [0] * len(_MOST)
+        self._widths = [0] * 4
         self._coloured = not env("NO_COLOR") and env("TERM") not in ("", "dumb")
 
     def show(self, db: Database, page: Sequence[Event]) -> None:
         """Write a page; what was read more than a second ago is read again."""
         width = _width()
         for event in page:
-            for at, (cell, most) in enumerate(zip(_cells(event)[:-1], _MOST, strict=True)):
-                size = min(cell_len(cell), int(most * width))
-                self._widths[at] = max(self._widths[at], size)
+            cells = map(cell_len, _cells(event)[:-1])
+            self._widths = [*map(max, self._widths, cells)]
+        left = max(0, width - sum(self._widths[:2]) - 4)
+        most = [int(share * left) for share in _MOST]
+        widths = [*self._widths[:2], *map(min, self._widths[2:], most)]
         for event in fresh(db, page):
-            show.say(self._line(event, width))
+            show.say(_line(event, widths, width, self._coloured))
 
-    def _line(self, event: Event, left: int) -> str:
-        """Return an event as a line of at most `left` cells."""
-        parts = []
-        for text, size, colour in zip(_cells(event), (*self._widths, left), _COLOURS, strict=True):
-            if left > 0:
-                part = _fit(text, min(size, left))
-                parts.append(f"\x1b[{colour}m{part}\x1b[0m" if colour and self._coloured else part)
+
+def _line(event: Event, widths: list[int], left: int, coloured: bool) -> str:
+    """Return an event as a line of at most `left` cells."""
+    parts = []
+    for text, size, colour in zip(_cells(event), (*widths, left), _COLOURS, strict=True):
+        if left > 0 and size > 0:
+            part = _fit(text, min(size, left))
+            parts.append(f"\x1b[{colour}m{part}\x1b[0m" if colour and coloured else part)
             left -= size + 2
-        return "  ".join(parts).rstrip()
+    return "  ".join(parts).rstrip()
 
 
 def _cells(event: Event) -> list[str]:

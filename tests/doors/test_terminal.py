@@ -74,12 +74,22 @@ def test_a_terminal_shows_columns(path: str) -> None:
         shown = SGR.sub("", terminal(*(path if one == "PATH" else one for one in words.split())))
         lines = shown.splitlines()
         assert lines[:2] == [
-            "#1  2026-03-19 00:30:00  internal:dm:default:warden  message          How is it…",
-            "#2  2026-03-19 00:30:00  self                        record/toolcall  {}",
+            "#1  2026-03-19 00:30:00  internal:dm:default:w…  message        How is it going…",
+            "#2  2026-03-19 00:30:00  self                    record/toolc…  {}",
         ]
         assert re.fullmatch(
-            r"#3  \d\d:\d\d:\d\d             self {24}record           now", lines[2]
+            r"#3  \d\d:\d\d:\d\d             self {20}record         now", lines[2]
         )
+
+
+@pytest.mark.parametrize("columns", [40, 60, 120])
+def test_a_narrow_terminal_shows_what_was_said(path: str, columns: int) -> None:
+    """The content keeps a part of the line, whatever the names before it."""
+    with eventq.open(path) as thread:
+        thread.push("internal:dm:default:warden", "record/of-a-long-kind", "abcdefgh" * 20)
+    shown = SGR.sub("", terminal("tail", "--thread", path, columns=columns)).splitlines()
+    assert all(cell_len(line) <= columns for line in shown)
+    assert "abcd" in shown[0]
 
 
 def test_a_pipe_has_what_it_has_always_had(path: str) -> None:
