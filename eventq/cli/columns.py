@@ -41,10 +41,10 @@ class Columns:
         most = [int(share * left) for share in _MOST]
         widths = [*self._widths[:2], *map(min, self._widths[2:], most)]
         for event in fresh(db, page):
-            show.say(_line(event, widths, width, self._coloured))
+            show.say(_line(event, widths, width, coloured=self._coloured))
 
 
-def _line(event: Event, widths: list[int], left: int, coloured: bool) -> str:
+def _line(event: Event, widths: list[int], left: int, *, coloured: bool) -> str:
     """Return an event as a line of at most `left` cells."""
     parts = []
     for text, size, colour in zip(_cells(event), (*widths, left), _COLOURS, strict=True):

@@ -77,9 +77,7 @@ def test_a_terminal_shows_columns(path: str) -> None:
             "#1  2026-03-19 00:30:00  internal:dm:default:w…  message        How is it going…",
             "#2  2026-03-19 00:30:00  self                    record/toolc…  {}",
         ]
-        assert re.fullmatch(
-            r"#3  \d\d:\d\d:\d\d             self {20}record         now", lines[2]
-        )
+        assert re.fullmatch(r"#3  \d\d:\d\d:\d\d             self {20}record         now", lines[2])
 
 
 @pytest.mark.parametrize("columns", [40, 60, 120])
