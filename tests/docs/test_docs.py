@@ -93,12 +93,20 @@ def test_the_program_of_the_readme_runs_as_printed(tmp_path: Path) -> None:
     assert done.stdout == "hello\n"
 
 
-@pytest.mark.parametrize("name", GUIDES)
-def test_console_examples_print_what_is_shown(tmp_path: Path, name: str) -> None:
-    """The console examples of a guide, run in order, print what is shown below them."""
+COOKBOOK = read("docs/cookbook.md")
+RECIPES = {title: section(COOKBOOK, title) for title in re.findall(r"(?m)^## (.*)$", COOKBOOK)}
+STORIES = {
+    **{name: read(name) for name in GUIDES if name != "docs/cookbook.md"},
+    **{title: text for title, text in RECIPES.items() if blocks("console", text)},
+}  # each is told in a directory of its own
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_console_examples_print_what_is_shown(tmp_path: Path, story: str) -> None:
+    """The examples of a guide, or of one recipe, run in order, print what is shown below them."""
     env = environ(HOME=str(tmp_path), CLAUDE_CONFIG_DIR="", CODEX_HOME="")
-    assert blocks("console", read(name))
-    for block in blocks("console", read(name)):
+    assert blocks("console", STORIES[story])
+    for block in blocks("console", STORIES[story]):
         for command, expected in steps(block):
             if command.startswith("export "):
                 name, _, value = command.removeprefix("export ").partition("=")
