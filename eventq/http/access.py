@@ -3,6 +3,9 @@
 A browser sends requests for any page that asks it to. So a request must name this server as its
 `Host`, which a page of another name that was made to lead here does not. One with an `Origin`, or
 with a browser's `Sec-Fetch-Site`, must come from this server; a link to here may be followed.
+
+Whoever comes through a proxy or a tunnel on this machine looks as if from here. The headers that
+most of them add tell, and as they only take rights away, nobody gains by making them up.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 _SESSIONS = 1_000  # of browsers
 SAFE = ("GET", "HEAD", "OPTIONS")
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
+_OF_PROXY = {
+    "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip",
+}  # fmt: skip
 
 
 class RefusedError(Exception):
@@ -47,9 +53,10 @@ class WrongTokenError(RefusedError):
 class Access:
     """The rules of one server.
 
-    Where only this machine can reach it, anybody may read without a token. To change anything needs
-    `write` and a token with the right for it; with `insecure`, which is for this machine only, no
-    token. `token` has every right. Raises UsageError for what would let in anybody.
+    Where only this machine can reach it, anybody may read without a token, but not through a proxy.
+    To change anything needs `write` and a token with the right for it; with `insecure`, which is
+    for this machine only, no token. `token` has every right. Raises UsageError for what would let
+    in anybody.
     """
 
     def __init__(
@@ -144,7 +151,8 @@ class Access:
         host = headers.get("host", "")
         name = host.rpartition(":")[0] if not host.endswith("]") else host
         if self.is_local and (name or host).lower() not in self._hosts:
-            raise RefusedError(421, "this server has another name - use the one it listens on")
+            what = "this server has another name - use the one it listens on"
+            raise RefusedError(421, f"{what}; behind a proxy, let it listen on 0.0.0.0")
         origin = headers.get("origin")
         is_of_other = origin is not None and origin.partition("://")[2].lower() != host.lower()
         if is_of_other or not (_is_own(headers) or _is_followed(method, headers)):
@@ -171,13 +179,14 @@ class Access:
         else:
             token = self._of_cookie(headers) if cookies else None
         is_held = token is not None
-        rights = token.rights if token else RIGHTS if self._insecure else NONE
+        is_here = self.is_local and _OF_PROXY.isdisjoint(headers)
+        rights = token.rights if token else RIGHTS if self._insecure and is_here else NONE
         return Principal(
             token.name if token else by_token(NOBODY),
-            (rights if self.write else rights & READING) | (READING if self.is_local else NONE),
+            (rights if self.write else rights & READING) | (READING if is_here else NONE),
             is_told=is_held,
             is_person=is_held,
-            is_known=is_held or self._insecure or not self.has_token,
+            is_known=is_held or (self._insecure and is_here) or not self.has_token,
             by_cookie=is_held and not shown,
         )
 
@@ -187,6 +196,9 @@ class Access:
             return
         if right != "read" and not self.write:
             raise RefusedError(403, "this server only reads - start it with --write")
+        if not (who.is_told or self.has_token):
+            what = "a proxy has passed this on from elsewhere, and this server has no token"
+            raise RefusedError(401, f"{what} - start it with EVENTQ_TOKEN")
         if not who.is_told:
             fix = "send 'Authorization: Bearer TOKEN', or come in at /login"
             raise RefusedError(401, f"a token is missing - {fix}")

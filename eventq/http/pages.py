@@ -307,7 +307,7 @@ class Pages:
         if target == "login":
             form = await _form(receive, headers)
             return self._let_in(headers, token=form.get("token", ""))
-        if "read" not in who.rights and not who.is_told:
+        if "read" not in who.rights and not who.is_told and self._access.has_token:
             fix = "Give one of this server: that of EVENTQ_TOKEN, or one of its --tokens."
             return self.refusal(401, f"These pages need a token. {fix}")
         self._access.check(who, "read")

@@ -97,6 +97,36 @@ def test_clients_that_can_send_no_token(serve: Serve, path: str) -> None:
     assert client.post(EVENTS, json=NEW).status_code == 201
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["forwarded", "via", "x-forwarded-for", "X-Forwarded-Host", "x-forwarded-proto", "x-real-ip"],
+)
+def test_who_comes_through_a_proxy_is_not_of_this_machine(
+    serve: Serve, path: str, header: str
+) -> None:
+    """What a proxy or tunnel on this machine passes on needs a token, whichever server it is for.
+
+    Members of the kind: each header of proxies; the API, pages, CXDB's `/v1`; reading, and the
+    changes of --insecure-local; a server with a token and one without.
+    """
+    passed = {header: "192.0.2.7"}
+    what = "a proxy has passed this on from elsewhere, and this server has no token"
+    read = (EVENTS, "/api/threads", "/", "/t/thread", "/v1/contexts")
+    for options in ({}, {"token": "", "write": False}, {"insecure": True}):
+        client = serve(path, **options)
+        with alone(client, **passed) as other:
+            assert [other.get(at).status_code for at in read] == [401] * len(read)
+            assert other.post(EVENTS, json=NEW).status_code in (401, 403)
+        with alone(client) as here:
+            assert here.get(EVENTS).status_code == 200
+        if "token" not in options:
+            assert client.post(EVENTS, json=NEW, headers=passed).status_code == 201
+        else:
+            assert problem(client.get(EVENTS, headers=passed)) == (
+                401, f"{what} - start it with EVENTQ_TOKEN",
+            )  # fmt: skip
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example"])
 def test_a_name_that_leads_here_is_refused(serve: Serve, path: str, host: str) -> None:
     """A page that was made to lead here asks for its own name."""
