@@ -238,24 +238,57 @@ def test_glossary_defines_each_term_once() -> None:
     assert terms == sorted(set(terms))
 
 
-def test_promises_are_numbered_without_gaps() -> None:
-    """Pages of promises and promises on them are numbered 1, 2, 3, …, and references exist."""
-    promises: dict[str, list[str]] = {}
+def promises() -> dict[str, tuple[str, dict[str, str]]]:
+    """Return each page of promises by its number: its path, and its promises by theirs."""
+    found: dict[str, tuple[str, dict[str, str]]] = {}
     for path in ROOT.glob("docs/spec/*.md"):
         text = FENCED.sub("", path.read_text())
         title = re.match(r"# (\d+)\. ", text)
         assert title is not None, path
-        assert title[1] not in promises
-        promises[title[1]] = re.findall(r"^(\d+)\. ", text, re.MULTILINE)
-    assert sorted(map(int, promises)) == [*range(1, 18)]
-    for number, items in promises.items():
-        assert items == [str(n) for n in range(1, len(items) + 1)], number
+        assert title[1] not in found
+        _, *parts = re.split(r"^(\d+)\. ", text, flags=re.MULTILINE)
+        found[title[1]] = (
+            str(path.relative_to(ROOT)),
+            dict(zip(parts[::2], parts[1::2], strict=True)),
+        )
+        assert len(found[title[1]][1]) * 2 == len(parts), path
+    return found
+
+
+def test_promises_are_numbered_without_gaps() -> None:
+    """Pages of promises and promises on them are numbered 1, 2, 3, …, and references exist."""
+    pages = promises()
+    assert sorted(map(int, pages)) == [*range(1, 18)]
+    for number, (_, items) in pages.items():
+        assert [*items] == [str(n) for n in range(1, len(items) + 1)], number
     for name in PROSE:
+        text = FENCED.sub("", read(name))
         if name.startswith("docs/spec/") or name == "docs/glossary.md":
             groups = r"\((\d+(?:\.\d+)?(?:, \d+(?:\.\d+)?)*)\)"
-            for group in re.findall(groups, FENCED.sub("", read(name))):
+            for group in re.findall(groups, text):
                 for number, _, item in (one.partition(".") for one in group.split(", ")):
-                    assert not item or item in promises[number], group
+                    assert not item or item in pages[number][1], group
+        for number, item, page in re.findall(
+            r"\[(?:[Ss]ection\s)?(\d+)(?:\.(\d+))?\]\([^)]*?([a-z-]+\.md)\)", text
+        ):
+            assert pages[number][0] == f"docs/spec/{page}", (name, number, page)
+            assert not item or item in pages[number][1], (name, number, item)
+
+
+def test_each_promise_in_short_names_the_numbered_ones() -> None:
+    """A line of SPEC.md links to the promises that it stands for; limits are in them as there."""
+    pages = promises()
+    text = read("SPEC.md").split("\n## ", 1)[1].split("\n## What it does not promise")[0]
+    short = re.split(r"\n(?=- |\| |\|-|\n)", text)
+    said = [one for one in short if one.startswith(("- ", "| ")) and "| What |" not in one]
+    assert len(said) > 40
+    for one in said:
+        names = re.findall(r"\[(\d+)\.(\d+)\]\(docs/spec/", one)
+        assert names, one
+        if one.startswith("| "):
+            whole = " ".join(pages[page][1][item] for page, item in names).replace(",", "")
+            for limit in re.findall(r"\d[\d,]* [MG]iB|\d[\d,]*\d", one.split("|")[2]):
+                assert re.search(rf"\b{limit.replace(',', '')}\b", whole), (one, limit)
 
 
 def test_promises_are_short_sentences() -> None:
