@@ -243,6 +243,11 @@ def _columns() -> Columns | None:
 
 def _select(thread: Thread, wanted: Wanted) -> tuple[str | None, int, int]:
     """Return the filter that stands for what is wanted, and the range of ids to look at."""
+    if "created_at" in (wanted["filter"] or "").lower() and not IS_THREAD:
+        from eventq.log.filters.advice import advice
+
+        if wrong := advice(wanted["filter"]):
+            show.note(f"Warning: {wrong}")
     if not any(value not in (None, []) for name, value in wanted.items() if name != "filter"):
         return wanted["filter"], 0, thread.last_id()
     from eventq.log.selection import select

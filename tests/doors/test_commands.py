@@ -132,6 +132,33 @@ def test_subscribe_warns_of_times_in_another_spelling(inbox: str) -> None:
         assert right.replace(" ", "") in "".join(run(command, "--help").out.split())
 
 
+@pytest.mark.parametrize("command", ["peek", "tail"])
+def test_a_look_warns_of_times_in_another_spelling(inbox: str, command: str) -> None:
+    """A filter that selects by a time, and selects the wrong events, is not silent.
+
+    Members of the kind: each command with --filter, alone and with --since; `thread`, whose output
+    is as ever, is silent.
+    """
+    words = [command, "--thread", inbox, "--filter"]
+    for more in ([], ["--since", "1h"]):
+        odd = run(*words, "Created_At > datetime('now','-1 hour')", *more)
+        assert (odd.code, odd.out != "") == (0, True)
+        assert odd.err.startswith("Warning: the filter compares created_at with datetime()")
+        even = run(*words, "created_at > strftime('%Y-%m-%dT%H:%M:%fZ','now','-1 hour')", *more)
+        assert (even.code, even.err, even.out) == (0, "", odd.out)
+
+
+@pytest.mark.parametrize("operator", ["MATCH", "REGEXP"])
+def test_a_search_that_no_filter_has_names_those_that_there_are(inbox: str, operator: str) -> None:
+    """An operator of other databases is answered with LIKE, not with a function spelled alike."""
+    done = run("peek", "--thread", inbox, "--filter", f"content {operator} 'x'")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[0] == (
+        f"Error: '{operator}' is not a function a filter may use"
+        " - search with LIKE, GLOB or instr(content, 'text')"
+    )
+
+
 def test_init_in_a_folder_that_is_not_empty_says_so(tmp_path: Path) -> None:
     """Other entries of the folder stay, and a line on stderr counts them; `thread` prints none."""
     folders = [tmp_path / name for name in ("a", "b", "c", "d")]

@@ -489,6 +489,8 @@ def _refusal(error: Exception, text: str, at: int) -> FilterError:
 def _nearest(name: str) -> str:
     from difflib import get_close_matches
 
+    if name.upper() in ("MATCH", "REGEXP"):  # operators, which SQLite calls by their functions
+        return "search with LIKE, GLOB or instr(content, 'text')"
     close = get_close_matches(name.lower(), sorted(FUNCTIONS), 1)
     return f"did you mean {close[0]}()?" if close else f"use one of {', '.join(sorted(FUNCTIONS))}"
 
