@@ -580,6 +580,11 @@ def refused(error: OSError, what: str) -> StoreError:
     return DiskError(what, _REMEDIES.get(error.errno or 0, _LOOK))
 
 
+def reason(error: Exception) -> str:
+    """Return what the system says of a file, without the file and the number of the error."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def no_descriptors() -> StoreError:
     """Return the error of a process that may open no more files."""
     return StoreError(

@@ -10,6 +10,7 @@ from eventq.errors import (
     LogicError,
     NotAThreadError,
     UnknownOutputError,
+    reason,
     refused,
 )
 
@@ -42,7 +43,8 @@ def execute(command: Command, raw: Raw) -> int:
     except MemoryError:
         show.error("not enough memory", "give less input at once", as_json=as_json)
     except OSError as error:
-        found = refused(error, f"the system refused: {error}")
+        which = f" '{error.filename}'" if error.filename else ""
+        found = refused(error, f"the system refused{which}: {reason(error)}")
         show.error(found.what, found.advice, as_json=as_json)
     return 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import FileIO
 
 from eventq.cli import show
-from eventq.errors import InputError, LogicError, TooLargeError, UsageError, refused
+from eventq.errors import InputError, LogicError, TooLargeError, UsageError, reason, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Input(FileIO):
             raise self._refused(error) from error
 
     def _refused(self, error: Exception) -> LogicError:
-        what = f"'{self._path}' could not be read: {getattr(error, 'strerror', None) or error}"
+        what = f"'{self._path}' could not be read: {reason(error)}"
         if isinstance(error, OSError):
             return refused(error, what)
         return LogicError(what, "check the path and its permissions")

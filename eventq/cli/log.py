@@ -15,7 +15,7 @@ from eventq.cli.options import (
 )
 from eventq.cli.rules import exclude, needs, one_of, required, unless
 from eventq.cli.table import Argument, Command, Option, is_given, together
-from eventq.errors import InputError, LogicError, UsageError, refused
+from eventq.errors import InputError, LogicError, UsageError, reason, refused
 from eventq.log.events import fresh, key_conflict, limit_of_event
 from eventq.log.mirror_lines import line
 from eventq.records.event import NewEvent
@@ -155,7 +155,7 @@ def _read_content(path: str, name: str = "") -> str:
         what = f"{name} is not UTF-8 text (byte {error.start})"
         raise InputError(what, "encode it, for example as base64") from error
     except (OSError, ValueError) as error:
-        what = f"{name} could not be read: {getattr(error, 'strerror', None) or error}"
+        what = f"{name} could not be read: {reason(error)}"
         if isinstance(error, OSError):
             raise refused(error, what) from error
         raise LogicError(what, "check the path, or give --content instead") from error

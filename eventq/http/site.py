@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from eventq.errors import EventqError, LogicError
+from eventq.errors import EventqError, LogicError, reason
 from eventq.http.access import Access
 from eventq.http.app import App
 from eventq.http.connections import KEPT_SECONDS, SWEEP_SECONDS, Connections, Protocol
@@ -153,7 +153,7 @@ class Server(uvicorn.Server):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return listener
         except (OSError, UnicodeError) as error:  # the latter of a name that can be none
-            why = getattr(error, "strerror", None) or error
+            why = reason(error)
             what = f"cannot listen on {self.address.text}: {why}"
             raise LogicError(what, "choose another address, or stop who is there") from error
 

@@ -8,7 +8,7 @@ import stat
 import unicodedata
 from typing import TYPE_CHECKING
 
-from eventq.errors import LogicError, UsageError
+from eventq.errors import LogicError, UsageError, reason
 from eventq.record import Record
 from eventq.serving.principal import READING, RIGHTS
 
@@ -44,7 +44,7 @@ def read_tokens(path: str) -> list[Token]:
                 raise LogicError(f"others can read or write '{path}'", f"run 'chmod 600 {path}'")
             lines = file.read().split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise LogicError(f"'{path}' cannot be read: {error}", "check --tokens") from error
+        raise LogicError(f"'{path}' cannot be read: {reason(error)}", "check --tokens") from error
     found = [
         _token(line, f"line {n} of '{path}'") for n, line in enumerate(lines, 1) if line.strip()
     ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 
-from eventq.errors import UsageError
+from eventq.errors import UsageError, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Allowed:
             self._read()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
-                f"'{path}' cannot be read: {error}", "give a file with the allowed commands"
+                f"'{path}' cannot be read: {reason(error)}", "give a file with the allowed commands"
             ) from error
 
     def __call__(self, command: str) -> bool:

@@ -10,7 +10,7 @@ import os
 
 from blake3 import blake3
 
-from eventq.errors import UsageError
+from eventq.errors import UsageError, reason
 from eventq.storage.address import parse
 from eventq.storage.layout import Layout, is_url
 from eventq.system import environment
@@ -53,7 +53,7 @@ def url_in(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             text = file.read(_MOST).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"'{path}' cannot be read: {error}", "check it") from error
+        raise UsageError(f"'{path}' cannot be read: {reason(error)}", "check it") from error
     if not is_url(text):
         raise UsageError(
             f"'{path}' holds no URL of a thread", "write postgresql://…?thread=NAME into it"

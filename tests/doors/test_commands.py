@@ -159,6 +159,22 @@ def test_a_search_that_no_filter_has_names_those_that_there_are(inbox: str, oper
     )
 
 
+@pytest.mark.parametrize("words", [
+    ["mirror", "recover", "nofile"], ["push", "--content-file", "nofile"], ["blob", "put", "nofile"],
+    ["serve", "--http", "127.0.0.1:0", "--tokens", "nofile"],
+    ["ui", "--http", "127.0.0.1:0", "--tokens", "nofile", "--no-browser"],
+    ["work", "--allow", "nofile"], ["session", "import", "nofile"], ["artifact", "import", "nofile"],
+])  # fmt: skip
+def test_a_file_that_is_not_there_is_named_once(inbox: str, words: list[str]) -> None:
+    """A sentence says what the system said of which file; it shows no number of an error."""
+    done = run(*words, "--thread", inbox)
+    assert done.code in (1, 2)
+    assert done.out == ""
+    assert "No such file or directory - " in done.err
+    assert done.err.count("nofile") == 1
+    assert "Errno" not in done.err
+
+
 def test_init_in_a_folder_that_is_not_empty_says_so(tmp_path: Path) -> None:
     """Other entries of the folder stay, and a line on stderr counts them; `thread` prints none."""
     folders = [tmp_path / name for name in ("a", "b", "c", "d")]
