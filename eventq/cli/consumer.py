@@ -144,7 +144,7 @@ def dispatch(*, thread: str) -> None:
     if locks:  # the thread is closed now: no connection may cross the fork
         start_supervisor(directory, locks)
     for what in skipped:
-        show.note(f"Note: {show.readable(what)} (end that with 'eventq resume')")
+        show.note(f"Note: {what}")
     if look.failure is not None:
         raise look.failure
 

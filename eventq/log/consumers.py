@@ -342,12 +342,16 @@ class Subscriptions:
 
     def stall(self, state: ConsumerState, reason: str, fix: str = "fix it") -> None:
         """Record that no handler is started until an ack or a `resume`, why, and what helps."""
+        self._db.consumers.note_run(state, stalled=reason)
+        what = f"stall: consumer={state.consumer} is stalled: {reason}"
+        self._journal.warn(f"{what}; {fix}, then: {self.resuming(state.consumer)}")
+
+    def resuming(self, consumer: str) -> str:
+        """Return the command that lets a consumer go on."""
         from eventq.log.notifier import quote
 
-        self._db.consumers.note_run(state, stalled=reason)
-        place = f"--thread {quote(self._journal.thread)} --consumer {quote(state.consumer)}"
-        what = f"stall: consumer={state.consumer} is stalled: {reason}"
-        self._journal.warn(f"{what}; {fix}, then: {processes.called()} resume {place}")
+        place = f"--thread {quote(self._journal.thread)} --consumer {quote(consumer)}"
+        return f"{processes.called()} resume {place}"
 
     def first_waiting(self, state: ConsumerState) -> int | None:
         """Return the first event that waits for a consumer; None for none, or a broken filter."""
@@ -372,21 +376,23 @@ class Subscriptions:
         return self._notifier.command(state.settings.label)
 
     def halted(self) -> Iterator[tuple[str, str]]:
-        """Yield each consumer that is paused or stalled, and why nothing runs for it."""
+        """Yield each consumer that is paused or stalled, why, and what helps."""
         for state in self.states():
+            run = f"run: {self.resuming(state.consumer)}"
             if state.stalled is not None:
-                yield state.consumer, f"is stalled: {state.stalled}"
+                yield state.consumer, f"is stalled: {state.stalled}; fix it, then {run}"
             elif state.paused:
-                yield state.consumer, "is paused"
+                yield state.consumer, f"is paused; {run}"
 
     def stopped_groups(self) -> Iterator[tuple[str, str]]:
-        """Yield each consumer that goes on while a group has stopped, and at which event."""
+        """Yield each consumer with a stopped group, at which event it is, and what helps."""
         for state in self.states():
             settings = state.settings
             may_stop = settings.ordered_by is not None and settings.failure == "stall"
             event = self._waiting(state).halted_at if may_stop else None
             if event is not None and state.stalled is None:
-                yield state.consumer, f"has stopped the group of event {event}"
+                fix = f"fix it, then run: {self.resuming(state.consumer)}"
+                yield state.consumer, f"has stopped the group of event {event}; {fix}"
 
     def note_attempts(self, state: ConsumerState, attempts: int) -> None:
         """Record how many consecutive runs made no progress past the acked id."""

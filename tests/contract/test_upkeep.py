@@ -171,7 +171,8 @@ def test_nothing_is_claimed_of_a_paused_consumer(thread: Thread) -> None:
     for name in "wr":
         thread.pause(name)
         thread.pause(name)
-    assert thread.warnings() == ["consumer 'w' is paused", "consumer 'r' is paused"]
+    run = f"run: eventq resume --thread {thread.path} --consumer"
+    assert thread.warnings() == [f"consumer '{name}' is paused; {run} {name}" for name in "wr"]
     assert thread.claim("w") == []
     claim.done()
     assert [*thread.consume("r", idle=0)] == []

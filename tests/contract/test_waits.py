@@ -158,7 +158,8 @@ def test_a_group_that_has_stopped_is_seen(thread: eventq.Thread, clock: Clock) -
     assert waits(thread) == (
         "'eventq resume': event 1 has stopped its group", f"eventq resume {place(thread)}"
     )  # fmt: skip
-    assert thread.warnings() == ["consumer 'w' has stopped the group of event 1"]
+    step = f"fix it, then run: eventq resume {place(thread)}"
+    assert thread.warnings() == [f"consumer 'w' has stopped the group of event 1; {step}"]
     assert [*thread.consumers.halted()] == [], "the consumer goes on"
     assert [claim.event.id for claim in thread.claim("w", 3)] == [3]
     thread.resume("w")

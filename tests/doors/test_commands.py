@@ -269,10 +269,11 @@ def test_pause_rests_a_consumer_and_check_warns_of_it(inbox: str) -> None:
     assert (done.code, done.out) == (0, "Paused consumer 'w'\n")
     assert "paused: yes (until 'eventq resume')" in run("info --thread", inbox).out
     done = run("check --thread", inbox)
-    assert (done.code, done.out, done.err) == (0, "ok\n", "Warning: consumer 'w' is paused\n")
+    warned = f"consumer 'w' is paused; run: eventq resume --thread {inbox} --consumer w"
+    assert (done.code, done.out, done.err) == (0, "ok\n", f"Warning: {warned}\n")
     assert run("check --thread", inbox, "--strict").code == 3
     found = run("check --thread", inbox, "--strict", "--json")
-    assert (found.code, json.loads(found.out)["warnings"]) == (3, ["consumer 'w' is paused"])
+    assert (found.code, json.loads(found.out)["warnings"]) == (3, [warned])
     done = run("check --thread", inbox, program="thread")
     assert (done.code, done.out, done.err) == (0, "ok\n", "")
     run("resume --thread", inbox, "--consumer", "w")

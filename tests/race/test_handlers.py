@@ -71,7 +71,8 @@ def test_a_handler_without_progress_is_retried_then_stalled_until_resume(box: Bo
     assert told.startswith(
         "Note: consumer 'w' was skipped: it is stalled: 3 times in a row its handler exited "
     )
-    assert told.endswith(" at event 1 (end that with 'eventq resume')\n")
+    step = f"; fix it, then run: eventq resume --thread {box.path} --consumer w\n"
+    assert told.endswith(f" at event 1{step}")
     box.settle()
     assert len(box.trace("start")) == 3, "nothing is started for a stalled consumer"
     assert len(box.journal("skipped: it is stalled")) == 1
@@ -130,7 +131,8 @@ def test_a_paused_consumer_rests_until_it_is_resumed(box: Box) -> None:
     box.thread.pause("w")
     box.thread.push("self", "test", "x")
     told = box.run("dispatch", "--thread", box.path).stderr
-    assert told == "Note: consumer 'w' was skipped: it is paused (end that with 'eventq resume')\n"
+    step = f"run: eventq resume --thread {box.path} --consumer w"
+    assert told == f"Note: consumer 'w' was skipped: it is paused; {step}\n"
     box.settle()
     assert box.trace("start") == []
     assert box.consumer().paused
