@@ -436,6 +436,10 @@ def _fix(error: click.UsageError, app: click.Group, argv: Sequence[str]) -> str:
     path = error.ctx.command_path if error.ctx else _path(app, argv)
     if isinstance(error, click.NoSuchOption) and path == "eventq" and _takes(app, error):
         return f"give it after the command; run '{path} --help' for the commands"
+    if isinstance(error, click.NoSuchOption) and is_strict():
+        instead = hints.without(path.partition(" ")[2], error.option_name)
+        if instead:
+            return instead
     if isinstance(error, click.NoSuchOption) and error.option_name == "--thread":
         return f"give the path by itself, or run '{path} --help'"
     if isinstance(error, click.NoSuchOption) and error.option_name[:2] != "--" and _has_text(error):

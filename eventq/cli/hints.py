@@ -76,12 +76,21 @@ _OPTIONS = {
     "thread": "inbox queue topic path dir directory",
     "consumer": "group worker subscriber",
     "last-event-id": "since after offset cursor",
+    "since": "from newer-than",
+    "until": "to before older-than",
     "limit": "max count size",
     "filter": "where query",
     "max-attempts": "retries attempts",
     "lease": "visibility-timeout",
 }
-_MEANT_OPTION = {word: option for option, words in _OPTIONS.items() for word in words.split()}
+
+# What to do where no option of a command does it.
+_WITHOUT = {
+    "prune": (
+        ("before", "older-than", "until", "max-age", "age", "ttl", "retention"),
+        "ages are not taken: give --before-id the id that 'eventq peek --until 1h --last 1' shows",
+    )
+}
 
 # The option that a word beside the options was meant for, by command.
 _STRAY = {"turn append": "content", "context create": "name"} | dict.fromkeys(
@@ -105,9 +114,17 @@ def option(word: str, known: Iterable[str]) -> str:
     names = [name.removeprefix("--") for name in known if name.startswith("--")]
     if word == "--thread" and "thread" not in names:
         return ""  # the path stands by itself there
-    meant = _MEANT_OPTION.get(word.lstrip("-"))
-    found = [meant] if meant in names else sorted(get_close_matches(word.lstrip("-"), names))
-    return _question([f"--{name}" for name in found if name])
+    word = word.lstrip("-")
+    found = [name for name in names if word in _OPTIONS.get(name, "").split()][:1]
+    found = found or [name for name in names if name.startswith(f"{word}-")]
+    found = found or sorted(get_close_matches(word, names))
+    return _question([f"--{name}" for name in found])
+
+
+def without(command: str, word: str) -> str:
+    """Return what to do instead of an option that a command does not have, or nothing."""
+    words, advice = _WITHOUT.get(command, ((), ""))
+    return advice if word.lstrip("-") in words else ""
 
 
 def _question(found: Sequence[str]) -> str:

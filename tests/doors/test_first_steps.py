@@ -174,6 +174,9 @@ def test_a_word_that_may_mean_several_things_is_answered_with_each(word: str, sa
     ("push --contnt x", "No such option '--contnt'. Did you mean '--content' or '--content-file'?"),
     ("push --message x", "No such option '--message'. Did you mean '--content'? - run 'eventq p"),
     ("peek --max 3", "No such option '--max'. Did you mean '--limit'? - run 'eventq peek --help'"),
+    ("peek --before 1h", "No such option '--before'. Did you mean '--until'? - run 'eventq peek"),
+    ("tail --from 1h", "No such option '--from'. Did you mean '--since'? - run 'eventq tail"),
+    ("prune --keep 3", "No such option '--keep'. Did you mean '--keep-last'? - run 'eventq prun"),
     ("info --max 3", "No such option '--max' - run 'eventq info --help'"),
     ("--thread x push", "No such option '--thread' - give it after the command; run 'eventq --h"),
     ("--nothing", "No such option '--nothing' - run 'eventq --help'"),
@@ -183,6 +186,20 @@ def test_a_misspelt_word_is_answered_with_near_ones_only(words: str, says: str) 
     done = run(words)
     refused(2, f"Error: {says}", done)
     assert ok(suggested(done)).startswith("Usage: eventq")
+
+
+@pytest.mark.parametrize(("option", "meant"), [
+    ("before", ". Did you mean '--before-id'?"), ("older-than", ""), ("max-age", ""), ("ttl", ""),
+])  # fmt: skip
+def test_an_age_for_prune_is_answered_with_the_way_to_an_id(
+    inbox: str, option: str, meant: str
+) -> None:
+    """Neither `--force` nor silence: the command that is named prints the id for `--before-id`."""
+    done = run("prune", "--thread", inbox, f"--{option}", "1h")
+    fix = "ages are not taken: give --before-id the id that 'eventq peek --until 1h --last 1' shows"
+    refused(2, f"Error: No such option '--{option}'{meant} - {fix}\n", done)
+    (command,) = re.findall("'eventq ([^']*)' shows", done.err)
+    assert run(*command.split(), "--thread", inbox).code == 0
 
 
 def test_every_option_of_other_programs_has_a_meaning_here() -> None:
