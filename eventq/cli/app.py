@@ -90,6 +90,10 @@ def _settle(command: Command, raw: Raw) -> None:
     if missing is not None:
         name, env = missing.spelled, missing.variable
         fix = f"give {name}, set {env}, or run '{ctx.command_path} --help'" if env else ""
+        if env == "EVENTQ_THREAD":
+            from eventq.cli.names import threads_here
+
+            fix = threads_here() + fix
         raise _Mistake(f"Missing option '{name}'", fix, ctx)
 
 

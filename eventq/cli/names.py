@@ -139,6 +139,12 @@ def advise_thread(error: NotAThreadError) -> None:
         error.command = f"threads in {folder}: {found}; or {error.command}"
 
 
+def threads_here() -> str:
+    """Return the beginning of advice that lists the threads in the current folder, or nothing."""
+    found = _like("", _threads_in("."))
+    return f"threads here: {found}; " if found else ""
+
+
 def _threads_in(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
@@ -152,7 +158,7 @@ def _like(name: str, names: Iterable[str]) -> str:
     """Return names as text, those most like another first, and how many others there are."""
     left = iter(names)
     found = [*dict.fromkeys(islice(left, _MOST))]
-    shown = get_close_matches(name, found, _SHOWN, 0.0)
+    shown = get_close_matches(name, found, _SHOWN, 0.0) if name else found[:_SHOWN]
     others, is_least = len(found) - len(shown), next(left, None) is not None
     more = f" and {others}{'+' * is_least} more" if others or is_least else ""
     return ", ".join(f"'{one}'" for one in shown) + more

@@ -31,7 +31,10 @@ def choose_threads(raw: Raw) -> None:
     if raw["thread"] is None and raw.get("all") is None:
         path = os.environ.get("EVENTQ_THREAD")
         if not path:
-            fix = "add --thread PATH or --all DIR" if "all" in raw else "add --thread PATH"
+            from eventq.cli.names import threads_here
+
+            more = " or --all DIR" if "all" in raw else ""
+            fix = f"{threads_here()}add --thread PATH{more}, or set EVENTQ_THREAD"
             raise UsageError("no thread is given", fix)
         raw["thread"] = [path]
 

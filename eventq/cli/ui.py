@@ -31,15 +31,15 @@ def ui(
     from contextlib import ExitStack
 
     prepare()
-    token = token_of(None) or secrets.token_urlsafe(32)
+    token, others = token_of(None), tokens_of(tokens)
     server = http_server(
-        thread or [], http or _free(), token=token, write=True, insecure=False, place=all,
-        tokens=tokens_of(tokens),
+        thread or [], http or _free(), token=token or secrets.token_urlsafe(32), write=True,
+        insecure=False, place=all, tokens=others,
     )  # fmt: skip
 
     def ready(address: str) -> None:
-        link = f"{address}{server.link()}"
         show.note(f"listening on {address}")
+        link = f"{_here(address, has_token=bool(token or others))}{server.link()}"
         if json:
             show.dump({"listening": address, "link": link})
         else:
@@ -59,8 +59,23 @@ def _free() -> str:
     try:
         socket.create_server((host, int(port))).close()
     except OSError:
+        show.note(f"Note: {DEFAULT} is in use: this takes another port")
         return f"{host}:0"
     return DEFAULT
+
+
+def _here(address: str, *, has_token: bool) -> str:
+    """Return the URL that this machine opens; say where others come in, if that is another."""
+    import socket
+
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    own = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host)  # noqa: S104 (nothing is bound)
+    if own is None:
+        return address
+    how = "with a token" if has_token else "once EVENTQ_TOKEN or --tokens sets a token"
+    there = f"others come in at http://{socket.gethostname()}:{port}/login, {how}"
+    show.note(f"Note: the link is for this machine; {there}")
+    return f"http://{own}:{port}"
 
 
 @contextmanager

@@ -195,3 +195,20 @@ def test_a_url_is_a_thread(tmp_path: Path) -> None:
         [EVENTQ, "push", url], env=environ(), cwd=tmp_path, capture_output=True, text=True, timeout=300
     )  # fmt: skip
     assert "there is no TEXT beside it" in done.stderr
+
+
+@pytest.mark.parametrize(("words", "more"), [
+    ("peek", "give --thread, set EVENTQ_THREAD, or run 'eventq peek --help'"),
+    ("ui", "add --thread PATH or --all DIR, or set EVENTQ_THREAD"),
+    ("work", "add --thread PATH or --all DIR, or set EVENTQ_THREAD"),
+    ("serve", "add --thread PATH, or set EVENTQ_THREAD"),
+])  # fmt: skip
+def test_without_a_thread_those_in_the_current_folder_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, more: str
+) -> None:
+    """Every command that needs one says so, also one that takes many; none are listed for none."""
+    monkeypatch.chdir(tmp_path)
+    refused(2, f" - {more}\n", run(words))
+    eventq.init("desk")
+    eventq.init("mail")
+    refused(2, f" - threads here: 'desk', 'mail'; {more}\n", run(words))

@@ -12,6 +12,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 from ipaddress import ip_address
@@ -22,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 import httpx
 import pytest
 
+from eventq.cli import ui
 from eventq.system import peers
 
 if TYPE_CHECKING:
@@ -194,3 +196,54 @@ def test_another_machine_is_refused(serve: Serve, path: str) -> None:
             access.check_peer(peer, ("192.0.2.1", 9010))
     for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
         access.check_peer((host, 1), (host, 2))
+
+
+def test_a_port_that_is_taken_is_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The default is tried first; one note says that another port serves."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = "{}:{}".format(*other.getsockname())
+        monkeypatch.setattr(ui, "DEFAULT", taken)
+        assert ui._free() == "127.0.0.1:0"  # noqa: SLF001
+    assert capfd.readouterr().err == f"Note: {taken} is in use: this takes another port\n"
+    assert ui._free() == taken  # noqa: SLF001
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("bound", "opened"), [
+    ("http://0.0.0.0:9010", "http://127.0.0.1:9010"), ("http://[::]:9010", "http://[::1]:9010"),
+])  # fmt: skip
+@pytest.mark.parametrize("has_token", [True, False])
+def test_a_link_for_all_addresses_can_be_opened(
+    capfd: pytest.CaptureFixture[str], bound: str, opened: str, has_token: bool
+) -> None:
+    """It leads to this machine; a note says where others come in, and what they need."""
+    assert ui._here(bound, has_token=has_token) == opened  # noqa: SLF001
+    there = f"at http://{socket.gethostname()}:9010/login"
+    how = "with a token" if has_token else "once EVENTQ_TOKEN or --tokens sets a token"
+    told = f"Note: the link is for this machine; others come in {there}, {how}\n"
+    assert capfd.readouterr().err == told
+
+
+@pytest.mark.parametrize("bound", ["http://127.0.0.1:9010", "http://[::1]:1", "http://192.0.2.1:1"])
+def test_a_link_for_one_address_stays(capfd: pytest.CaptureFixture[str], bound: str) -> None:
+    """It can be opened as it is, and there is nothing to say."""
+    assert ui._here(bound, has_token=False) == bound  # noqa: SLF001
+    assert capfd.readouterr().err == ""
+
+
+def test_ui_on_all_addresses_prints_a_link_that_lets_in(path: str) -> None:
+    """The server lets in who follows it."""
+    words = [sys.executable, "-m", "eventq", "ui", "--no-browser", "--thread", path,
+             "--http", "0.0.0.0:0"]  # fmt: skip
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        link = server.stdout.readline().strip()
+        status = httpx.get(link).status_code
+        server.send_signal(signal.SIGTERM)
+        told = server.communicate()[1]
+    assert (link[:17], status) == ("http://127.0.0.1:", 303)
+    assert "/login, once EVENTQ_TOKEN or --tokens sets a token" in told
