@@ -377,9 +377,16 @@ def _help(app: click.Group) -> click.Command:
             found = found.commands.get(word)
         return app.main([*command, "--help"], prog_name=show.program(), standalone_mode=False)
 
+    def complete(ctx: click.Context, _: click.Parameter, start: str) -> list[str]:
+        found: click.Command | None = app
+        for word in ctx.params.get("command") or ():
+            found = found.commands.get(word) if isinstance(found, click.Group) else None
+        known = found.commands if isinstance(found, click.Group) else {}
+        return [word for word in known if word.startswith(start) and not known[word].hidden]
+
     return click.Command(
         "help",
-        params=[click.Argument(["command"], nargs=-1), *_anywhere()],
+        params=[click.Argument(["command"], nargs=-1, shell_complete=complete), *_anywhere()],
         callback=explain,
         help="Show the help of a command, or this one.",
         epilog=_epilog(["eventq help push"], verbose=False),

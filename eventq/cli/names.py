@@ -79,6 +79,8 @@ _COMPLETED: dict[str, Callable[[Thread], Iterable[str]]] = {
     "CONTEXT": contexts,
     "RUN": runs,
     "push type": types,
+    "peek type": types,
+    "tail type": types,
     "QUESTION": questions,
     "session NAME": sessions,
     "config NAME": settings,

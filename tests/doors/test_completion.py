@@ -2,7 +2,8 @@
 
 The kind of fault: a value that only a look into the thread tells has to be typed from memory. Its
 members, which are tried here: consumers, contexts, runs, sessions, artifacts, outputs, types,
-questions and settings; of a thread by --thread, by a word, or by the variable; and no thread.
+questions and settings; of a thread by --thread, by a word, or by the variable; and no thread. The
+commands that `help` explains are known without one.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def full(inbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ("context show m", ["main"]), ("turn append b", ["build"]), ("run show ", ["build"]),
     ("artifact ls --context m", ["main"]), ("artifact cat ", ["0"]), ("push --type n", ["note"]),
     ("session show ", ["talk"]), ("questions ", ["2"]), ("config r", ["runs.emit"]),
-    ("cat a", ["agent://0-report", "artifact://0"]),
+    ("peek --type n", ["note"]), ("tail --type n", ["note"]), ("help pu", ["push"]),
+    ("help context sh", ["show"]), ("help push ", []), ("cat a", ["agent://0-report", "artifact://0"]),
 ])  # fmt: skip
 def test_names_are_completed(full: str, words: str, offered: list[str]) -> None:
     """Of the thread that the variable names, those that begin with what is typed."""
