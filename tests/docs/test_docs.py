@@ -47,6 +47,18 @@ INTERNAL = {
     "EVENTQ_HOOK_KEY",
     "EVENTQ_JSON_",
 }
+HELLO = json.dumps({
+    "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "stub", "version": "1"},
+    },
+}) + "\n"  # fmt: skip
+SETTINGS = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json"}
+STUB = """#!/bin/sh
+[ "$1 $2 $3 $4" = 'mcp add eventq --' ] || { echo "unexpected: $*" >&2; exit 2; }
+shift 4
+exec "$@"
+"""
 _FRONT = re.compile(r"\A---\n.*?^---$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -93,17 +105,45 @@ def test_the_program_of_the_readme_runs_as_printed(tmp_path: Path) -> None:
     assert done.stdout == "hello\n"
 
 
-COOKBOOK = read("docs/cookbook.md")
-RECIPES = {title: section(COOKBOOK, title) for title in re.findall(r"(?m)^## (.*)$", COOKBOOK)}
-STORIES = {
-    **{name: read(name) for name in GUIDES if name != "docs/cookbook.md"},
-    **{title: text for title, text in RECIPES.items() if blocks("console", text)},
-}  # each is told in a directory of its own
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+def test_the_commands_for_an_agent_connect_it(tmp_path: Path, agent: str) -> None:
+    """Those of README.md set up a server that answers and a hook that sends, for each agent.
+
+    The agent is a stub: `NAME mcp add SERVER -- COMMAND...` says hello to the command.
+    """
+    start = section(read("README.md"), "Claude Code or Codex, in two commands")
+    assert "For Codex write `codex` in place of `claude`." in " ".join(start.split())
+    (script,) = blocks("sh", start)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / agent).write_text(STUB)
+    (folder / agent).chmod(0o755)
+    env = environ(HOME=str(tmp_path), CLAUDE_CONFIG_DIR="", CODEX_HOME="")
+    env["PATH"] = f"{folder}:{env['PATH']}"
+
+    def shell(command: str, stdin: str = "") -> str:
+        done = subprocess.run(
+            ["bash", "-c", command], input=stdin, cwd=tmp_path, env=env, capture_output=True,
+            text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    shell("eventq init ~/desk")
+    printed = shell(script.replace("claude", agent), HELLO).splitlines()
+    assert json.loads(printed[0])["result"]["serverInfo"]["name"] == "eventq"
+    hooks = json.loads((tmp_path / SETTINGS[agent]).read_text())["hooks"]
+    ((hook,),) = (one["hooks"] for one in hooks["UserPromptSubmit"])
+    prompt = {"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": "hello"}
+    shell(hook["command"], json.dumps(prompt | {"cwd": str(tmp_path)}))
+    assert "hello" in shell("eventq tail --thread ~/desk")
+    shell("EVENTQ_THREAD=elsewhere eventq hooks uninstall --thread ~/desk")
+    assert not (tmp_path / SETTINGS[agent]).exists()
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_console_examples_print_what_is_shown(tmp_path: Path, story: str) -> None:
-    """The examples of a guide, or of one recipe, run in order, print what is shown below them."""
+@pytest.mark.parametrize("name", GUIDES)
+def test_console_examples_print_what_is_shown(tmp_path: Path, name: str) -> None:
+    """The console examples of a guide, run in order, print what is shown below them."""
     env = environ(HOME=str(tmp_path), CLAUDE_CONFIG_DIR="", CODEX_HOME="")
     assert blocks("console", STORIES[story])
     for block in blocks("console", STORIES[story]):
