@@ -76,6 +76,25 @@ def test_a_push_is_shown(tab: Tab, thread: eventq.Thread) -> None:
     page.get_by_text("later", exact=True).wait_for()
 
 
+def test_a_change_before_the_stream_is_shown(tab: Tab, thread: eventq.Thread) -> None:
+    """What ends after a page was made, and before its stream is heard, does not wait for a poll."""
+    thread.subscribe("worker")
+    thread.push("self", "note", "x")
+    (claim,) = thread.claim("worker", 1)
+
+    def connect(route: Any) -> None:
+        if claims:
+            thread.settle(done=[claims.pop().token])
+        route.fulfill(content_type="text/event-stream", body=": connected\n\n")  # and no change
+
+    claims = [claim]
+    tab.page.clock.install(time=0)
+    tab.page.clock.pause_at(1000)  # so that no timer of the page ends
+    tab.page.route("**/changes?*", connect)
+    tab.show("").get_by_text("all done").wait_for()
+
+
+
 def test_many_events_are_sampled(tab: Tab, thread: eventq.Thread) -> None:
     """What a page cannot show, and nobody can read, is left out; it says so."""
     page = tab.show("live")

@@ -78,7 +78,10 @@ function follow(path, heard) {
       source = null;
     } else if (!source) {
       source = new EventSource(path());
-      source.onopen = () => (status.textContent = "live");
+      source.onopen = () => {
+        status.textContent = "live";
+        heard();  // what changed before the stream began is not in it
+      };
       source.onerror = () => (status.textContent = "the server does not answer");
       source.onmessage = heard;
     }
