@@ -94,7 +94,6 @@ def test_a_change_before_the_stream_is_shown(tab: Tab, thread: eventq.Thread) ->
     tab.show("").get_by_text("all done").wait_for()
 
 
-
 def test_many_events_are_sampled(tab: Tab, thread: eventq.Thread) -> None:
     """What a page cannot show, and nobody can read, is left out; it says so."""
     page = tab.show("live")
