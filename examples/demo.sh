@@ -1,7 +1,8 @@
 #!/bin/sh
 # The story of README.md: an agent pushes, a handler works and asks a person, it is killed in the
 # middle of that, and nothing is lost. Each command is printed as it is run, so that it can be
-# pasted into a shell. In a terminal it waits a minute for you to answer in a browser.
+# pasted into a shell. In a terminal it waits for you to answer in a browser, or to press Enter; it
+# goes on after a minute, as some builds have a terminal that nobody sits at.
 set -eu
 EVENTQ_NOTIFIER=builtin
 export EVENTQ_NOTIFIER
@@ -34,6 +35,11 @@ asked() { eventq questions | grep -q .; }
 again() { eventq claims ls --json | grep -q '"attempt":2'; }
 answered() { ! asked; }
 done_with() { ! eventq info --json | grep -Eq '"pending":[1-9]'; }
+# Return whether a key was pressed or the answer is there; `stty` keeps the read from waiting.
+answered_or_key() {
+    [ -z "$(dd bs=1 count=1 2> /dev/null | tr '\n\r' '..')" ] || return 0
+    answered
+}
 late() { echo "this has taken too long: see $work/inbox/logs" >&2; trap - EXIT; exit 1; }
 
 step << 'END'
@@ -41,7 +47,14 @@ cd "$(mktemp -d)"
 END
 work=$(pwd)
 pages=
-trap 'cd / && [ -z "$pages" ] || kill "$pages"; rm -rf "$work"' EXIT
+terminal=
+tidy() {
+    cd /
+    [ -z "$terminal" ] || stty "$terminal"
+    [ -z "$pages" ] || kill "$pages"
+    rm -rf "$work"
+}
+trap tidy EXIT
 trap 'exit 130' INT TERM
 
 say 'A thread is a directory. In it, each event of type deploy is to run a script, which asks first:'
@@ -81,11 +94,15 @@ eventq questions
 END
 
 if [ -t 0 ] && [ -t 1 ]; then
-    say 'Answer it in your browser (within a minute; then this script does):'
+    say 'Answer it in your browser, or press Enter to go on without one (or wait a minute):'
     say '$ eventq ui'
     eventq ui &
     pages=$!
-    within 60 answered || true
+    terminal=$(stty -g)
+    stty -icanon -echo min 0 time 0
+    within 60 answered_or_key || true
+    stty "$terminal"
+    terminal=
 fi
 if asked; then
     say 'Answered in the shell; eventq ui shows the same in a browser:'
@@ -108,4 +125,4 @@ END
 step << 'END'
 eventq check
 END
-say 'A thread that you want to keep: eventq init ~/inbox. What else it does: USAGE.md'
+say 'Go on with docs/tutorial.md. "pip install ." in a venv puts eventq on your PATH: see README.md'

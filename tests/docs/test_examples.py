@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import termios
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -57,6 +59,33 @@ def test_the_demo_is_the_story_of_the_readme() -> None:
     assert shown.count("\ndeployed {") == 1
     assert shown.count("#2  self  approval") == 1
     assert shown.split("\n\n")[-2].endswith("\nok")
+
+
+def test_enter_ends_the_wait_of_the_demo(tmp_path: Path) -> None:
+    """In a terminal it waits for a browser no longer than until Enter, and then answers itself."""
+    stuck = tmp_path / "date"  # its minute never ends
+    stuck.write_text("#!/bin/sh\necho 0\n")
+    stuck.chmod(0o755)
+    env = environ(BROWSER="false", NO_COLOR="1")
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    ours, theirs = os.openpty()
+    before = termios.tcgetattr(ours)
+    with subprocess.Popen(
+        ["timeout", "100", "sh", str(ROOT / "examples/demo.sh")],
+        env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    ) as demo:  # fmt: skip
+        os.close(theirs)  # so that a read fails when the demo is gone
+        shown = b""
+        while b"it works once" not in shown:
+            shown += os.read(ours, 65536)
+        os.write(ours, b"\r")
+        while b"Go on with" not in shown:
+            shown += os.read(ours, 65536)
+        after = termios.tcgetattr(ours)
+    assert demo.returncode == 0
+    assert b"Answered question 2" in shown
+    os.close(ours)
+    assert after == before
 
 
 def push(inbox: Path, content: str) -> None:
