@@ -141,9 +141,17 @@ def test_the_commands_for_an_agent_connect_it(tmp_path: Path, agent: str) -> Non
     assert not (tmp_path / SETTINGS[agent]).exists()
 
 
-@pytest.mark.parametrize("name", GUIDES)
-def test_console_examples_print_what_is_shown(tmp_path: Path, name: str) -> None:
-    """The console examples of a guide, run in order, print what is shown below them."""
+COOKBOOK = read("docs/cookbook.md")
+RECIPES = {title: section(COOKBOOK, title) for title in re.findall(r"(?m)^## (.*)$", COOKBOOK)}
+STORIES = {
+    **{name: read(name) for name in GUIDES if name != "docs/cookbook.md"},
+    **{title: text for title, text in RECIPES.items() if blocks("console", text)},
+}  # each is told in a directory of its own
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_console_examples_print_what_is_shown(tmp_path: Path, story: str) -> None:
+    """The examples of a guide, or of one recipe, run in order, print what is shown below them."""
     env = environ(HOME=str(tmp_path), CLAUDE_CONFIG_DIR="", CODEX_HOME="")
     assert blocks("console", STORIES[story])
     for block in blocks("console", STORIES[story]):
