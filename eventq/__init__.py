@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         UnknownOutputError as UnknownOutputError,
         UnknownQuestionError as UnknownQuestionError,
         UnknownRunError as UnknownRunError,
+        UnknownSessionError as UnknownSessionError,
         UnknownTurnError as UnknownTurnError,
         UnsupportedError as UnsupportedError,
         UsageError,

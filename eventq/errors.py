@@ -422,6 +422,16 @@ class UnknownContextError(LogicError):
         self.name = str(context)
 
 
+class UnknownSessionError(UnknownContextError):
+    """No session has this name, and no context that a session could be of."""
+
+    def __init__(self, session: int | str) -> None:
+        what = f"there is no session '{session}'"
+        fix = "see 'eventq session ls', or import its file with 'eventq session import'"
+        LogicError.__init__(self, what, fix)
+        self.name = str(session)
+
+
 class UnknownRunError(LogicError):
     """The context is not a run of a workflow."""
 

@@ -12,6 +12,7 @@ from eventq.errors import (
     UnknownConsumerError,
     UnknownContextError,
     UnknownRunError,
+    UnknownSessionError,
     has_mirror,
 )
 
@@ -112,6 +113,7 @@ _KINDS: dict[type[EventqError], tuple[str, Callable[[Thread], Iterable[str]], st
     UnknownConsumerError: ("consumers", consumers, "eventq subscribe"),
     UnknownContextError: ("contexts", contexts, "eventq context create"),
     UnknownRunError: ("runs", runs, "eventq run start"),
+    UnknownSessionError: ("sessions", sessions, "eventq session import"),
 }
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _RETRY_SECONDS = 1.0  # after the first error; doubled for each further one
 _RETRY_MOST = 60.0
+_SHOWN = 10  # consumers that a line names
 _MOST_COMPLAINTS = 1_000  # that are remembered, as each is reported once
 
 
@@ -75,8 +76,12 @@ class ThreadRunner:
         thread, supervisor = self._open()
         thread.database.alive()
         self._trace = self._traced()
-        states = [state for state in thread.consumers.states() if self._is_ours(state)]
+        found = thread.consumers.states()
+        states = [state for state in found if self._is_ours(state)]
         self._hold({state.consumer for state in states})
+        if self.is_new and not states:
+            self._miss([state.consumer for state in found])
+        self.is_new = False
         leases = thread.consumers.leases()
         for hold in self._holds.values():
             leases.leave_out(hold.name)
@@ -130,10 +135,14 @@ class ThreadRunner:
                 self._complain(f"consumer '{consumer}' is shared with pushes: {error}")
                 continue
             self.say(f"works for consumer '{consumer}'")
-        if self.is_new and not consumers:
-            named = " or ".join(f"'{name}'" for name in sorted(self._names))
-            self.say(f"has no consumer {named or 'to work for'} yet")
-        self.is_new = False
+
+    def _miss(self, others: list[str]) -> None:
+        """Say that there is no consumer yet to work for, and which others there are."""
+        named = " or ".join(f"'{name}'" for name in sorted(self._names))
+        there = ", ".join(f"'{name}'" for name in others[:_SHOWN])
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        beside = f"; it has {there}{more}" if others else ""
+        self.say(f"has no consumer {named or 'to work for'} yet{beside}")
 
     def _take(self, state: ConsumerState, leases: Leases, newest: int) -> None:
         """Supervise a consumer that is due, or whose supervisor or worker was lost."""

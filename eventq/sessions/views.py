@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventq.errors import LogicError
+from eventq.errors import LogicError, UnknownContextError, UnknownSessionError
 from eventq.records.session import EntryInfo, SessionBranch, SessionDifference, SessionInfo
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks
@@ -48,7 +48,7 @@ class Views:
     def info(self, name: str) -> SessionInfo:
         """Return a session by its own name, or by that of one of its contexts.
 
-        Raises LogicError, UnknownContextError.
+        Raises LogicError, UnknownSessionError.
         """
         return self._info(self._row(name))
 
@@ -63,7 +63,11 @@ class Views:
     def _row(self, name: Which) -> SessionRow:
         row = self._store.find(name) if isinstance(name, str) else None
         if row is None:
-            row = self._forks.source(self._contexts.get(name))
+            try:
+                context = self._contexts.get(name)
+            except UnknownContextError as error:
+                raise UnknownSessionError(error.name) from None
+            row = self._forks.source(context)
         if row is None:
             raise LogicError(f"context '{name}' is of no session", "see 'eventq session ls'")
         return row

@@ -211,14 +211,14 @@ OTHERS = (
     "ThreadExistsError", "TooLargeError", "UnknownArtifactError", "UnknownBlobError",
     "UnknownConsumerError", "UnknownContextError", "UnknownDeadLetterError", "UnknownEventError",
     "UnknownOutcomeError", "UnknownOutputError", "UnknownQuestionError", "UnknownRunError",
-    "UnknownTurnError", "UnsupportedError",
+    "UnknownSessionError", "UnknownTurnError", "UnsupportedError",
 )  # fmt: skip
 
 
 def test_every_exception_can_be_imported() -> None:
     """All of the tree can be had from the package, by its name alone."""
     assert not {*OTHERS} & {*eventq.__all__}
-    assert len({*OTHERS, *eventq.__all__}) == 75
+    assert len({*OTHERS, *eventq.__all__}) == 76
     tree = {name for name, value in vars(errors).items() if isinstance(value, type)}
     assert tree <= {*OTHERS, *eventq.__all__}
     for name in OTHERS:

@@ -7,6 +7,8 @@ and runs, wherever a command takes one, in a thread that has none, some, or very
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import eventq
@@ -54,6 +56,16 @@ def test_an_unknown_run_is_answered_with_those_there_are(full: str, words: str) 
     fix = "runs here: 'build'; 'eventq run start' makes a new one"
     refused(1, f"Error: there is no run 'bulid' - {fix}\n", done)
     refused(1, "which 'eventq context rm' deletes", run("run rm", "main", "--thread", full))
+
+
+def test_an_unknown_session_is_answered_with_those_there_are(full: str, tmp_path: Path) -> None:
+    """Also where there are contexts, which are named otherwise."""
+    done = run("session show", "wrok", "--thread", full)
+    refused(1, "no session 'wrok' - there are no sessions here; 'eventq session import'", done)
+    file = tmp_path / "work.jsonl"
+    file.write_text('{"type": "user", "message": {"role": "user", "content": "hi"}}\n')
+    run("session import", str(file), "--as", "work", "--thread", full)
+    refused(1, "sessions here: 'work'; ", run("session show", "wrok", "--thread", full))
 
 
 def test_a_thread_without_names_says_so(inbox: str) -> None:

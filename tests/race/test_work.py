@@ -141,6 +141,18 @@ def test_a_new_consumer_and_one_that_is_gone(box: Box, workers: list[Worker]) ->
     worker.end()
 
 
+def test_a_consumer_that_is_named_wrong_is_answered_with_those_there_are(
+    box: Box, workers: list[Worker]
+) -> None:
+    """It is waited for, as it may be subscribed later; the worker says so once."""
+    for name in ("mailer", "worker"):
+        box.thread.subscribe(name, noting(box), each=True)
+    workers.append(Worker(box.folder, "--thread", box.path, "--consumer", "wroker"))
+    workers[0].wait_for("has no consumer 'wroker' yet; it has 'mailer', 'worker'")
+    box.thread.subscribe("wroker", noting(box), each=True)
+    workers[0].wait_for("works for consumer 'wroker'")
+
+
 def test_only_the_consumers_that_are_named(box: Box, workers: list[Worker]) -> None:
     """With --consumer a push starts the handlers of the others."""
     box.thread.subscribe("w", noting(box), each=True)
