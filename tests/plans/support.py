@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
-import eventq
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    import eventq
     from tests.plans.test_plans import Traced
-
-PACKAGE = os.path.dirname(str(eventq.__file__)) + os.sep
-
-
-def is_ours(file: str) -> bool:
-    """Return whether functions of a file count: those of the package, but not of its records.
-
-    These stand for named tuples, whose functions are the standard library's.
-    """
-    return file.startswith(PACKAGE) and file != f"{PACKAGE}record.py"
-
-
-def called(call: Callable[[], object]) -> list[str]:
-    """Return the file of each call of a function of the package, in order."""
-    files: list[str] = []
-
-    def note(frame: Any, what: str, _: object) -> None:
-        if what == "call" and is_ours(frame.f_code.co_filename):
-            files.append(frame.f_code.co_filename)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return files
 
 
 def scans(tables: Collection[str], sql: str, step: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import eventq
 from eventq.output.artifacts import CHUNK, COMMIT_BYTES
 from eventq.output.sink import OutputSink
-from tests.plans.support import called
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,17 +99,6 @@ def test_a_captured_chunk(calls: Calls, sink: OutputSink) -> None:
 
     assert calls.of(push) <= 4 * rounds
     assert calls.of(sink.dump) <= 4
-
-
-def test_a_captured_chunk_goes_a_short_way(sink: OutputSink) -> None:
-    """A waiting chunk takes 22 function calls in three files."""
-    for _ in range(30):  # the first ones import, prepare and open
-        sink.push(BLOCK)
-    ways = [called(lambda: sink.push(BLOCK)) for _ in range(COMMIT_BYTES // CHUNK)]
-    files = min(ways, key=len)  # the others store what has waited
-    changes = sum(one != other for one, other in itertools.pairwise(files))
-    assert (len(files) <= 22, len(set(files)), changes) == (True, 3, 3)
-    sink.abandon("the test is over")
 
 
 def test_artifacts(calls: Calls) -> None:

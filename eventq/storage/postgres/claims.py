@@ -20,9 +20,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eventq.storage.postgres.database import Database, Write
+    from eventq.storage.postgres.database import Database
     from eventq.storage.postgres.link import Link
     from eventq.storage.queue_rows import Verdict, Worker
+    from eventq.storage.transactions import Write
 
 # ruff: noqa: S608 (the parts are constants)
 

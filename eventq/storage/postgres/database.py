@@ -16,22 +16,19 @@ import psycopg
 
 from eventq.errors import (
     BusyError,
-    ClosedError,
     LogicError,
     NotAThreadError,
-    ReadOnlyError,
     StoreError,
     UnsupportedError,
 )
 from eventq.records.info import Stats
-from eventq.storage.blocks import Block
-from eventq.storage.commits import Commits, commit_of
 from eventq.storage.postgres import failures, queues, schema
 from eventq.storage.postgres.claims import Claims
 from eventq.storage.postgres.consumers import Consumers
 from eventq.storage.postgres.events import Events
 from eventq.storage.postgres.filters import Filters
 from eventq.storage.postgres.link import BEGIN, MINE, NOW, Link
+from eventq.storage.transactions import Transactions, is_owned
 from eventq.system import clock
 
 TYPE_CHECKING = False
@@ -51,7 +48,6 @@ if TYPE_CHECKING:
 
 # ruff: noqa: S608 (the parts are constants)
 
-_PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
 _MOST_EARS = 4  # connections that listen, and wait for the next waiter
 _NO_MEMORY = "memory in PostgreSQL is not there yet: it keeps events and consumers only"
 _FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of it is stored"
@@ -67,98 +63,7 @@ _TIME = f"SELECT {NOW}"
 _ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"
 
 
-class Write(Block):
-    """One `with db.write()`: begins at once, or joins an outer one; rolls back on any exception.
-
-    One that `joins` has no savepoint of its own: what fails in it spoils the transaction around it.
-    """
-
-    _number = 0  # of the transaction that this one began
-    _is_joined = False
-
-    def __init__(self, db: Database, *, relaxed: bool = False, joins: bool = False) -> None:
-        """Prepare a transaction; nothing begins yet."""
-        self._db = db
-        self._relaxed = relaxed
-        self._joins = joins
-
-    def __enter__(self) -> Write:
-        """Begin, or set a savepoint inside the transaction under way."""
-        if self._joins and self._db.join():
-            self._is_joined = True
-            return self
-        self._db.begin(relaxed=self._relaxed)
-        self._number = self._db.begun
-        if self._guard is None:
-            self.__class__ = _ByHand
-        return self
-
-    def leave(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Commit, or undo what was done since the matching `__enter__`."""
-        number = self._number
-        try:
-            if not number:
-                if kind is not None:
-                    self._db.spoil()
-            elif kind is None:
-                self._db.commit(number)
-            else:
-                self._db.rollback(number)
-        except BaseException:
-            self.undo()  # if an interrupt came before the database had left it
-            raise
-        self._guard = None
-
-    def undo(self, *_: object) -> None:
-        """Roll back, if that is left to do."""
-        if self._number:
-            self._db.abandon(self._number)
-        elif self._is_joined:
-            self._db.spoil()
-        self._guard = None
-
-
-class _ByHand(Write):
-    """One that no `with` looks after, as in `contextlib.ExitStack`: its last reference ends it."""
-
-    def __del__(self) -> None:
-        """Roll back, if that is left to do."""
-        self.undo()
-
-
-class Read(Block):
-    """One `with db.read()`: a snapshot, on a separate connection."""
-
-    def __init__(self, db: Database) -> None:
-        """Prepare; the moment begins with the block."""
-        self._db = db
-        self._own: Database | None = None
-
-    def __enter__(self) -> Database:
-        """Open the connection and begin the moment; return what reads at it."""
-        self._own = own = Database(self._db.address, write=False)
-        own.clock = self._db.clock
-        try:
-            if own.identity != self._db.identity:
-                raise NotAThreadError(self._db.address.shown)
-            own.snapshot()
-        except BaseException:
-            own.close()
-            raise
-        return own
-
-    def leave(self, *_: object) -> None:
-        """Close the connection."""
-        self.undo()
-
-    def undo(self, *_: object) -> None:
-        """Close the connection, if that is left to do."""
-        if self._own is not None:
-            self._own.close()
-        self._guard = None
-
-
-class Database(Commits):
+class Database(Transactions):
     """One thread; safe to use from several OS threads, of one process."""
 
     def __init__(self, address: Address, *, write: bool = True) -> None:
@@ -167,23 +72,13 @@ class Database(Commits):
         Raises NotAThreadError when there is none, StoreError when the server cannot be reached or
         its tables are older, DamagedError when they are newer.
         """
-        super().__init__()
-        self.address = address
-        self.writable = write
-        self.on_refusal: Callable[[EventqError], object] | None = None
-        self.pid = os.getpid()
         self.link = Link(address)
-        self.lock = self.exclusive = self.link.lock
+        super().__init__(address.shown, write=write, lock=self.link.lock)
+        self.address = address
         self.other = Link(address)  # for what is done beside a transaction
         self._ears: list[Link] = []  # connections that listen, and that nobody waits at
         self.clock: Callable[[], int] | None = None  # in place of the server's
         self.is_closed = False
-        self._marks: list[tuple[int, int, int]] = []  # as in SQLite's: effects, parts, number
-        self.begun = 0
-        self.depth = 0
-        self._spoiled = 0  # the level that can only be undone
-        self._is_relaxed = False
-        self._is_snapshot = False
         self._rings = False
         self._untold: deque[Commit] = deque()
         self._telling = RLock()  # of who tells it
@@ -227,32 +122,12 @@ class Database(Commits):
 
     # --- the connection ---------------------------------------------------------------------------
 
-    @property
-    def forked(self) -> bool:
-        """Whether this process is not the one that opened it."""
-        return self.pid != os.getpid()
-
     def check_process(self) -> None:
         """Refuse a forked process before it waits for a lock that nobody in it will release."""
         if self.is_closed or self.pid != os.getpid():
-            raise self._gone()
+            raise self.gone()
 
     check_open = check_process
-
-    def _gone(self) -> ClosedError:
-        if self.forked:
-            return ClosedError(
-                "the thread was opened before this process was forked",
-                "open it again after the fork",
-            )
-        return ClosedError("the thread is closed", "open it again with eventq.open")
-
-    def check_writable(self) -> None:
-        """Raise ReadOnlyError when it was opened to read."""
-        if not self.writable:
-            raise ReadOnlyError(
-                f"'{self.address.shown}' was opened to read", "open the thread for writing"
-            )
 
     def close(self) -> None:
         """Close the connections; do nothing the second time or after a fork."""
@@ -349,18 +224,14 @@ class Database(Commits):
 
     def _inside(self, call: Callable[[Link], T]) -> T:
         """Call a function inside the transaction under way."""
-        if self._spoiled:
-            raise StoreError(
-                "an earlier step of the transaction failed: nothing of it is stored",
-                "do all of it again",
-            )
+        self.ready()
         try:
             return call(self.link)
         except psycopg.Error as error:
             self._spoiled = self.depth
             if not self.link.is_lost:
                 raise self.explain(error) from error
-            if self._is_snapshot:
+            if self.is_alone:
                 raise LogicError(
                     "the moment was lost with the connection", "do it again"
                 ) from error
@@ -370,64 +241,21 @@ class Database(Commits):
                 self._spoiled = self.depth
             raise
 
-    def _take(self) -> bool:
-        """Take the lock; return False, without it, when another OS thread is inside `write`."""
-        try:
-            if self.lock.acquire(blocking=False):
-                return True
-            if self._is_snapshot:
-                return self.lock.acquire()
-            return not self.depth and self.lock.acquire(timeout=_PATIENCE)
-        except BaseException:  # an interrupt may come once it is taken
-            self._let_go()
-            raise
-
     # --- transactions -----------------------------------------------------------------------------
 
-    def write(self, *, relaxed: bool = False) -> Write:
-        """Return a context manager that makes everything inside it one change."""
-        return Write(self, relaxed=relaxed)
+    def reopened(self) -> Database:
+        """Open the same thread once more, to read."""
+        own = Database(self.address, write=False)
+        own.clock = self.clock
+        return own
 
-    def joined(self) -> Write:
-        """Return a context manager for statements that belong together; see `Write`."""
-        return Write(self, joins=True)
+    def _begin(self, *, relaxed: bool) -> None:
+        self.check_writable()
+        self.link.clean()
+        self._tried(self.link, lambda link: self._lock_row(link, relaxed=relaxed))
+        self.is_relaxed = relaxed
 
-    def read(self) -> Read:
-        """Return a context manager for what is committed when its block begins."""
-        return Read(self)
-
-    def begin(self, *, relaxed: bool = False) -> None:
-        """Begin a transaction, which has the thread to itself, or a savepoint inside one."""
-        self.check_process()
-        depth = -1
-        try:
-            self.lock.acquire()
-            depth = len(self._marks)
-            if not depth:
-                self.check_writable()
-                self.link.clean()
-                self._tried(self.link, lambda link: self._begin(link, relaxed=relaxed))
-                self._is_relaxed = relaxed
-            elif self._is_relaxed and not relaxed:
-                raise LogicError(
-                    "a transaction that must be durable began inside a relaxed one",
-                    "begin the outer one with write()",
-                )
-            else:
-                self._inside(lambda link: link.script(f"SAVEPOINT s{depth}"))
-            self.begun += 1
-            self._marks.append((len(self._effects), len(self._parts), self.begun))
-            self.depth = depth + 1
-        except BaseException:
-            if depth >= 0:
-                del self._marks[depth:]
-                self.depth = depth
-                if not depth:
-                    self.link.clean()
-            self._let_go()
-            raise
-
-    def _begin(self, link: Link, *, relaxed: bool) -> None:
+    def _lock_row(self, link: Link, *, relaxed: bool) -> None:
         level = "SET LOCAL synchronous_commit = off; " if relaxed else ""
         if self.address.pooled:
             level += f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'; "
@@ -436,60 +264,17 @@ class Database(Commits):
             raise NotAThreadError(self.address.shown)
         self.is_awake = bool(rows[0][0])
 
-    def in_write(self) -> bool:
-        """Return whether this OS thread is inside `write`."""
-        return bool(self.depth) and _is_owned(self.lock)
+    def _set_savepoint(self, depth: int) -> None:
+        self._inside(lambda link: link.script(f"SAVEPOINT s{depth}"))
 
-    def _let_go(self) -> None:
-        if _is_owned(self.lock):
-            self.lock.release()
-
-    def join(self) -> bool:
-        """Return whether this OS thread is in a transaction, which goes on."""
-        self.check_process()
-        return self.in_write()
-
-    def spoil(self) -> None:
-        """Let the transaction under way end in nothing: a part of it that was joined has failed."""
-        self._spoiled = max(self._spoiled, self.depth)
-
-    def abandon(self, number: int) -> None:
-        """Roll back a transaction whose block was interrupted, and those inside it."""
-        if self.forked or not _is_owned(self.lock):
-            return
-        while any(mark[2] == number for mark in self._marks):
-            self.rollback(self._marks[-1][2])
-
-    def commit(self, number: int) -> None:
-        """End a transaction; the outermost one commits, then runs its effects."""
-        while self._marks[-1][2] > number:  # an interrupt kept them from being left
-            self.rollback(self._marks[-1][2])
-        depth = len(self._marks)
-        effects: Sequence[Callable[[], None]] = ()
-        try:
-            if depth > 1:
-                self._inside(lambda link: link.script(f"RELEASE s{depth - 1}"))
-            else:
-                self._commit()
-                effects = self._take_effects()
-        except BaseException:
-            self._undo()
-            raise
-        finally:
-            if depth == 1:
-                self._spoiled = 0
-            self._leave()
-        if depth == 1:
-            self.tell()
-        for effect in effects:
-            effect()
+    def _release(self, depth: int) -> None:
+        self._inside(lambda link: link.script(f"RELEASE s{depth}"))
 
     def _commit(self) -> None:
         self.check_process()
         if not self.link.goes_on:  # the server would roll back, and call that a success
             self._spoiled = self.depth
-        if self._spoiled:
-            self._inside(lambda _: None)  # it refuses
+        self.ready()
         try:
             self.link.script("COMMIT")
         except psycopg.Error as error:
@@ -497,48 +282,36 @@ class Database(Commits):
                 raise failures.unknown(self.address) from error
             raise self.explain(error) from error
 
-    def _take_effects(self) -> Sequence[Callable[[], None]]:
-        """Note what has been committed, and return what waited for that; the lock is held."""
-        effects, self._effects = self._effects, []
-        parts, self._parts, self._size = self._parts, [], 0
+    def _note(self, commit: Commit | None) -> None:
         rings, self._rings = self._rings, False
-        if parts:
-            self.note(commit_of(parts, self._source))
+        if commit is not None:
+            self.note(commit)
         elif rings and self.is_awake:
             self.link.tell(self._notify)
-        return effects
 
-    def rollback(self, number: int) -> None:
-        """Undo a transaction, and those inside it that were not left."""
-        while self._marks[-1][2] > number:
-            self.rollback(self._marks[-1][2])
-        if self._spoiled >= self.depth:
-            self._spoiled = 0  # what failed is undone as well
-        try:
-            self._undo()
-        finally:
-            self._leave()
+    def _tell(self, commit: Commit | None) -> None:  # noqa: ARG002 (it is among those noted)
+        self.tell()
 
-    def _undo(self) -> None:
-        effects, parts, _ = self._marks[-1]
-        del self._effects[effects:], self._parts[parts:]
-        if not parts:
-            self._size = 0
-        depth = self.depth
+    def _undo_statements(self, depth: int) -> None:
         if not self.link.in_transaction:  # it is lost with the connection
-            self._spoiled = depth - 1
+            self._spoiled = depth
             return
-        text = f"ROLLBACK TO s{depth - 1}; RELEASE s{depth - 1}" if depth > 1 else "ROLLBACK"
         try:
-            self.link.script(text)
+            self.link.script(f"ROLLBACK TO s{depth}; RELEASE s{depth}" if depth else "ROLLBACK")
         except psycopg.Error:
             self.link.close()
-            self._spoiled = depth - 1
+            self._spoiled = depth
 
-    def _leave(self) -> None:
-        del self._marks[-1]
-        self.depth -= 1
-        self.lock.release()
+    def _leave_behind(self) -> None:
+        self.link.clean()
+
+    def ready(self) -> None:
+        """Refuse to go on in a transaction of which an earlier step failed."""
+        if self._spoiled:
+            raise StoreError(
+                "an earlier step of the transaction failed: nothing of it is stored",
+                "do all of it again",
+            )
 
     def snapshot(self) -> None:
         """Read from a snapshot as of now, until the database is closed."""
@@ -549,18 +322,7 @@ class Database(Commits):
             WHERE bucket = {self.keys["b"]} AND thread_id = {self.keys["t"]}
         """  # only this begins the moment
         self._tried(self.link, lambda link: link.script(f"{begin}; {look}"))
-        self._marks.append((0, 0, 0))
-        self.depth = 1
-        self._is_snapshot = True
-
-    def on_commit(self, effect: Callable[[], None]) -> None:
-        """Run `effect` after the current transaction commits, or now if there is none."""
-        self.check_process()
-        with self.lock:  # a depth that another thread made is not ours
-            if self.depth:
-                self._effects.append(effect)
-                return
-        effect()
+        self._hold_moment()
 
     # --- notices ----------------------------------------------------------------------------------
 
@@ -592,26 +354,15 @@ class Database(Commits):
         If another OS thread does so already, it goes on with those: nobody waits for the
         subscribers that another one calls.
         """
-        while self._untold and not _is_owned(self._telling):
+        while self._untold and not is_owned(self._telling):
             try:
                 if not self._telling.acquire(blocking=False):
                     return
                 while self._untold:
-                    self._call_all(self._untold.popleft())
+                    self.call_subscribers(self._untold.popleft())
             finally:
-                if _is_owned(self._telling):
+                if is_owned(self._telling):
                     self._telling.release()
-
-    def _call_all(self, commit: Commit) -> None:
-        for name, subscriber in self._subscribers:
-            try:
-                subscriber(commit)
-            except NotAThreadError:
-                raise
-            except Exception as error:
-                if self.on_failure is None:
-                    raise
-                self.on_failure(name, error)
 
     @property
     def may_write(self) -> bool:
@@ -717,11 +468,6 @@ class Database(Commits):
         yield from self.events.faults()
         yield from self.consumers.faults()
         yield from self.claims.faults()
-
-
-def _is_owned(lock: RLock) -> bool:
-    """Return whether this OS thread holds a lock."""
-    return lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 (no other way)
 
 
 def _numbered(values: tuple[Any, ...]) -> dict[str, Any]:

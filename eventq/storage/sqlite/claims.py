@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eventq.storage.queue_rows import Verdict
-    from eventq.storage.sqlite.database import Database, Write
+    from eventq.storage.sqlite.database import Database
+    from eventq.storage.transactions import Write
 
 # ruff: noqa: S608 (the parts are constants)
 

@@ -13,13 +13,11 @@ import apsw
 
 from eventq.errors import (
     BusyError,
-    ClosedError,
     DamagedError,
     DiskError,
     EventqError,
     FilterError,
     LogicError,
-    LostError,
     MomentLostError,
     NotAThreadError,
     ReadOnlyError,
@@ -27,8 +25,6 @@ from eventq.errors import (
     way_back,
 )
 from eventq.records.info import Stats
-from eventq.storage.blocks import Block
-from eventq.storage.commits import Commits, commit_of
 from eventq.storage.layout import FRESH
 from eventq.storage.sqlite import migrate
 from eventq.storage.sqlite.bell import BELL, make_bell
@@ -36,6 +32,7 @@ from eventq.storage.sqlite.consumers import Consumers
 from eventq.storage.sqlite.events import Events
 from eventq.storage.sqlite.failures import is_lacking, translate
 from eventq.storage.sqlite.handles import BUSY_SECONDS, Handles, WriteLock
+from eventq.storage.transactions import Transactions
 from eventq.system import clock, disk, environment, processes
 from eventq.system.locks import within
 
@@ -49,7 +46,6 @@ if TYPE_CHECKING:
     from eventq.records.info import Overview
     from eventq.records.rows import Rows, Values
     from eventq.storage.base import Area
-    from eventq.storage.commits import Part
     from eventq.storage.queueing import QueueStatements
     from eventq.storage.sqlite.blobs import Blobs
     from eventq.storage.sqlite.claims import Claims
@@ -81,7 +77,7 @@ _READ_LOCKS = (
 _TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
 _LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
 _TRY_SECONDS = 0.001
-_PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
+_PATIENCE = 0.01  # seconds that a number of the database waits for another OS thread
 _WAL = "events.db-wal"
 _COUNT_SECONDS = 1.0  # between two looks at how many names the file has: no folder tells that
 LOOK_SECONDS = 0.02  # between two looks of reads, each of which costs a pop 5 %
@@ -140,99 +136,6 @@ class Busy:
         return True
 
 
-class Write(Block):
-    """One `with db.write()`: begins at once, joins an outer one, rolls back on any exception.
-
-    One that `joins` is a part of the transaction under way without a savepoint of its own, which
-    spares two statements. What fails in it spoils the transaction around it: there is nothing to go
-    back to.
-    """
-
-    _number = 0  # of the transaction that this one began
-    _is_joined = False
-
-    def __init__(self, db: Database, *, relaxed: bool = False, joins: bool = False) -> None:
-        """Prepare a transaction; nothing begins yet."""
-        self._db = db
-        self._relaxed = relaxed
-        self._joins = joins
-
-    def __enter__(self) -> Write:
-        """Begin, or set a savepoint inside the transaction under way."""
-        db = self._db
-        if self._joins and db.join():
-            self._is_joined = True
-            return self
-        db.begin(relaxed=self._relaxed)
-        self._number = db.begun
-        if self._guard is None:
-            self.__class__ = _ByHand
-        return self
-
-    def leave(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Commit, or undo what was done since the matching `__enter__`."""
-        number = self._number
-        try:
-            if not number:
-                if kind is not None:
-                    self._db.spoil()
-            elif kind is None:
-                self._db.commit(number)
-            else:
-                self._db.rollback(number)
-        except BaseException:
-            self.undo()  # if an interrupt came before the database had left it
-            raise
-        self._guard = None
-
-    def undo(self, *_: object) -> None:
-        """Roll back, if that is left to do."""
-        if self._number:
-            self._db.abandon(self._number)
-        elif self._is_joined:
-            self._db.spoil()
-        self._guard = None
-
-
-class _ByHand(Write):
-    """One that no `with` looks after, as in `contextlib.ExitStack`: its last reference ends it."""
-
-    def __del__(self) -> None:
-        """Roll back, if that is left to do."""
-        self.undo()
-
-
-class Read(Block):
-    """One `with db.read()`: a snapshot, on a separate connection."""
-
-    def __init__(self, db: Database) -> None:
-        """Prepare; the moment begins with the block."""
-        self._db = db
-        self._own: Database | None = None
-
-    def __enter__(self) -> Database:
-        """Open the connection and begin the moment; return what reads at it."""
-        self._own = own = self._db.reopened()
-        try:
-            if own.identity != self._db.identity:  # deleted meanwhile, and made anew by somebody
-                raise NotAThreadError(self._db.directory)
-            own.snapshot()
-        except BaseException:
-            own.close()
-            raise
-        return own
-
-    def leave(self, *_: object) -> None:
-        """Close the connection."""
-        self.undo()
-
-    def undo(self, *_: object) -> None:
-        """Close the connection, if that is left to do."""
-        if self._own is not None:
-            self._own.close()
-        self._guard = None
-
-
 def configure(connection: apsw.Connection) -> None:
     """Enforce references, and plan each statement once, whatever it is bound to.
 
@@ -243,7 +146,7 @@ def configure(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
-class Database(Commits):
+class Database(Transactions):
     """One connection to one `events.db`; safe to use from several threads, of one process."""
 
     if TYPE_CHECKING:
@@ -274,34 +177,23 @@ class Database(Commits):
         `patience` is how many seconds a change waits for other writers (default: BUSY_SECONDS).
         Raises NotAThreadError when there is none, DamagedError when the file is no store of eventq.
         """
-        super().__init__()
+        super().__init__(directory, write=write, lock=RLock())
         self.directory = directory
         self.path = os.path.join(directory, "events.db")
-        self.writable = write
+        self._reads_beside = write
         # Called before the first write after the files were opened.
         self.on_first_write: Callable[[], object] | None = None
         self.refuses_links = True
         self._is_first = True
         self._patience = BUSY_SECONDS if patience is None else patience
-        # Called with the error for what SQLite refuses.
-        self.on_refusal: Callable[[EventqError], object] | None = None
-        # Where a file lock is held while reading, it is taken inside this one.
-        self.lock = self.exclusive = RLock()
         # What the transaction under way wakes others with: `ring` if it can make anybody due.
         self._signal: Callable[[], None] | None = None
         self._bell = f"{directory}/{BELL}"
         self._bell_fd = -1
         self._bell_lock = allocate_lock()
-        self._spoiled = 0  # the level that can only be undone
-        self.is_relaxed = False
         self._level: int | None = None  # of `synchronous`, for changes that are not relaxed
-        # For each nested transaction, the numbers of effects and parts when it began, and its own.
-        self._marks: list[tuple[int, int, int]] = []
-        self.begun = 0  # the number of the last transaction that began
         self.changes = 0  # how many there were on this connection, but for pushes of one event
-        self.depth = 0  # how many transactions are under way, each inside the one before
         self._vfs = vfs
-        self.pid = os.getpid()
         self.inodes = self._look()
         self._folder_time = -1
         self._links, self._next_count = 1, 0.0  # names of the file, and when they are counted next
@@ -314,10 +206,9 @@ class Database(Commits):
         self.consumers = Consumers(self)
         self._filters: Reader | None = None
         self._reader: Reader | None = None  # for reads beside a transaction
-        self._is_alone = False  # another connection would not read the same
         self.handles = Handles.join(self)
         try:
-            self._begin()
+            self._start()
         except (apsw.Error, OSError, UnicodeEncodeError) as error:
             self.close()
             raise self.explain(error) from error
@@ -325,7 +216,7 @@ class Database(Commits):
             self.close()
             raise
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         """Open the database, as a new handle of this process; bring it up to date."""
         with self.lock:  # others make no handle give way that is half open
             self.handles.prepare(self)
@@ -424,7 +315,7 @@ class Database(Commits):
     @property
     def is_moment(self) -> bool:
         """Whether the handle reads at one moment."""
-        return self._is_alone
+        return self.is_alone
 
     def step_aside_now(self) -> None:
         """Do so, but for a reader that somebody is inside."""
@@ -450,7 +341,7 @@ class Database(Commits):
         if self.forked or not self._is_aside:
             raise self.gone()
         with self.lock:
-            if self._is_alone:
+            if self.is_alone:
                 raise MomentLostError
             if self._marks:
                 raise _undone()
@@ -547,7 +438,7 @@ class Database(Commits):
 
         In a transaction and at a moment it judges the rows that are seen there.
         """
-        if self._is_alone or (self.depth and self.in_write()):
+        if self.is_alone or (self.depth and self.in_write()):
             return self.steady(
                 lambda c: self._in_sandbox(lambda fence: call(self._recheck(c, fence)))
             )
@@ -626,20 +517,6 @@ class Database(Commits):
         """Refuse a forked process before it waits for a lock that nobody in it will release."""
         if self.pid != os.getpid():
             raise self.gone()
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process is not the one that opened the store."""
-        return self.pid != os.getpid()
-
-    def gone(self) -> ClosedError:
-        """Return the error for a use after `close`, or in a forked process."""
-        if self.forked:
-            return ClosedError(
-                "the thread was opened before this process was forked",
-                "open it again after the fork",
-            )
-        return ClosedError("the thread is closed", "open it again with eventq.open")
 
     def close(self) -> None:
         """Close the connections and cut a long WAL; do nothing the second time or after a fork."""
@@ -744,23 +621,6 @@ class Database(Commits):
 
     # --- transactions -----------------------------------------------------------------------------
 
-    def write(self, *, relaxed: bool = False) -> Write:
-        """Return a context manager that makes everything inside it one change.
-
-        The commit of a `relaxed` one need not be on the disk at once: a power cut may undo it, and
-        a process that is killed may not. The outermost block decides; a strict one inside a
-        relaxed one raises LogicError.
-        """
-        return Write(self, relaxed=relaxed)
-
-    def read(self) -> Read:
-        """Return a context manager for what is committed when its block begins.
-
-        What is read through it is of that one moment, whatever is committed meanwhile; of a
-        transaction under way it shows nothing.
-        """
-        return Read(self)
-
     def watch(self) -> Watcher:
         """Return a watcher for one waiter; it begins to watch at once, before the first look."""
         from eventq.storage.sqlite.watcher import Watcher  # a push needs none
@@ -791,15 +651,6 @@ class Database(Commits):
     def reopened(self) -> Database:
         """Open the same database once more."""
         return Database(self.directory, write=self.writable, vfs=self._vfs)
-
-    def joined(self) -> Write:
-        """Return a context manager for statements that belong together; see `Write`."""
-        return Write(self, joins=True)
-
-    def check_writable(self) -> None:
-        """Raise ReadOnlyError when the store was opened to read."""
-        if not self.writable:
-            raise ReadOnlyError(f"'{self.path}' was opened to read", "open the thread for writing")
 
     def is_original(self) -> bool:
         """Return whether this is a thread of the original tool, opened to read: a log only."""
@@ -835,41 +686,56 @@ class Database(Commits):
         """Read the version anew: somebody may have brought the database up to date meanwhile."""
         self.version = int(self.steady(lambda c: migrate.version(c, self.path)))
 
-    def begin(self, *, relaxed: bool = False) -> None:
-        """Begin a transaction, or a savepoint inside one."""
-        if self.pid != os.getpid():
-            raise self.gone()
-        depth = -1
+    def _begin(self, *, relaxed: bool) -> None:
         try:
-            self.lock.acquire()
-            depth = len(self._marks)
-            if not depth:
-                connection = self.prepare_write(relaxed=relaxed)
-            elif self.is_relaxed and not relaxed:
-                raise LogicError(
-                    "a transaction that must be durable began inside a relaxed one",
-                    "begin the outer one with write()",
-                )
-            else:
-                connection = self.ready()
-            if depth:
-                connection.execute(f"SAVEPOINT s{depth}")
-            else:
-                connection.execute(_BEGIN)
-                self._write_lock.note()
-            self.begun += 1
-            self._marks.append((len(self._effects), len(self._parts), self.begun))
-            self.depth = depth + 1
-        except BaseException as error:
-            if depth >= 0:
-                del self._marks[depth:]
-                self.depth = depth
-            if not depth:
-                self._leave_behind()  # an interrupt may have come after it began
-            self.let_go()
-            if isinstance(error, apsw.Error):
-                raise self.explain(error) from error
-            raise
+            self.prepare_write(relaxed=relaxed).execute(_BEGIN)
+        except apsw.Error as error:
+            raise self.explain(error) from error
+        self._write_lock.note()
+
+    def _set_savepoint(self, depth: int) -> None:
+        try:
+            self.ready().execute(f"SAVEPOINT s{depth}")
+        except apsw.Error as error:
+            raise self.explain(error) from error
+
+    def _release(self, depth: int) -> None:
+        try:
+            self.ready().execute(f"RELEASE s{depth}")
+        except apsw.Error as error:
+            raise self.explain(error) from error
+
+    def _commit(self) -> None:
+        connection = self.ready()
+        if not self._write_lock.is_sound():
+            self.alive()  # another thread may be at the path, which says more
+            raise self._write_lock.lost()
+        try:
+            connection.execute("COMMIT")
+        except apsw.Error as error:
+            raise self.explain(error) from error
+
+    def _note(self, commit: Commit | None) -> None:
+        """Do nothing: subscribers are told in any order."""
+
+    def _tell(self, commit: Commit | None) -> None:
+        self.alive()
+        signal, self._signal = self._signal, None
+        if commit is not None:
+            self.tell(commit)
+        elif signal is not None:
+            signal()
+
+    def _undo_statements(self, depth: int) -> None:
+        connection = self.open_connection
+        if connection is None or self.forked or connection.get_autocommit():
+            return
+        try:
+            connection.execute(f"ROLLBACK TO s{depth}; RELEASE s{depth}" if depth else "ROLLBACK")
+        except apsw.SQLError:
+            pass  # a savepoint that was released before an interrupt
+        except apsw.Error:
+            self._spoiled = depth  # the next use of the connection tries again
 
     def _leave_behind(self) -> None:
         """Roll back what nobody is in any more, so that other processes need not wait for it."""
@@ -958,25 +824,6 @@ class Database(Commits):
             self.connection.pragma("synchronous", 1 if relaxed else self._level)
         self.is_relaxed = relaxed
 
-    def in_write(self) -> bool:
-        """Return whether this OS thread is inside `write`."""
-        return bool(self.depth) and self._is_mine()
-
-    def _is_mine(self) -> bool:
-        return self.lock._is_owned()  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001 (no other way)
-
-    def join(self) -> bool:
-        """Return whether this OS thread is in a transaction, which goes on."""
-        self.check_process()
-        if not self.in_write():
-            return False
-        self.ready()
-        return True
-
-    def spoil(self) -> None:
-        """Let the transaction under way end in nothing: a part of it that was joined has failed."""
-        self._spoiled = max(self._spoiled, self.depth)
-
     def ready(self) -> apsw.Connection:
         """Return the connection; refuse to go on in a transaction that SQLite has undone.
 
@@ -1007,115 +854,12 @@ class Database(Commits):
             connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
 
         self.steady(begin)
-        self._marks.append((0, 0, 0))
-        self.depth = 1
-        self._is_alone = True
-
-    def abandon(self, number: int) -> None:
-        """Roll back a transaction whose block was interrupted, and those inside it."""
-        if self.pid != os.getpid() or not self._is_mine():
-            return
-        while any(mark[2] == number for mark in self._marks):
-            try:
-                self.rollback(self._marks[-1][2])
-            except (apsw.Error, EventqError):
-                pass  # closed, or released before the interrupt
-
-    def commit(self, number: int) -> None:
-        """End a transaction; the outermost one commits, then runs its effects."""
-        effects: list[Callable[[], None]] = []
-        parts: list[Part] = []
-        if self._marks[-1][2] > number:
-            self._undo_inside(number)
-        depth = len(self._marks)
-        try:
-            connection = self.open_connection
-            if connection is None or self._spoiled or connection.get_autocommit():
-                connection = self.ready()
-            if depth > 1:
-                connection.execute(f"RELEASE s{depth - 1}")
-            else:
-                if not self._write_lock.is_sound():
-                    self.alive()  # another thread may be at the path, which says more
-                    raise self._write_lock.lost()
-                connection.execute("COMMIT")
-                effects, self._effects = self._effects, []
-                parts, self._parts, self._size = self._parts, [], 0
-        except BaseException as error:  # an interrupt may have come before or after the commit
-            if self._spoiled >= self.depth:
-                self._spoiled = 0
-            if isinstance(error, (apsw.Error, EventqError)):
-                self._undo()
-                raise self.explain(error) from error
-            try:
-                self._undo()
-            except apsw.SQLError:
-                pass  # a savepoint that was released before the interrupt
-            raise
-        finally:
-            self._leave()
-        if depth == 1:
-            self.alive()
-            if self._signal is not None:
-                signal, self._signal = self._signal, None
-                if not parts:
-                    signal()
-        if parts:
-            self.tell(commit_of(parts, self._source))
-        for effect in effects:
-            effect()
-
-    def _undo_inside(self, number: int) -> None:
-        """Undo the transactions inside one: an interrupt kept them from being left."""
-        while self._marks[-1][2] > number:
-            self.rollback(self._marks[-1][2])
-
-    def rollback(self, number: int) -> None:
-        """Undo a transaction, and those inside it that were not left."""
-        if self._marks[-1][2] > number:
-            self._undo_inside(number)
-        if self._spoiled >= self.depth:
-            self._spoiled = 0  # what failed is undone as well
-        try:
-            self._undo()
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        del self._marks[-1]  # no call: an interrupt could strike after one
-        self.depth -= 1
-        self.lock.release()
-
-    def let_go(self) -> None:
-        """Release the lock, unless an interrupt came while it was waited for."""
-        if self._is_mine():
-            self.lock.release()
-
-    def _undo(self) -> None:
-        connection = self.open_connection
-        effects, parts, _ = self._marks[-1]
-        del self._effects[effects:], self._parts[parts:]
-        if not parts:
-            self._size = 0
-        if connection is None or self.pid != os.getpid() or connection.get_autocommit():
-            return
-        if self.depth > 1:
-            connection.execute(f"ROLLBACK TO s{self.depth - 1}; RELEASE s{self.depth - 1}")
-        else:
-            connection.execute("ROLLBACK")
+        self._hold_moment()
 
     def tell(self, commit: Commit) -> None:
         """Wake who waits for events, then call all subscribers with a commit."""
         self.ring_for_events()
-        for name, subscriber in self._subscribers:
-            try:
-                subscriber(commit)
-            except (NotAThreadError, LostError):
-                raise
-            except Exception as error:
-                if self.on_failure is None:
-                    raise
-                self.on_failure(name, error)
+        self.call_subscribers(commit)
 
     def ring_for_events(self) -> None:
         """Wake who waits for something to do, at a fifth of the cost of `ring`.
@@ -1171,15 +915,6 @@ class Database(Commits):
             self.wake()
         elif self._signal is None:
             self._signal = self.wake
-
-    def on_commit(self, effect: Callable[[], None]) -> None:
-        """Run `effect` after the current transaction commits, or now if there is none."""
-        self.check_process()
-        with self.lock:  # a depth that another thread made is not ours
-            if self.depth:
-                self._effects.append(effect)
-                return
-        effect()
 
     def change(
         self, sql: str, bindings: tuple[Any, ...] = (), *, relaxed: bool = False
@@ -1246,22 +981,6 @@ class Database(Commits):
             raise self.explain(error) from error
         finally:
             self.lock.release()
-
-    def _take(self) -> bool:
-        """Take the lock; return False, without it, when another OS thread is inside `write`.
-
-        An interrupt leaves it as it was. Nothing is called between this and the `try` that ends in
-        a release: an interrupt strikes after a call.
-        """
-        try:
-            if self.lock.acquire(blocking=False):
-                return True
-            if self._is_alone or not self.writable:
-                return self.lock.acquire()
-            return not self.depth and self.lock.acquire(timeout=_PATIENCE)
-        except BaseException:
-            self.let_go()
-            raise
 
     def _beside(self, call: Callable[[apsw.Connection], Any]) -> Any:
         """Run a read on a second connection, which sees only committed data."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import apsw
 
 from eventq.storage.sqlite import migrate
-from eventq.storage.sqlite.database import Database, Read, configure
+from eventq.storage.sqlite.database import Database, configure
 from eventq.storage.sqlite.readers import Reader
+from eventq.storage.transactions import Read
 from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    pass
+    from typing import Any
 
 
 class MemoryRead(Read):
@@ -19,7 +20,7 @@ class MemoryRead(Read):
 
     _is_inside = False
 
-    def __enter__(self) -> Database:
+    def __enter__(self) -> Any:
         """Lock the database and return it."""
         try:
             self._db.lock.acquire()
@@ -47,7 +48,7 @@ class MemoryDatabase(Database):
     def __init__(self) -> None:
         """Make it."""
         super().__init__(":memory:")
-        self._is_alone = True
+        self.is_alone, self._reads_beside = True, False
 
     def _look(self) -> tuple[int, int, int]:
         return 0, 0, 0

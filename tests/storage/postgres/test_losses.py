@@ -17,7 +17,7 @@ from eventq.storage.postgres import database
 from eventq.thread import init_schema
 from tests.servers import fresh
 from tests.storage.postgres.pooler import Pair, Pooler
-from tests.storage.sqlite.test_interrupts import Interrupts
+from tests.storage.sqlite.test_interrupts import SHARED, Interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,7 +101,7 @@ def test_an_interrupt_as_a_pipeline_ends(
 
 def interrupted(thread: eventq.Thread, number: int) -> str:
     """Interrupt nested transactions at a call; return its name, "" after the last one."""
-    interrupts, before = Interrupts(number, database.__file__), sys.gettrace()
+    interrupts, before = Interrupts(number, database.__file__, SHARED), sys.gettrace()
     sys.settrace(interrupts)
     try:
         with thread.write():

@@ -14,6 +14,7 @@ import pytest
 
 import eventq
 from eventq.log import reader
+from eventq.storage import transactions
 from eventq.storage.engines import in_memory
 from eventq.storage.sqlite import database, memory
 from eventq.system import locks
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from eventq.storage.sqlite.memory import MemoryDatabase
 
 
+SHARED = transactions.__file__  # what every engine does
+
+
 @pytest.fixture(name="thread")
 def _thread(tmp_path: Path) -> Iterator[eventq.Thread]:
     with eventq.open(tmp_path / "t", create=True) as thread:
@@ -35,12 +39,12 @@ def _thread(tmp_path: Path) -> Iterator[eventq.Thread]:
 
 
 class Interrupts:
-    """A trace function that interrupts the n-th call in a module: by default, the database's."""
+    """A trace function that interrupts the n-th call in some modules: by default, a database's."""
 
-    def __init__(self, number: int, file: str = database.__file__) -> None:
+    def __init__(self, number: int, *files: str) -> None:
         """Count from one."""
         self.left = number
-        self.file = file
+        self.files = files or (database.__file__, SHARED)
         self.where = ""
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
@@ -49,7 +53,7 @@ class Interrupts:
         In `__del__` Python drops it.
         """
         code = frame.f_code
-        if (code.co_filename, event) == (self.file, "call") and code.co_name != "__del__":
+        if code.co_filename in self.files and event == "call" and code.co_name != "__del__":
             self.left -= 1
             if not self.left:
                 self.where = code.co_name
