@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from eventq.errors import ClosedError, EventqError
 from eventq.log.events import stale_at
@@ -18,15 +18,18 @@ from eventq.thread import Thread, open_thread
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Callable,
+        Coroutine,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from types import TracebackType
-    from typing import Unpack
 
     from eventq.log.claims import Claim
-    from eventq.records.artifact import Content
-    from eventq.records.claim import ClaimInfo, DeadLetter
-    from eventq.records.consumer import Subscription, Terms
-    from eventq.records.info import ThreadStatus
     from eventq.records.question import Question
     from eventq.records.rows import Rows, Values
     from eventq.records.run import RunChange
@@ -40,6 +43,28 @@ _WAIT_SECONDS = 1.0  # of one look for events to claim: a claim that was cancell
 
 class _Left(Exception):  # noqa: N818 (not an error)
     """The last follower has left."""
+
+
+def _passed(
+    method: Callable[Concatenate[Thread, P], R],
+) -> Callable[Concatenate[AsyncThread, P], Coroutine[Any, Any, R]]:
+    """Return a method of `Thread` as one of `AsyncThread`, with its parameters and docstring."""
+
+    async def call(self: AsyncThread, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._call(method, self._thread, *args, **kwargs)
+
+    return update_wrapper(call, method)
+
+
+def _listed(
+    method: Callable[Concatenate[Thread, P], Iterator[R]],
+) -> Callable[Concatenate[AsyncThread, P], Coroutine[Any, Any, list[R]]]:
+    """Do the same with one that yields: here it returns a list."""
+
+    async def call(self: AsyncThread, /, *args: P.args, **kwargs: P.kwargs) -> list[R]:
+        return await self._call(lambda: [*method(self._thread, *args, **kwargs)])
+
+    return update_wrapper(call, method)
 
 
 class AsyncThread:
@@ -59,10 +84,6 @@ class AsyncThread:
         call = partial(open_thread, path, create=create, read_only=read_only)
         return cls(await asyncio.get_running_loop().run_in_executor(None, call))
 
-    async def recover(self, file: str | os.PathLike[str]) -> Batch:
-        """Push the events again that the lines of a file say; see `Thread.recover`."""
-        return await self._call(self._thread.recover, file)
-
     @property
     def path(self) -> str:
         """The absolute path of the thread's directory."""
@@ -77,20 +98,34 @@ class AsyncThread:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
 
-    async def push(
-        self,
-        source: str,
-        type: str,
-        content: str,
-        subtype: str | None = None,
-        key: str | None = None,
-        *,
-        key_strict: bool = False,
-    ) -> Event:
-        """Store an event; see `Thread.push`."""
-        return await self._call(
-            self._thread.push, source, type, content, subtype, key, key_strict=key_strict
-        )
+    # Methods of `Thread` that only pass on, each run in the OS thread of this one.
+    push = _passed(Thread.push)
+    last = _passed(Thread.last)
+    last_id = _passed(Thread.last_id)
+    latest = _passed(Thread.latest)
+    recover = _passed(Thread.recover)
+    subscribe = _passed(Thread.subscribe)
+    unsubscribe = _passed(Thread.unsubscribe)
+    subscriptions = _passed(Thread.subscriptions)
+    ack = _passed(Thread.ack)
+    settle = _passed(Thread.settle)
+    extend = _passed(Thread.extend)
+    questions = _passed(Thread.questions)
+    answer = _passed(Thread.answer)
+    retry_dead = _passed(Thread.retry_dead)
+    drop_dead = _passed(Thread.drop_dead)
+    pause = _passed(Thread.pause)
+    resume = _passed(Thread.resume)
+    dispatch = _passed(Thread.dispatch)
+    read = _passed(Thread.read)
+    status = _passed(Thread.status)
+    warnings = _passed(Thread.warnings)
+    check = _passed(Thread.check)
+    prune = _passed(Thread.prune)
+    prunable = _passed(Thread.prunable)
+    peek = _listed(Thread.peek)
+    claims = _listed(Thread.claims)
+    dead_letters = _listed(Thread.dead_letters)
 
     async def push_many(
         self,
@@ -111,57 +146,6 @@ class AsyncThread:
             return await asyncio.get_running_loop().run_in_executor(executor, push)
         finally:
             executor.shutdown(wait=False)
-
-    async def peek(
-        self, last_event_id: int = 0, *, limit: int = 100, filter: str | None = None
-    ) -> list[Event]:
-        """Return the matching events after an id; see `Thread.peek`."""
-        return await self._call(
-            lambda: list(self._thread.peek(last_event_id, limit=limit, filter=filter))
-        )
-
-    async def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:
-        """Return the newest matching events; see `Thread.last`."""
-        return await self._call(self._thread.last, count, filter=filter)
-
-    async def last_id(self) -> int:
-        """Return the id of the newest event."""
-        return await self._call(self._thread.last_id)
-
-    async def latest(self, by: str = "source") -> dict[str, Event]:
-        """Return the newest event of each source or type."""
-        return await self._call(self._thread.latest, by)
-
-    async def subscribe(
-        self,
-        consumer: str,
-        handler: str | None = None,
-        *,
-        each: bool = False,
-        filter: str | None = None,
-        replace: bool = False,
-        warn: Callable[[str], object] | None = None,
-        **more: Unpack[Terms],
-    ) -> Subscription:
-        """Store a subscription; see `Thread.subscribe`."""
-        return await self._call(
-            self._thread.subscribe,
-            consumer,
-            handler,
-            each=each,
-            filter=filter,
-            replace=replace,
-            warn=warn,
-            **more,
-        )
-
-    async def unsubscribe(self, consumer: str) -> None:
-        """Delete a subscription."""
-        await self._call(self._thread.unsubscribe, consumer)
-
-    async def subscriptions(self) -> list[Subscription]:
-        """Return all subscriptions."""
-        return await self._call(self._thread.subscriptions)
 
     async def pop(
         self,
@@ -194,10 +178,6 @@ class AsyncThread:
         finally:
             await follower.aclose()
         return []
-
-    async def ack(self, consumer: str, last_event_id: int, *, replay: bool = False) -> None:
-        """Mark all events up to an id as done; see `Thread.ack`."""
-        await self._call(self._thread.ack, consumer, last_event_id, replay=replay)
 
     async def consume(
         self,
@@ -282,30 +262,6 @@ class AsyncThread:
             job.add_done_callback(_give_back)
             raise
 
-    async def settle(
-        self,
-        done: Iterable[Claim | str] = (),
-        *,
-        retry: Iterable[Claim | str] = (),
-        dead: Iterable[Claim | str] = (),
-        delay: float | None = None,
-        error: str | None = None,
-        count: bool = True,
-    ) -> list[Claim | str]:
-        """Settle many claims as one change; return those that were lost; see `Thread.settle`."""
-        settle = partial(self._thread.settle, retry=retry, dead=dead, delay=delay, error=error)
-        return await self._call(settle, done, count=count)
-
-    async def extend(
-        self, claims: Iterable[Claim | str], seconds: float | None = None
-    ) -> list[Claim | str]:
-        """Let the leases of many claims end later; return those that were lost."""
-        return await self._call(self._thread.extend, claims, seconds)
-
-    async def claims(self, consumer: str | None = None) -> list[ClaimInfo]:
-        """Return the claims that are out, of one consumer or all."""
-        return await self._call(lambda: [*self._thread.claims(consumer)])
-
     async def ask(
         self,
         text: str,
@@ -339,40 +295,6 @@ class AsyncThread:
         finally:
             executor.shutdown(wait=False)
         return found
-
-    async def questions(self) -> list[Question]:
-        """Return the questions that nobody has answered; see `Thread.questions`."""
-        return await self._call(self._thread.questions)
-
-    async def answer(self, question_id: int, text: str, *, source: str = "self") -> Question:
-        """Answer a question; see `Thread.answer`."""
-        return await self._call(self._thread.answer, question_id, text, source=source)
-
-    async def dead_letters(
-        self, consumer: str | None = None, events: Iterable[int] | None = None
-    ) -> list[DeadLetter]:
-        """Return the events that failed for good; see `Thread.dead_letters`."""
-        return await self._call(lambda: [*self._thread.dead_letters(consumer, events)])
-
-    async def retry_dead(self, events: Iterable[int] | None, consumer: str | None = None) -> int:
-        """Let dead letters be tried again at once; see `Thread.retry_dead`."""
-        return await self._call(self._thread.retry_dead, events, consumer)
-
-    async def drop_dead(self, events: Iterable[int] | None, consumer: str | None = None) -> int:
-        """Forget dead letters, but not their events; see `Thread.drop_dead`."""
-        return await self._call(self._thread.drop_dead, events, consumer)
-
-    async def pause(self, consumer: str) -> None:
-        """Start no handler of a consumer, and lease none of its events, until `resume`."""
-        await self._call(self._thread.pause, consumer)
-
-    async def resume(self, consumer: str) -> None:
-        """End the pause or stall of a consumer."""
-        await self._call(self._thread.resume, consumer)
-
-    async def dispatch(self) -> None:
-        """Start a detached dispatch."""
-        await self._call(self._thread.dispatch)
 
     async def follow(
         self,
@@ -426,17 +348,6 @@ class AsyncThread:
             left = True
             executor.shutdown(wait=False)
 
-    async def read(
-        self,
-        url: str,
-        offset: int | None = None,
-        limit: int | None = None,
-        *,
-        context: int | str | None = None,
-    ) -> Content:
-        """Read what a URL names; see `Thread.read`."""
-        return await self._call(self._thread.read, url, offset, limit, context=context)
-
     async def sql(
         self,
         text: str = "",
@@ -449,34 +360,6 @@ class AsyncThread:
         self._check_open()
         call = partial(self._thread.sql, text, values, limit=limit, timeout=timeout)
         return await asyncio.get_running_loop().run_in_executor(None, call)
-
-    async def status(self) -> ThreadStatus:
-        """Return what the thread holds and what goes on in it; see `Thread.status`."""
-        return await self._call(self._thread.status)
-
-    async def warnings(self) -> list[str]:
-        """Return one sentence for each consumer that is stalled or paused."""
-        return await self._call(self._thread.warnings)
-
-    async def check(self) -> list[str]:
-        """Check all invariants; return one sentence per broken one."""
-        return await self._call(self._thread.check)
-
-    async def prune(
-        self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False
-    ) -> int:
-        """Delete old events; see `Thread.prune`."""
-        return await self._call(
-            self._thread.prune, keep_last=keep_last, before_id=before_id, force=force
-        )
-
-    async def prunable(
-        self, *, keep_last: int | None = None, before_id: int | None = None, force: bool = False
-    ) -> range:
-        """Return the ids that `prune` would delete now."""
-        return await self._call(
-            self._thread.prunable, keep_last=keep_last, before_id=before_id, force=force
-        )
 
     async def run(self, call: Callable[[Thread], R]) -> R:
         """Return `call(thread)`: for `blobs`, `contexts`, `artifacts`, `gc`, whole transactions.
