@@ -86,7 +86,7 @@ class _Server:
 
     def push(self, clients: int, thread: str, seconds: float) -> float:
         """Let the server's own program push, with eventq's statement; return the pushes a second."""
-        from eventq.storage.postgres.events import PUSH
+        from eventq.store.postgres.events import PUSH
 
         given = {
             "b": "0", "t": ":t", "n": "1", "now": "NULL", "subtype": "NULL::text",

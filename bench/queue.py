@@ -20,10 +20,10 @@ from bench.machine import PYTHON
 from bench.peers import PEERS, installed
 from bench.report import Row, Sample, alone, percentile, versus
 from bench.rounds import rate
-from eventq.storage.queueing import Queue
-from eventq.storage.sqlite import queues
-from eventq.storage.sqlite.consumers import SET_ACKED
-from eventq.storage.sqlite.database import Busy, configure
+from eventq.store.queueing import Queue
+from eventq.store.sqlite import queues
+from eventq.store.sqlite.consumers import SET_ACKED
+from eventq.store.sqlite.database import Busy, configure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

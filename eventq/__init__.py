@@ -150,7 +150,7 @@ def __getattr__(name: str) -> object:
     """Import a public name, or any exception, on first use (PEP 562)."""
     homes = (home for home, names in _HOMES.items() if name in names)
     if home := next(homes, "eventq.errors" if name.endswith("Error") else ""):
-        # Imported here, as `from eventq import storage` calls this function for each module.
+        # Imported here, as `from eventq import store` calls this function for each module.
         from importlib import import_module
 
         found: object = getattr(

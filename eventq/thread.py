@@ -24,8 +24,8 @@ from eventq.log.events import EventLog, fresh, refuse_conflict
 from eventq.log.journal import Journal
 from eventq.records.checks import check_natural, check_positive
 from eventq.records.event import Batch, Event
-from eventq.storage import engines
-from eventq.storage.layout import LINK, Layout, is_shared, is_url, resolve
+from eventq.store import engines
+from eventq.store.layout import LINK, Layout, is_shared, is_url, resolve
 from eventq.system import clock, disk, environment
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.locks import alone_in
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from eventq.memory.runs import Runs
     from eventq.memory.settings import Settings
     from eventq.output.artifacts import Artifacts
+    from eventq.output.output_store import OutputStore
     from eventq.output.outputs import Outputs
-    from eventq.output.store import OutputStore
     from eventq.output.urls import Resource
     from eventq.records.artifact import ArtifactInfo, Captured, Content
     from eventq.records.claim import ClaimInfo, DeadLetter
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from eventq.records.rows import Rows, Values
     from eventq.records.turn import Collected, ContextInfo, Imported
     from eventq.sessions.files import Sessions
-    from eventq.storage.base import Log, Snapshot
-    from eventq.storage.queue_rows import Outcome
-    from eventq.storage.shared import SharedLayout
+    from eventq.store.base import Log, Snapshot
+    from eventq.store.queue_rows import Outcome
+    from eventq.store.shared import SharedLayout
 
     _T = TypeVar("_T")
 
@@ -389,7 +389,7 @@ class Thread:
         try:
             check_local(self.path)
         except PlatformError:
-            from eventq.storage.rules import ANY_MOUNT
+            from eventq.store.rules import ANY_MOUNT
 
             if self._any_mount:
                 self.settings.set(ANY_MOUNT, "true")
@@ -1016,7 +1016,7 @@ class Thread:
     @_made_once
     def produced(self) -> OutputStore:
         """Blobs, artifacts and outputs together: all that URLs can name."""
-        from eventq.output.store import OutputStore
+        from eventq.output.output_store import OutputStore
 
         return OutputStore(self.database.memory, self.blobs)
 
@@ -1364,7 +1364,7 @@ def _place_of(text: str) -> tuple[Layout, SharedLayout | None]:
     """Return the files of a thread; twice, if it is in a database that others share."""
     if not is_shared(text):
         return Layout(resolve(text)), None
-    from eventq.storage.shared import SharedLayout, url_in
+    from eventq.store.shared import SharedLayout, url_in
 
     directory = None if is_url(text) else resolve(text)
     url = text if directory is None else url_in(f"{directory}/{LINK}")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from eventq.records.consumer import Settings
 from eventq.records.event import NewEvent
-from eventq.storage.queue_rows import Taken, Verdict, Worker
+from eventq.store.queue_rows import Taken, Verdict, Worker
 
 if TYPE_CHECKING:
-    from eventq.storage.base import Database, Log
-    from eventq.storage.queue_rows import Settled
+    from eventq.store.base import Database, Log
+    from eventq.store.queue_rows import Settled
 
 SPAN = 30_000  # ms of a lease
 

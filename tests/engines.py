@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eventq.storage.sqlite.database import Database
+from eventq.store.sqlite.database import Database
 
 if TYPE_CHECKING:
-    from eventq.storage import base
+    from eventq.store import base
 
 
 def sqlite(database: base.Database) -> Database:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eventq.cli import groups
 from eventq.output import artifacts
 from eventq.running import supervisor
-from eventq.storage import queueing
+from eventq.store import queueing
 from eventq.wire import frames
 
 if TYPE_CHECKING:

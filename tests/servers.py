@@ -13,8 +13,8 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq.storage import engines
-from eventq.storage.layout import is_url
+from eventq.store import engines
+from eventq.store.layout import is_url
 from eventq.system import clock
 from tests.running import MARK
 

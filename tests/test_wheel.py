@@ -142,7 +142,7 @@ def test_the_wheel_works_when_it_is_installed(wheel: Path, tmp_path: Path) -> No
         return done.stdout
 
     bare = {"PATH": os.defpath, "HOME": str(tmp_path), "EVENTQ_NOTIFIER": "none"}
-    where = "import eventq.storage.migrations as m; print(m.__file__, m.folder('sqlite'))"
+    where = "import eventq.store.migrations as m; print(m.__file__, m.folder('sqlite'))"
     assert all(path.startswith(str(site)) for path in run("python", "-c", where).split())
     assert run("eventq", "--version") == f"eventq {eventq.__version__}\n"
     run("eventq", "init", "inbox")

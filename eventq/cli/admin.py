@@ -54,7 +54,7 @@ def init(*, path: str, shared: bool, any_mount: bool, schema: bool, json: bool) 
 
 
 def _note_others(made: str) -> None:
-    from eventq.storage.layout import Layout, is_url
+    from eventq.store.layout import Layout, is_url
 
     if not is_url(made) and (others := Layout(made).entries()[1]):
         count = len(others)
@@ -221,7 +221,7 @@ def _pending(consumer: ConsumerStatus) -> str:
 def _of_queue(consumer: ConsumerStatus) -> Iterator[str]:
     """Yield the lines about how it is run, what waits, failed, and is claimed."""
     from eventq.cli.render import duration
-    from eventq.storage.rules import MOST_UNFINISHED
+    from eventq.store.rules import MOST_UNFINISHED
 
     yield f"    runs: {_way(consumer)}"
     if consumer.label is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventq.cli import kinds, render, show
 from eventq.cli.options import JSON, thread_option
 from eventq.cli.table import Argument, Command
-from eventq.storage.rules import ANY_MOUNT
+from eventq.store.rules import ANY_MOUNT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from eventq.cli.rules import needs
 from eventq.cli.table import Argument, Command, Option
 from eventq.errors import LogicError, UsageError
 from eventq.records.checks import ERASED
-from eventq.storage.rules import thing
+from eventq.store.rules import thing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from eventq.cli.table import Command, Option, together
 from eventq.cli.work import ALLOW, LABEL
 from eventq.errors import NotAThreadError, UsageError
 from eventq.log.claims import milliseconds
-from eventq.storage.address import parse
-from eventq.storage.layout import is_shared, is_url, resolve, resolve_folder, shown
+from eventq.store.address import parse
+from eventq.store.layout import is_shared, is_url, resolve, resolve_folder, shown
 from eventq.system import processes
 
 TYPE_CHECKING = False

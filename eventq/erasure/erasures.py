@@ -25,9 +25,9 @@ from eventq.log.mirror_lines import line
 from eventq.memory.blobs import digest_of
 from eventq.record import Record
 from eventq.records.checks import check_name, check_natural
-from eventq.storage.asking import erased_content
-from eventq.storage.layout import rotated
-from eventq.storage.rules import erased, thing
+from eventq.store.asking import erased_content
+from eventq.store.layout import rotated
+from eventq.store.rules import erased, thing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from eventq.memory.turns import Turns
     from eventq.output.artifacts import Artifacts
     from eventq.records.info import Erasure
-    from eventq.storage.base import Memory
-    from eventq.storage.layout import Layout
+    from eventq.store.base import Memory
+    from eventq.store.layout import Layout
 
     # An erasure, step by step: each yields the texts that logs are to lose before the next one.
     # First it only says them, as nobody knows them after a crash; then they are erased, and said

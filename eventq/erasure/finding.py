@@ -17,15 +17,15 @@ from eventq.log.journal import printable
 from eventq.memory.blobs import PART_BYTES
 from eventq.record import Record
 from eventq.records.checks import REF
-from eventq.storage.turn_rows import ZSTD
+from eventq.store.turn_rows import ZSTD
 from eventq.system.counts import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from eventq.storage.base import Memory
-    from eventq.storage.layout import Layout
+    from eventq.store.base import Memory
+    from eventq.store.layout import Layout
 
 LEAST = 6  # characters of a text: a shorter one stands everywhere
 MOST = 1 << 16

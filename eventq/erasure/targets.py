@@ -13,8 +13,8 @@ from eventq.errors import DamagedError, LogicError
 from eventq.memory.blobs import digest_of
 from eventq.memory.nodes import START_TYPE, STATE_TYPE, ContentNode, StartNode, StateNode, decode
 from eventq.records.checks import ERASED, REF
-from eventq.storage.rules import erased_blob
-from eventq.storage.turn_rows import GONE, PARTS
+from eventq.store.rules import erased_blob
+from eventq.store.turn_rows import GONE, PARTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from eventq.errors import ErasedError
     from eventq.memory.turns import Turns
-    from eventq.storage.base import Memory
-    from eventq.storage.turn_rows import Holder
+    from eventq.store.base import Memory
+    from eventq.store.turn_rows import Holder
 
 _MOST = 100  # holders of a kind that are looked at, and named
 _NAMED = 20

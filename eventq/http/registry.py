@@ -17,7 +17,7 @@ import msgpack
 from eventq.errors import EventqError, InputError, UnknownContextError
 from eventq.record import Record
 from eventq.records.turn import NewTurn
-from eventq.storage.turn_rows import GONE
+from eventq.store.turn_rows import GONE
 from eventq.system import clock
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from eventq.http.app import App
 from eventq.http.connections import KEPT_SECONDS, SWEEP_SECONDS, Connections, Protocol
 from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit, tell_of_full
 from eventq.serving.served import ServedThread
-from eventq.storage.layout import is_url
+from eventq.store.layout import is_url
 from eventq.thread import threads
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ async def _keep_sweeping(among: Connections) -> None:
 def _name(path: str) -> str:
     """Return the name of a thread in URLs: that of its folder, or in its database."""
     if is_url(path):
-        from eventq.storage.address import parse
+        from eventq.store.address import parse
 
         return parse(path).name
     name = os.fsencode(os.path.basename(os.path.realpath(path)))

@@ -10,7 +10,7 @@ import os
 
 from eventq.errors import InputError, LeaseLostError, UsageError
 from eventq.records.checks import check_name, check_positive
-from eventq.storage.queue_rows import Verdict, Worker
+from eventq.store.queue_rows import Verdict, Worker
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from eventq.log.journal import Journal
     from eventq.records.claim import ClaimInfo
-    from eventq.storage.base import Database
-    from eventq.storage.queue_rows import Claimed, Taken
+    from eventq.store.base import Database
+    from eventq.store.queue_rows import Claimed, Taken
 
 MOST_SECONDS = 365 * 24 * 3600.0  # of a lease or a delay
 PAGE = 500  # rows that are listed at once

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from eventq.log.consumers import Subscriptions
     from eventq.log.journal import Journal
-    from eventq.storage.base import Database
-    from eventq.storage.queue_rows import DeadRow
+    from eventq.store.base import Database
+    from eventq.store.queue_rows import DeadRow
 
 
 class DeadLetters:

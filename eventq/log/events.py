@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eventq.log.journal import Journal
     from eventq.records.event import EventPage, LinePage
     from eventq.records.question import Answerer
-    from eventq.storage.base import Database
+    from eventq.store.base import Database
 
     EventInput = Mapping[str, Any] | Sequence[str | None]
     OnConflict = Callable[[KeyConflictError], object]
@@ -339,7 +339,7 @@ class EventLog:
 
     def _signed(self, source: str, type_: str, content: str, subtype: str | None, key: str) -> str:
         """Return the content of an answer, with who gives it."""
-        from eventq.storage.asking import signed  # few pushes answer
+        from eventq.store.asking import signed  # few pushes answer
 
         content = signed(NewEvent(source, type_, content, subtype, key), self.answerer())
         self._check_content(content)

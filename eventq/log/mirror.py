@@ -29,7 +29,7 @@ from eventq.log.mirror_lines import (
     lines_of,
     number_of,
 )
-from eventq.storage.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
+from eventq.store.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
 from eventq.system import disk
 from eventq.system.disk import write_all
 from eventq.system.locks import FolderLock, alone_in, lock_whole
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from eventq.log.adoption import Staged
     from eventq.log.journal import Journal
     from eventq.records.event import Commit
-    from eventq.storage.base import Mirrored
+    from eventq.store.base import Mirrored
 
     Change = Callable[[int, bytes], bytes]
     T = TypeVar("T")

@@ -15,7 +15,7 @@ import sys
 from time import thread_time
 
 from eventq.errors import FilterError, LogicError, UsageError
-from eventq.storage.layout import is_shared, shown
+from eventq.store.layout import is_shared, shown
 from eventq.system import clock, disk, environment, processes
 from eventq.system.locks import queue
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from eventq.log.journal import Journal
     from eventq.records.consumer import ConsumerState
     from eventq.records.event import Commit
-    from eventq.storage.base import Database
-    from eventq.storage.layout import Layout
+    from eventq.store.base import Database
+    from eventq.store.layout import Layout
 
 SECONDS = 5.0  # the time limit of the external notifier
 LOOK_SECONDS = 0.1  # processor time that the filters of all consumers may take in one push

@@ -7,14 +7,14 @@ helps.
 from __future__ import annotations
 
 from eventq.log.notifier import quote
-from eventq.storage.rules import cause
+from eventq.store.rules import cause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from eventq.log.journal import Journal
-    from eventq.storage.queue_rows import Outcome
+    from eventq.store.queue_rows import Outcome
 
 
 def report(journal: Journal, outcomes: Iterable[Outcome]) -> None:

@@ -1,11 +1,11 @@
-"""Ask questions, answer them, and wait for answers; `eventq.storage.asking` has their form."""
+"""Ask questions, answer them, and wait for answers; `eventq.store.asking` has their form."""
 
 from __future__ import annotations
 
 from eventq.errors import InputError, UnknownQuestionError
 from eventq.records.checks import ERASED, check_natural, check_whole
 from eventq.records.event import ANSWER, ASKING
-from eventq.storage.asking import DECISIONS, key_of, question_of
+from eventq.store.asking import DECISIONS, key_of, question_of
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.jsontext import writer
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from eventq.log.events import EventLog
     from eventq.records.question import Question
-    from eventq.storage.base import Database, Log
+    from eventq.store.base import Database, Log
 
 LISTED = 1_000  # open questions that are listed at once, the oldest first
 

@@ -11,7 +11,7 @@ from eventq.log.notifier import quote
 from eventq.log.outcomes import in_words
 from eventq.record import Record
 from eventq.records.consumer import ConsumerStatus
-from eventq.storage.queue_rows import QueueStatus
+from eventq.store.queue_rows import QueueStatus
 from eventq.system import clock, disk
 
 TYPE_CHECKING = False
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from eventq.records.claim import WorkerStatus
     from eventq.records.consumer import ConsumerState
     from eventq.records.event import Tally
-    from eventq.storage.base import Database, Log
-    from eventq.storage.layout import Layout
+    from eventq.store.base import Database, Log
+    from eventq.store.layout import Layout
 
 _UNSERVED_SECONDS = 15.0  # after which an event that nobody works on is worth a warning
 _COUNTED = 1_000  # events of a consumer that are counted, where that takes more than one look

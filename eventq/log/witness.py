@@ -18,8 +18,8 @@ from eventq.errors import InputError, LogicError
 from eventq.log.adoption import agrees, fields_of
 from eventq.log.mirror_lines import last_place, line
 from eventq.records.event import NewEvent
-from eventq.storage.asking import erased_content, key_in
-from eventq.storage.layout import rotated
+from eventq.store.asking import erased_content, key_in
+from eventq.store.layout import rotated
 from eventq.system import clock, disk
 from eventq.system.counts import count
 from eventq.system.locks import alone_in
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from eventq.log.journal import Journal
     from eventq.records.event import Event
-    from eventq.storage.base import Database, Mirrored
-    from eventq.storage.layout import Layout
+    from eventq.store.base import Database, Mirrored
+    from eventq.store.layout import Layout
 
     Row = tuple[int, str, NewEvent]  # id, time, and what was pushed
 

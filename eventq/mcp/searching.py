@@ -21,7 +21,7 @@ from eventq.system import clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from eventq.output.store import OutputStore
+    from eventq.output.output_store import OutputStore
     from eventq.records.artifact import ArtifactInfo
     from eventq.serving.parameters import Given
     from eventq.thread import Thread

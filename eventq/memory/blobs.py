@@ -19,8 +19,8 @@ from eventq.errors import BusyError, DamagedBlobError, InputError, TooLargeError
 from eventq.records.checks import REF as PREFIX
 from eventq.records.checks import SHA256, check_name, refs_in
 from eventq.records.turn import Blob
-from eventq.storage.rules import erased_blob as erased
-from eventq.storage.turn_rows import GONE, NONE, PARTS, ZSTD, GoneError, Piece, PreparedBlob
+from eventq.store.rules import erased_blob as erased
+from eventq.store.turn_rows import GONE, NONE, PARTS, ZSTD, GoneError, Piece, PreparedBlob
 from eventq.system import environment
 
 TYPE_CHECKING = False
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import BinaryIO, Protocol
 
-    from eventq.storage.base import Snapshot
-    from eventq.storage.turn_rows import BlobRow
+    from eventq.store.base import Snapshot
+    from eventq.store.turn_rows import BlobRow
     from eventq.system import zstd
 
     Bytes = bytes | bytearray | memoryview

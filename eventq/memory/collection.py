@@ -17,7 +17,7 @@ from eventq.memory.nodes import START_TYPE, STATE_TYPE
 from eventq.memory.turns import blob_or_turn
 from eventq.records.checks import REF
 from eventq.records.turn import Collected
-from eventq.storage.turn_rows import PARTS
+from eventq.store.turn_rows import PARTS
 from eventq.system.counts import count
 
 TYPE_CHECKING = False
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from eventq.memory.blobs import Blobs, Name
-    from eventq.storage.base import Memory
-    from eventq.storage.turn_rows import BlobRow
+    from eventq.store.base import Memory
+    from eventq.store.turn_rows import BlobRow
 
 GRACE = 3600.0  # seconds that everything stays that was stored, put or left by a head
 

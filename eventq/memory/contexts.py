@@ -8,8 +8,8 @@ from eventq.memory.streams import first_bytes, pieces_from
 from eventq.memory.turns import Turns, View, check_u32, encoded, new_turn
 from eventq.records.checks import check_name, check_natural, check_positive
 from eventq.records.turn import ContextInfo, Move, NewTurn, OpenInfo, Turn
-from eventq.storage.rules import open_conflict, run_conflict
-from eventq.storage.turn_rows import AppendTo, Ending, GoneError, Growth, StreamPiece
+from eventq.store.rules import open_conflict, run_conflict
+from eventq.store.turn_rows import AppendTo, Ending, GoneError, Growth, StreamPiece
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
     from eventq.memory.blobs import Bytes, Name
-    from eventq.storage.base import OpenTurns
+    from eventq.store.base import OpenTurns
 
     Payload = Bytes | str | BinaryIO | dict[str, Any] | list[Any] | NewTurn
     Which = int | str  # a context's id, or its name

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.nodes import Node
     from eventq.memory.runs import Runs
-    from eventq.storage.turn_rows import TurnRow
+    from eventq.store.turn_rows import TurnRow
 
 _PAGE = 1_000
 

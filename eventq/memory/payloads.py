@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from eventq.storage.base import Snapshot
+    from eventq.store.base import Snapshot
 
 MOST = 64 << 20  # bytes of a blob that a statement reads: all of it is in memory at once
 

@@ -38,9 +38,9 @@ from eventq.memory.turns import digest_of_key
 from eventq.record import Record
 from eventq.records.checks import REF, check_name, check_natural, check_positive, check_whole
 from eventq.records.run import NewRun, NewStep, RunChange, RunInfo, RunText, Step
-from eventq.storage.rules import status_conflict
-from eventq.storage.run_rows import PreparedAttempt, PreparedRun, PreparedStep, RunChoice, RunState
-from eventq.storage.turn_rows import AppendTo, GoneError, PreparedBlob, PreparedTurn
+from eventq.store.rules import status_conflict
+from eventq.store.run_rows import PreparedAttempt, PreparedRun, PreparedStep, RunChoice, RunState
+from eventq.store.turn_rows import AppendTo, GoneError, PreparedBlob, PreparedTurn
 from eventq.system.clock import SLOW_LOOK
 
 TYPE_CHECKING = False

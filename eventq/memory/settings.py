@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from eventq.errors import InputError, UsageError
 from eventq.records.info import Setting
-from eventq.storage.rules import ANY_MOUNT, RUNS_EMIT
+from eventq.store.rules import ANY_MOUNT, RUNS_EMIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.storage.base import Memory
+    from eventq.store.base import Memory
 
 _NO_SOURCES = {"false", "true", "no", "yes", "0", "1", "none"}  # what is meant by them is on or off
 _DEFAULTS = {ANY_MOUNT: "false", RUNS_EMIT: "off"}

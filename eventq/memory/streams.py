@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from eventq.storage.base import Streams
-    from eventq.storage.turn_rows import StreamPiece
+    from eventq.store.base import Streams
+    from eventq.store.turn_rows import StreamPiece
 
 READ_AHEAD = 1 << 20  # stored bytes that one read of the storage returns at most
 _SECOND_READ = 1 << 14

@@ -12,16 +12,16 @@ from eventq.errors import (
 from eventq.memory.blobs import parse_ref
 from eventq.records.checks import check_name, check_natural, check_positive, check_whole
 from eventq.records.turn import NewTurn, Page, Turn
-from eventq.storage.rules import U32, chain_conflict
-from eventq.storage.turn_rows import GONE, AppendTo, GoneError, PreparedTurn
+from eventq.store.rules import U32, chain_conflict
+from eventq.store.turn_rows import GONE, AppendTo, GoneError, PreparedTurn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq.memory.blobs import Blobs, Prepared
-    from eventq.storage.base import Snapshot
-    from eventq.storage.turn_rows import TurnRow
+    from eventq.store.base import Snapshot
+    from eventq.store.turn_rows import TurnRow
 
     CheckSource = Callable[[str], None]
 

@@ -25,10 +25,10 @@ from eventq.memory.blobs import flat
 from eventq.memory.streams import after_lines, pieces_from
 from eventq.records.artifact import ArtifactInfo
 from eventq.records.checks import check_positive
-from eventq.storage import engines
-from eventq.storage.output_rows import ArtifactRow
-from eventq.storage.rules import erased
-from eventq.storage.turn_rows import Ending, Growth, StreamPiece
+from eventq.store import engines
+from eventq.store.output_rows import ArtifactRow
+from eventq.store.rules import erased
+from eventq.store.turn_rows import Ending, Growth, StreamPiece
 from eventq.system import clock, disk, processes, zstd
 
 TYPE_CHECKING = False
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, BinaryIO
 
-    from eventq.storage.base import Artifacts as Streams
-    from eventq.storage.base import Snapshot
+    from eventq.store.base import Artifacts as Streams
+    from eventq.store.base import Snapshot
 
     Buffer = bytes | bytearray | memoryview
     Names = list[str]

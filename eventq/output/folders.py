@@ -14,14 +14,14 @@ from eventq.errors import ErasedError
 from eventq.memory.blobs import LARGEST
 from eventq.output import artifacts, outputs
 from eventq.records.artifact import OutputInfo
-from eventq.storage.output_rows import FileRow
+from eventq.store.output_rows import FileRow
 from eventq.system import disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
-    from eventq.output.store import OutputStore
+    from eventq.output.output_store import OutputStore
     from eventq.records.artifact import ArtifactInfo
     from eventq.records.turn import Blob
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.blobs import Blobs, Prepared
     from eventq.records.artifact import OutputInfo
-    from eventq.storage.base import Memory
+    from eventq.store.base import Memory
 
     Names = list[str]
 

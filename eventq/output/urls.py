@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.output.artifacts import Artifacts
-    from eventq.output.store import OutputStore
+    from eventq.output.output_store import OutputStore
 
 
 class Resource:

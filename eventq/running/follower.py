@@ -11,9 +11,9 @@ import signal
 
 from eventq.errors import LogicError, NotAThreadError, StoreError
 from eventq.log.mirror import Mirror
-from eventq.storage.address import parse
-from eventq.storage.layout import LINK, Layout
-from eventq.storage.shared import SharedLayout, url_in
+from eventq.store.address import parse
+from eventq.store.layout import LINK, Layout
+from eventq.store.shared import SharedLayout, url_in
 from eventq.system import clock, disk, processes
 
 TYPE_CHECKING = False

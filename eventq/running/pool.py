@@ -12,8 +12,8 @@ import os
 from eventq.errors import EventqError
 from eventq.log.claims import without_orphans
 from eventq.running.handlers import Job
-from eventq.storage.queue_rows import Verdict, Worker
-from eventq.storage.rules import ending
+from eventq.store.queue_rows import Verdict, Worker
+from eventq.store.rules import ending
 from eventq.system import clock
 from eventq.system.processes import LATE, STOPPED, Group, end_orphan, identity, is_lost, late, me
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from eventq.log.journal import Journal
     from eventq.records.consumer import ConsumerState
     from eventq.running.handlers import Handlers, Output
-    from eventq.storage.base import Claims
-    from eventq.storage.queue_rows import ClaimRow, Taken
+    from eventq.store.base import Claims
+    from eventq.store.queue_rows import ClaimRow, Taken
 
 DEAD, AGAIN = 65, 75
 _SOON = 0.01  # seconds between two looks at handlers of lost workers that were killed

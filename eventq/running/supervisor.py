@@ -18,10 +18,10 @@ from eventq.log.notifier import Notifier
 from eventq.log.outcomes import report
 from eventq.running.handlers import Handlers, Job
 from eventq.running.pool import Pool
-from eventq.storage.engines import open_database
-from eventq.storage.layout import Layout
-from eventq.storage.queue_rows import Outcome
-from eventq.storage.rules import backoff, ending
+from eventq.store.engines import open_database
+from eventq.store.layout import Layout
+from eventq.store.queue_rows import Outcome
+from eventq.store.rules import backoff, ending
 from eventq.system import clock, environment, processes
 from eventq.system.processes import LATE, LOOK_SECONDS, STOPPED, Group, late
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eventq.records.consumer import ConsumerState
-    from eventq.storage.base import Lease, Watcher
+    from eventq.store.base import Lease, Watcher
 
 TRANSITIONS = {
     "look": {

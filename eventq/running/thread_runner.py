@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from eventq.errors import DamagedError, EventqError, NotAThreadError
 from eventq.running.supervisor import Supervisor
-from eventq.storage.engines import trace
-from eventq.storage.layout import shown
+from eventq.store.engines import trace
+from eventq.store.layout import shown
 from eventq.system import clock
 from eventq.thread import Thread
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from eventq.records.consumer import ConsumerState
-    from eventq.storage.base import Hold, Leases
+    from eventq.store.base import Hold, Leases
 
 _RETRY_SECONDS = 1.0  # after the first error; doubled for each further one
 _RETRY_MOST = 60.0

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
     from eventq.memory.contexts import Context, Contexts
-    from eventq.output.store import OutputStore
+    from eventq.output.output_store import OutputStore
     from eventq.records.turn import Turn
     from eventq.sessions.tree import Spawns
     from eventq.sessions.views import Views
-    from eventq.storage.session_rows import SessionRow
+    from eventq.store.session_rows import SessionRow
 
     Warn = Callable[[str], object]
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq.memory.contexts import Context, Contexts
-    from eventq.output.store import OutputStore
+    from eventq.output.output_store import OutputStore
     from eventq.records.turn import Turn
     from eventq.sessions.links import Entry
     from eventq.sessions.plain import Plain
-    from eventq.storage.session_rows import SessionRow, StoredLine
+    from eventq.store.session_rows import SessionRow, StoredLine
 
     Warn = Callable[[str], object]
 

@@ -17,8 +17,8 @@ from eventq.records.checks import REF
 from eventq.sessions import lines, tree
 from eventq.sessions.links import CALLS, RESULT, Link
 from eventq.sessions.reading import reader_named
-from eventq.storage.session_rows import NewLine
-from eventq.storage.turn_rows import GoneError
+from eventq.store.session_rows import NewLine
+from eventq.store.turn_rows import GoneError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
     from eventq.memory.contexts import Contexts
-    from eventq.output.store import OutputStore
+    from eventq.output.output_store import OutputStore
     from eventq.sessions.plain import Plain
-    from eventq.storage.session_rows import LineLink, SessionRow, StoredLine, Tip
-    from eventq.storage.turn_rows import PreparedBlob
+    from eventq.store.session_rows import LineLink, SessionRow, StoredLine, Tip
+    from eventq.store.turn_rows import PreparedBlob
 
     Fetch = Callable[[str], bytes | None]
 

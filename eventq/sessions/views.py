@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq.memory.contexts import Contexts
-    from eventq.output.store import OutputStore
+    from eventq.output.output_store import OutputStore
     from eventq.records.turn import Turn
     from eventq.sessions.links import Entry
     from eventq.sessions.plain import Plain
-    from eventq.storage.session_rows import SessionRow
+    from eventq.store.session_rows import SessionRow
 
     Which = int | str
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.errors import DamagedError
-from eventq.storage.rules import no_more_ids
+from eventq.store.rules import no_more_ids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from eventq.memory.contexts import Contexts
-    from eventq.output.store import OutputStore
+    from eventq.output.output_store import OutputStore
     from eventq.transfer.sources import Line, Source
 
 # Larger ids are given anew: the next one must fit as well, and ids elsewhere may be random.

@@ -18,8 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eventq.storage.base import Contexts, Copies
-    from eventq.storage.copied import AttemptCopy, PatchCopy, TurnCopy
+    from eventq.store.base import Contexts, Copies
+    from eventq.store.copied import AttemptCopy, PatchCopy, TurnCopy
     from eventq.transfer.packfile import TurnRecord
 
     Ids = OrderedDict[int, None]

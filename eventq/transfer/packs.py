@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eventq.memory.contexts import Contexts
-    from eventq.output.store import OutputStore
-    from eventq.storage.base import Memory
+    from eventq.output.output_store import OutputStore
+    from eventq.store.base import Memory
 
 
 def export_pack(database: Memory, folder: str) -> None:

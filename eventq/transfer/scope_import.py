@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from eventq.memory.contexts import is_context_name
 from eventq.output.folders import is_path
-from eventq.storage.output_rows import FileRow, ScopeRow
+from eventq.store.output_rows import FileRow, ScopeRow
 from eventq.transfer.job import LARGEST_ID, Ids, fits, is_time, scope_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.output.store import OutputStore
+    from eventq.output.output_store import OutputStore
     from eventq.transfer.job import Job
     from eventq.transfer.sources import Line
 

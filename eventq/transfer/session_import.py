@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from eventq.memory.blobs import digest_of
 from eventq.memory.contexts import is_context_name
-from eventq.storage.copied import LineCopy, SessionCopy, TipCopy
+from eventq.store.copied import LineCopy, SessionCopy, TipCopy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from eventq.storage.session_rows import StoredLine
+    from eventq.store.session_rows import StoredLine
     from eventq.transfer.head_import import HeadImport
     from eventq.transfer.job import Job
     from eventq.transfer.sources import Line

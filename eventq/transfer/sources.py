@@ -18,8 +18,8 @@ from blake3 import blake3
 from eventq.errors import DamagedError, LogicError
 from eventq.memory.blobs import Blobs
 from eventq.output.artifacts import Artifacts
-from eventq.output.store import scope_of
-from eventq.storage.copied import (
+from eventq.output.output_store import scope_of
+from eventq.store.copied import (
     AliasCopy,
     AttemptCopy,
     ContextCopy,
@@ -35,7 +35,7 @@ from eventq.storage.copied import (
     SessionCopy,
     TipCopy,
 )
-from eventq.storage.output_rows import ScopeRow
+from eventq.store.output_rows import ScopeRow
 from eventq.system import disk
 from eventq.transfer import packfile
 from eventq.transfer.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.records.artifact import ArtifactInfo
-    from eventq.storage.base import Snapshot
-    from eventq.storage.copied import TurnCopy
+    from eventq.store.base import Snapshot
+    from eventq.store.copied import TurnCopy
     from eventq.transfer.packfile import FoundBlob
 
     Note = Callable[[str], object]

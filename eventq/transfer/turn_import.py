@@ -8,7 +8,7 @@ from eventq.errors import DamagedError, UnknownBlobError
 from eventq.memory.blobs import digest_of
 from eventq.memory.nodes import START_TYPE, STATE_TYPE, StateNode, decode, linked
 from eventq.records.checks import REF
-from eventq.storage.copied import TurnCopy
+from eventq.store.copied import TurnCopy
 from eventq.transfer import packfile
 from eventq.transfer.descriptions import Descriptions
 from eventq.transfer.job import LARGEST_ID, Ids
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.blobs import Blobs
     from eventq.memory.nodes import Node
-    from eventq.storage.turn_rows import BlobRow
+    from eventq.store.turn_rows import BlobRow
     from eventq.transfer.blob_import import BlobImport
     from eventq.transfer.job import Job
     from eventq.transfer.packfile import MetaRecord, TurnRecord

@@ -26,7 +26,7 @@ from eventq.serving.plans import (
     need_nothing,
     read_once_it_fits,
 )
-from eventq.storage.turn_rows import GONE, AppendTo
+from eventq.store.turn_rows import GONE, AppendTo
 from eventq.wire import frames
 from eventq.wire.frames import (
     MAX_FRAME,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from eventq.memory.contexts import Context
     from eventq.memory.turns import Turns as TurnStore
     from eventq.serving.plans import Need
-    from eventq.storage.turn_rows import TurnRow
+    from eventq.store.turn_rows import TurnRow
     from eventq.thread import Thread
     from eventq.wire.frames import Bytes, Reply, Request
 

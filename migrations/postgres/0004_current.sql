@@ -7,4 +7,4 @@ ALTER TABLE eventq.consumers ADD COLUMN IF NOT EXISTS label text COLLATE "C";
 ALTER TABLE eventq.counters ADD COLUMN schema_4 boolean;
 ALTER TABLE eventq.consumers ADD COLUMN schema_4 boolean;
 
--- This migration also derives `open_questions` from the events: storage/postgres/questions.py.
+-- This migration also derives `open_questions` from the events: store/postgres/questions.py.

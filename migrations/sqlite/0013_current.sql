@@ -4,4 +4,4 @@
 -- SQLite refuses the next write of a program that was open meanwhile and knows the old rules.
 CREATE VIEW schema_13 AS SELECT 1;
 
--- This migration also derives `open_questions` from the events: storage/sqlite/questions.py.
+-- This migration also derives `open_questions` from the events: store/sqlite/questions.py.

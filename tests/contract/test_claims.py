@@ -10,7 +10,7 @@ import pytest
 import eventq
 from eventq.errors import InputError, LeaseLostError, UsageError
 from eventq.log.claims import MOST_ERROR
-from eventq.storage.sqlite.database import Database
+from eventq.store.sqlite.database import Database
 from eventq.system.clock import SLOW_LOOK
 from tests.engines import sqlite
 

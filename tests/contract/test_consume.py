@@ -19,8 +19,8 @@ from eventq.errors import (
     FilterError,
     LeaseLostError,
 )
-from eventq.storage.layout import is_shared
-from eventq.storage.postgres.link import MINE
+from eventq.store.layout import is_shared
+from eventq.store.postgres.link import MINE
 from eventq.system import clock
 from tests.contract.test_consumers import acked
 from tests.engines import sqlite
@@ -180,7 +180,7 @@ def test_a_lease_is_renewed_while_the_body_of_the_loop_runs(
     full: eventq.Thread, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event may take longer than a lease, which ends by itself here."""
-    monkeypatch.setattr("eventq.storage.postgres.leases.Lease.renew_every", 0.01)
+    monkeypatch.setattr("eventq.store.postgres.leases.Lease.renew_every", 0.01)
     first = iter(full.consume("w"))
     next(first)
     database: Any = full.database
@@ -198,7 +198,7 @@ def lose_lease(thread: eventq.Thread, patch: pytest.MonkeyPatch) -> None:
     """Do to the reader of a consumer what happens while its process is stopped for long."""
     database: Any = thread.database
     if is_shared(thread.path):
-        patch.setattr("eventq.storage.postgres.leases.Lease.renew_every", 0.0)
+        patch.setattr("eventq.store.postgres.leases.Lease.renew_every", 0.0)
         database.run(f"UPDATE eventq.consumers SET owned_until = 0 WHERE {MINE}")
     else:  # there, the locks of a stopped process last, unless somebody removes them
         shutil.rmtree(thread.layout.guards)

@@ -19,7 +19,7 @@ from eventq.errors import (
 )
 from eventq.memory.streams import first_bytes
 from eventq.records.turn import ContextInfo, Move, OpenInfo
-from eventq.storage.turn_rows import Growth, StreamPiece
+from eventq.store.turn_rows import Growth, StreamPiece
 from tests.contract.memory import AT, DAY, LARGEST_ID, MIB, MISSING, grow, hash_of, said
 from tests.contract.support import ids
 from tests.crash.support import kill, read_lines, start

@@ -28,7 +28,7 @@ from eventq.log import mirror
 from eventq.log.mirror_lines import line as line_of
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
-from eventq.storage.sqlite import database
+from eventq.store.sqlite import database
 from eventq.system.jsontext import quote
 from eventq.system.locks import lock_whole
 from tests.conftest import write_as_original

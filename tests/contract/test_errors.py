@@ -16,7 +16,7 @@ import pytest
 import eventq
 from eventq import errors
 from eventq.output.capture import CannotStartError
-from eventq.storage.turn_rows import GoneError
+from eventq.store.turn_rows import GoneError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from eventq.errors import BusyError, DiskError, InputError, StoreError
 from eventq.log import mirror
 from eventq.records.checks import ERASED
 from eventq.records.run import NewRun, NewStep
-from eventq.storage.sqlite import database
+from eventq.store.sqlite import database
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:

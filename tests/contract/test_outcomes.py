@@ -12,8 +12,8 @@ import pytest
 import eventq
 from eventq.log import outcomes
 from eventq.log.notifier import quote
-from eventq.storage.queue_rows import Outcome, Verdict
-from eventq.storage.rules import LEASE_ENDED, cause
+from eventq.store.queue_rows import Outcome, Verdict
+from eventq.store.rules import LEASE_ENDED, cause
 
 if TYPE_CHECKING:
     from tests.conftest import Clock

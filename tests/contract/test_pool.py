@@ -12,7 +12,7 @@ import pytest
 from eventq.errors import StoreError
 from eventq.log.notifier import Notifier
 from eventq.running.pool import Pool
-from eventq.storage.queue_rows import Verdict, Worker
+from eventq.store.queue_rows import Verdict, Worker
 from eventq.system import processes
 from tests.engines import sqlite
 

@@ -17,7 +17,7 @@ import pytest
 
 import eventq
 from eventq import Event, errors
-from eventq.storage import base
+from eventq.store import base
 
 PACKAGE = os.path.dirname(eventq.__file__)
 EVENT: Event = Event(7, "2026-03-18T10:30:00.123Z", "self", "note", None, "x")
@@ -28,7 +28,7 @@ LEVELS = [
     ["errors", "record"],
     ["system", "records"],
     ["log.filters"],
-    ["storage"],
+    ["store"],
     ["log", "memory"],
     ["output"],
     ["sessions", "transfer", "erasure"],
@@ -117,13 +117,13 @@ def test_the_layout_is_small_and_its_names_are_unique() -> None:
         path for path in paths if not os.path.isdir(os.path.join(PACKAGE, path)) and "." not in path
     ]
     assert len(root) + 1 <= 6  # and `__init__`
-    apart = ("cli.", "storage.sqlite.", "storage.postgres.")
+    apart = ("cli.", "store.")
     names = [path.split(".")[-1] for path in paths if not path.startswith(apart)]
     assert not {name for name in names if names.count(name) > 1}
 
 
 ABOVE = sorted(  # the sandbox of filters is SQLite's, whatever the engine
-    name for name in modules() if not name.startswith(("eventq.storage.", "eventq.log.filters."))
+    name for name in modules() if not name.startswith(("eventq.store.", "eventq.log.filters."))
 )
 HOLDERS = {"database", "_database", "db", "_db", "moment"}  # what a database is called above
 OF_AN_ENGINE = {
@@ -162,13 +162,13 @@ def test_the_interface_of_storage_holds_nothing_of_an_engine() -> None:
 
 
 def test_a_database_is_asked_for_what_every_engine_has() -> None:
-    """Above the engines only the names of `storage.base` are used of a database."""
+    """Above the engines only the names of `store.base` are used of a database."""
     asked = {module: asked_of_databases(modules()[module]) for module in ABOVE}
     foreign = {module: names - members(base.Memory) for module, names in asked.items()}
     assert not {module: names for module, names in foreign.items() if names}
 
 
-@pytest.mark.parametrize("engine", ["eventq.storage.sqlite", "eventq.storage.postgres"])
+@pytest.mark.parametrize("engine", ["eventq.store.sqlite", "eventq.store.postgres"])
 def test_only_one_module_knows_an_engine(engine: str) -> None:
     """Outside of an engine nothing imports it but what opens databases."""
     known = {
@@ -177,7 +177,7 @@ def test_only_one_module_knows_an_engine(engine: str) -> None:
         if not module.startswith(engine)
         if any(name.startswith(engine) for name in imports(modules()[module]))
     }
-    assert known == {"eventq.storage.engines"}
+    assert known == {"eventq.store.engines"}
 
 
 def test_the_public_names_are_exact() -> None:

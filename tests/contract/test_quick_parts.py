@@ -25,7 +25,7 @@ from eventq.errors import InputError
 from eventq.memory import nodes
 from eventq.records.source import Source
 from eventq.records.turn import NewTurn, Page, Turn
-from eventq.storage import queue_rows, run_rows, turn_rows
+from eventq.store import queue_rows, run_rows, turn_rows
 from eventq.system import zstd
 from eventq.system.jsontext import Reader, writer
 

@@ -21,7 +21,7 @@ from eventq.errors import (
 )
 from eventq.records.run import NewRun, NewStep, RunInfo, RunText, Step
 from eventq.records.turn import Move
-from eventq.storage.sqlite import runs as sqlite_runs
+from eventq.store.sqlite import runs as sqlite_runs
 from tests.contract.memory import AT, DAY, ref_of
 from tests.contract.runs import STOPS, grow, ids, read, trail
 

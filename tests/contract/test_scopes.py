@@ -13,7 +13,7 @@ import eventq
 from eventq.errors import LogicError, UnknownArtifactError, UnknownContextError
 from eventq.output import folders
 from eventq.records.turn import NewTurn
-from eventq.storage.output_rows import FileRow
+from eventq.store.output_rows import FileRow
 from tests.contract.support import ask
 from tests.engines import sqlite
 

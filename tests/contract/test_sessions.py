@@ -26,7 +26,7 @@ from eventq.sessions import imports
 from eventq.sessions import lines as lines_module
 from eventq.sessions.forks import ENTRY, OLD_LINE
 from eventq.sessions.lines import CUT, PLAIN, RAW, split
-from eventq.storage.sqlite.sessions import Sessions
+from eventq.store.sqlite.sessions import Sessions
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from eventq.records.session import SessionImported
     from eventq.records.turn import Turn
-    from eventq.storage.session_rows import StoredLine
+    from eventq.store.session_rows import StoredLine
 
 HEADER = {"type": "session", "version": 3, "id": "abc", "cwd": "/x"}
 HEX = "0123456789abcdef" * 4

@@ -187,7 +187,7 @@ def test_a_limit_says_that_there_is_more(
     rows = thread.sql(ENDLESS + "x FROM c", limit=3)
     assert ([row["x"] for row in rows], rows.more) == ([1, 2, 3], True)
     assert not thread.sql("VALUES (1), (2)", limit=2).more
-    monkeypatch.setattr("eventq.storage.sqlite.queries.ROOM", 10_000)
+    monkeypatch.setattr("eventq.store.sqlite.queries.ROOM", 10_000)
     rows = thread.sql(ENDLESS + "x, zeroblob(3000) FROM c", limit=100)
     assert (len(rows), rows.more) == (3, True)
     assert len(thread.sql("SELECT zeroblob(90000)", limit=1)) == 1  # a row is never too large

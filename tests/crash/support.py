@@ -18,8 +18,8 @@ import pytest
 
 import eventq
 from eventq.errors import DiskError
-from eventq.storage import engines
-from eventq.storage.sqlite.database import Database
+from eventq.store import engines
+from eventq.store.sqlite.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

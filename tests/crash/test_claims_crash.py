@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eventq.storage.queue_rows import Taken
+    from eventq.store.queue_rows import Taken
 
 pytestmark = pytest.mark.usefixtures("quick", "clock")
 

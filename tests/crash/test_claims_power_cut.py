@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.storage import engines
-from eventq.storage.sqlite.database import Database
+from eventq.store import engines
+from eventq.store.sqlite.database import Database
 from tests.claiming import dead, ids, progress, settle, subscribe, take, verdict
 from tests.crash.support import PowerVFS
 from tests.engines import sqlite

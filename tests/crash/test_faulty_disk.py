@@ -12,8 +12,8 @@ import pytest
 
 import eventq
 from eventq.errors import DiskError, EventqError
-from eventq.storage import engines
-from eventq.storage.sqlite.database import Database
+from eventq.store import engines
+from eventq.store.sqlite.database import Database
 from tests.crash.support import REFUSALS, FaultyVFS, contents, copy, sound
 from tests.engines import sqlite
 

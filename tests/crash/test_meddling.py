@@ -49,7 +49,7 @@ PUSH = "import eventq, sys; eventq.open(sys.argv[1]).push('self', 'note', 'their
 @pytest.fixture(autouse=True)
 def _looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each read look whether it reads the files at the path, not only 50 a second."""
-    monkeypatch.setattr("eventq.storage.sqlite.database.LOOK_SECONDS", -1.0)
+    monkeypatch.setattr("eventq.store.sqlite.database.LOOK_SECONDS", -1.0)
 
 
 def look(path: str, how: str = "rw") -> int:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.storage import engines
-from eventq.storage.sqlite.database import Database
+from eventq.store import engines
+from eventq.store.sqlite.database import Database
 from tests.crash.support import PowerVFS, sound
 from tests.engines import sqlite
 

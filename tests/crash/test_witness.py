@@ -541,7 +541,7 @@ def test_a_database_in_use_is_not_moved_away(path: str, monkeypatch: pytest.Monk
     """`mirror recover` refuses what it cannot look at, and asks once it has the lock."""
     with eventq.open(path) as thread:
         fill(thread, 1, 2)
-    monkeypatch.setattr("eventq.storage.sqlite.creation.BUSY_MS", 1)
+    monkeypatch.setattr("eventq.store.sqlite.creation.BUSY_MS", 1)
     holder = apsw.Connection(f"{path}/events.db")
     holder.pragma("locking_mode", "exclusive")
     holder.execute("BEGIN EXCLUSIVE; CREATE TABLE x (y); ROLLBACK")

@@ -24,7 +24,7 @@ import pytest
 import eventq
 from eventq.errors import DiskError, LogicError, StoreError, UsageError, refused
 from eventq.running import coding_agents
-from eventq.storage.sqlite.failures import translate
+from eventq.store.sqlite.failures import translate
 from tests.doors.support import EVENTQ, environ, ok, raw_run, run
 from tests.doors.support import refused as is_refused
 

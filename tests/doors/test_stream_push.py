@@ -29,7 +29,7 @@ MIB = 1 << 20
 _HURRIED = """
 import sys
 from eventq.cli import main
-from eventq.storage.sqlite import database
+from eventq.store.sqlite import database
 database.BUSY_SECONDS = 0.05
 main()
 """

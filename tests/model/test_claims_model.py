@@ -17,8 +17,8 @@ from eventq.errors import ConsumerInUseError
 from eventq.log.notifier import Notifier
 from eventq.records.consumer import Settings
 from eventq.records.event import NewEvent
-from eventq.storage import rules
-from eventq.storage.queue_rows import Verdict, Worker
+from eventq.store import rules
+from eventq.store.queue_rows import Verdict, Worker
 from tests.conftest import Clock
 from tests.engines import sqlite
 from tests.model.support import Beside, drive
@@ -26,8 +26,8 @@ from tests.model.support import Beside, drive
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq.storage.queue_rows import Taken
-    from eventq.storage.sqlite.database import Database
+    from eventq.store.queue_rows import Taken
+    from eventq.store.sqlite.database import Database
 
 MOST = 7  # unfinished events of a queue
 SLACK = 1_000

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import apsw
 
     import eventq
-    from eventq.storage.queue_rows import Taken
+    from eventq.store.queue_rows import Taken
 
 FILL = """
 INSERT INTO events (created_at, source, type, content)

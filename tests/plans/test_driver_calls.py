@@ -16,7 +16,7 @@ from tests.wire.support import append
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.storage.base import Memory
+    from eventq.store.base import Memory
 
 WORDS = [f"w{number}" for number in range(5_000)]
 TEXT = " ".join(random.Random(5).choices(WORDS, k=250_000)).encode()[:1_000_000]

@@ -25,9 +25,9 @@ from eventq.log.consumers import Subscriptions
 from eventq.log.journal import Journal
 from eventq.running import dispatch, handlers, supervisor
 from eventq.running.dispatch import Dispatch
-from eventq.storage.layout import Layout
-from eventq.storage.sqlite.database import Database
-from eventq.storage.sqlite.events import Events
+from eventq.store.layout import Layout
+from eventq.store.sqlite.database import Database
+from eventq.store.sqlite.events import Events
 from eventq.system import clock, locks, processes
 from eventq.system.locks import ConsumerLock
 from tests.engines import sqlite

@@ -19,11 +19,11 @@ from eventq.errors import (
     UnknownDeadLetterError,
 )
 from eventq.log.consumers import Subscriptions
-from eventq.storage import queueing
-from eventq.storage.sqlite import claims as storage
-from eventq.storage.sqlite import queues
-from eventq.storage.sqlite.claims import Claims
-from eventq.storage.sqlite.database import Database
+from eventq.store import queueing
+from eventq.store.sqlite import claims as store
+from eventq.store.sqlite import queues
+from eventq.store.sqlite.claims import Claims
+from eventq.store.sqlite.database import Database
 from tests.claiming import SPAN, dead, progress
 from tests.conftest import Clock
 from tests.engines import sqlite
@@ -525,7 +525,7 @@ a_way_back = looked_ahead(back)
 
 def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     """A claim goes by what it read before it took the lock."""
-    real_look, real_take = storage.Claims.look, Claims.take
+    real_look, real_take = store.Claims.look, Claims.take
     seen: dict[int, Any] = {}  # by the OS threads of the actors
 
     def look(claims: Any, consumer: str) -> Any:
@@ -541,7 +541,7 @@ def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
         finally:
             del seen[get_ident()]
 
-    patch.setattr(storage.Claims, "look", look)
+    patch.setattr(store.Claims, "look", look)
     patch.setattr(Claims, "take", take)
 
 
@@ -558,12 +558,12 @@ def a_pause_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
 
 def a_subscription_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     """A claim asks only before it takes the lock whether the consumer is subscribed."""
-    real = storage.Claims.look
+    real = store.Claims.look
 
     def look(claims: Any, consumer: str) -> Any:
         return real(claims, consumer)._replace(subscribed=1)
 
-    patch.setattr(storage.Claims, "look", look)
+    patch.setattr(store.Claims, "look", look)
 
 
 def reworded(name: str, reword: Callable[[str], str]) -> Callable[[pytest.MonkeyPatch], None]:

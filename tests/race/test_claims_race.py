@@ -24,7 +24,7 @@ from tests.race.support import DEADLINE, ROOT, until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from eventq.storage.sqlite.database import Database
+    from eventq.store.sqlite.database import Database
 
 LEASE = 0.3  # seconds
 

@@ -21,7 +21,7 @@ from eventq.errors import DamagedError
 from eventq.log.consumers import Subscriptions
 from eventq.running.dispatch import Dispatch
 from eventq.running.supervisor import Supervisor
-from eventq.storage.queue_rows import Verdict, Worker
+from eventq.store.queue_rows import Verdict, Worker
 from eventq.system import clock, locks, processes
 from eventq.system.locks import ConsumerLock, FolderLock
 from tests.race.support import until

@@ -14,7 +14,7 @@ import pytest
 
 import eventq
 from eventq.running.thread_runner import ThreadRunner
-from eventq.storage.sqlite import database
+from eventq.store.sqlite import database
 from eventq.system import locks
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Real signals, whose handler raises, at random moments of all that a thread is used for.
 
-The other kinds of interrupts are in `tests/storage/sqlite/test_interrupts.py`, at each call.
+The other kinds of interrupts are in `tests/store/sqlite/test_interrupts.py`, at each call.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import eventq
 from eventq.running import work
 from eventq.running.thread_runner import ThreadRunner
 from eventq.running.work import Work
-from eventq.storage.sqlite.database import Database
+from eventq.store.sqlite.database import Database
 from eventq.system import locks
 from tests.engines import sqlite
 from tests.race.steps import Play, Poll, explore

@@ -25,8 +25,8 @@ from eventq.memory.turns import Turns as TurnStore
 from eventq.records.checks import check_name
 from eventq.records.turn import NewTurn
 from eventq.serving import workers
-from eventq.storage.sqlite.database import Database
-from eventq.storage.sqlite.turns import Turns as TurnTable
+from eventq.store.sqlite.database import Database
+from eventq.store.sqlite.turns import Turns as TurnTable
 from eventq.wire import requests
 from eventq.wire.frames import (
     MAX_FRAME,
@@ -1150,7 +1150,7 @@ def test_a_store_that_is_busy_for_too_long_is_500(
     told: Peer, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unknown codes become 500; nothing is stored, and the next append works."""
-    monkeypatch.setattr("eventq.storage.sqlite.database.Busy.__call__", lambda *_: False)
+    monkeypatch.setattr("eventq.store.sqlite.database.Busy.__call__", lambda *_: False)
     raw.execute("BEGIN IMMEDIATE")
     assert told.refused(append(1, b"x")) == BusyError.wire_code // 100 * 100
     raw.execute("COMMIT")

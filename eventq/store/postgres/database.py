@@ -1,0 +1,478 @@
+"""The database of a thread in PostgreSQL: its connections, its transactions, and its errors.
+
+A `write()` begins with a lock of the thread's row in `counters`, as a statement of its own: one
+that locks and reads has a snapshot that is older than its lock. Only a push without a key may be
+one statement. A notice is sent after the commit, as its own transaction would make every push wait,
+and only while somebody waits for one.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+from collections import deque
+
+import psycopg
+
+from eventq.errors import (
+    BusyError,
+    LogicError,
+    NotAThreadError,
+    StoreError,
+    UnsupportedError,
+)
+from eventq.records.info import Stats
+from eventq.store.postgres import failures, queues, schema
+from eventq.store.postgres.claims import Claims
+from eventq.store.postgres.consumers import Consumers
+from eventq.store.postgres.events import Events
+from eventq.store.postgres.filters import Filters
+from eventq.store.postgres.link import BEGIN, MINE, NOW, Link
+from eventq.store.transactions import Transactions, is_owned
+from eventq.system import clock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any, NoReturn, TypeVar
+
+    from eventq.errors import EventqError
+    from eventq.records.event import Commit, Event
+    from eventq.store.address import Address
+    from eventq.store.postgres.leases import Hold, Lease, Leases
+    from eventq.store.postgres.link import Rows, Values
+    from eventq.store.postgres.watcher import Watcher
+    from eventq.store.queueing import QueueStatements
+
+    T = TypeVar("T")
+
+# ruff: noqa: S608 (the parts are constants)
+
+_MOST_EARS = 4  # connections that listen, and wait for the next waiter
+_NO_MEMORY = "memory in PostgreSQL is not there yet: it keeps events and consumers only"
+_FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of it is stored"
+
+_STATS = f"""
+SELECT (
+    SELECT coalesce(sum(pg_column_size(e.*)), 0)
+    FROM eventq.events e
+    WHERE {MINE}
+)
+"""
+_TIME = f"SELECT {NOW}"
+_ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"
+
+
+class Database(Transactions):
+    """One thread; safe to use from several OS threads, of one process."""
+
+    def __init__(self, address: Address, *, write: bool = True) -> None:
+        """Open the thread at an address; without `write`, nothing is ever changed.
+
+        Raises NotAThreadError when there is none, StoreError when the server cannot be reached or
+        its tables are older, DamagedError when they are newer.
+        """
+        self.link = Link(address)
+        super().__init__(address.shown, write=write, lock=self.link.lock)
+        self.address = address
+        self.other = Link(address)  # for what is done beside a transaction
+        self._ears: list[Link] = []  # connections that listen, and that nobody waits at
+        self.clock: Callable[[], int] | None = None  # in place of the server's
+        self.is_closed = False
+        self._rings = False
+        self._untold: deque[Commit] = deque()
+        self._telling = RLock()  # of who tells it
+        self.is_awake = False  # somebody waited for notices when it was looked at last
+        self.filters = Filters()
+        try:
+            found = self._found()
+        except BaseException:
+            self.link.close()
+            raise
+        self.keys: dict[str, Any] = {"b": found.bucket, "t": found.thread_id, "now": None}
+        self.identity = found.identity
+        self._channel = f"eventq_{found.thread_id}"
+        # Its own transaction, which waits for no disk.
+        relaxed = "SET LOCAL synchronous_commit = off"
+        self._notify = f"BEGIN; {relaxed}; NOTIFY {self._channel}; COMMIT".encode()
+        self._lock_text = f"""
+            SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000
+            FROM eventq.counters
+            WHERE bucket = {found.bucket}
+                AND thread_id = {found.thread_id}
+                AND {schema.IS_CURRENT}
+            FOR NO KEY UPDATE
+        """
+        self.events = Events(self)
+        self.consumers = Consumers(self)
+        self.claims = Claims(self)
+
+    def _found(self) -> schema.Found:
+        try:
+            return self.link.tried(lambda link: schema.find(link, self.address))
+        except psycopg.Error as error:
+            raise failures.translate(error, self.address) from error
+
+    @property
+    def memory(self) -> NoReturn:
+        """Refuse what this engine does not hold yet. Raises UnsupportedError."""
+        raise UnsupportedError(
+            _NO_MEMORY, "keep turns, runs and artifacts in a thread in a directory"
+        )
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    def check_process(self) -> None:
+        """Refuse a forked process before it waits for a lock that nobody in it will release."""
+        if self.is_closed or self.pid != os.getpid():
+            raise self.gone()
+
+    check_open = check_process
+
+    def close(self) -> None:
+        """Close the connections; do nothing the second time or after a fork."""
+        if self.is_closed or self.forked:
+            return
+        with self.lock, self.other.lock:
+            self.is_closed = True
+            for link in (self.link, self.other, *self._ears):
+                link.close()
+            self.filters.close()
+
+    def explain(self, error: psycopg.Error) -> EventqError:
+        """Return eventq's error for one of PostgreSQL's, and report what it refused."""
+        found = failures.translate(error, self.address)
+        if self.on_refusal is not None and isinstance(found, StoreError):
+            self.on_refusal(found)
+        return found
+
+    def alive(self, *, thorough: bool = False) -> int:  # noqa: ARG002 (the same as that of SQLite)
+        """Return 0. Raises NotAThreadError when the thread was deleted."""
+        if not self.rows(_ALIVE):
+            raise NotAThreadError(self.address.shown)
+        return 0
+
+    def trace(self) -> object:
+        """Return what changes whenever a consumer may become due, or has lost its supervisor."""
+        from eventq.store.postgres.leases import TRACE
+
+        return self.rows(TRACE)
+
+    def has_memory(self) -> bool:
+        """Return False: turns and blobs are not there yet."""
+        return False
+
+    def has_queues(self) -> bool:
+        """Return True: there are claims."""
+        return True
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def bound(self, values: Values | None) -> Values:
+        """Return values for a statement, with those that name the thread."""
+        if self.clock is not None:
+            return {**self.keys, **(values or {}), "now": self.clock()}
+        return self.keys if values is None else {**self.keys, **values}
+
+    def rows(self, sql: str, values: Values | None = None) -> Rows:
+        """Run a statement that reads; it is tried again when the connection is lost."""
+        given = self.bound(values)
+        return self.reading(lambda link: link.run(sql, given))
+
+    def one(self, sql: str, values: Values | None = None) -> Any:
+        """Return the first column of the first row, or None."""
+        rows = self.rows(sql, values)
+        return rows[0][0] if rows else None
+
+    def reading(self, call: Callable[[Link], T]) -> T:
+        """Call a function that reads on a connection.
+
+        During a transaction of another OS thread it is a second one, which sees what is committed.
+        """
+        self.check_process()
+        if not self._take():
+            return self.aside(call)
+        try:
+            if self._marks:
+                return self._inside(call)
+            self.link.clean()  # of what an interrupt has left
+            return self._tried(self.link, call)
+        finally:
+            self.lock.release()
+
+    def change(self, call: Callable[[Link], T], *, again: bool = False) -> T:
+        """Call a function that changes something, as one transaction or inside the one under way.
+
+        It is tried again when the server has certainly undone it, and if `again` is true also when
+        nobody knows: then it may be done twice without harm. Raises UnknownOutcomeError.
+        """
+        self.check_process()
+        with self.lock:
+            self.check_writable()
+            if self._marks:
+                return self._inside(call)
+            self.link.clean()
+            return self._tried(self.link, call, again=again, changes=True)
+
+    def _tried(
+        self, link: Link, call: Callable[[Link], T], *, again: bool = True, changes: bool = False
+    ) -> T:
+        try:
+            return link.tried(call, again=again, changes=changes)
+        except psycopg.Error as error:
+            raise self.explain(error) from error
+
+    def _inside(self, call: Callable[[Link], T]) -> T:
+        """Call a function inside the transaction under way."""
+        self.ready()
+        try:
+            return call(self.link)
+        except psycopg.Error as error:
+            self._spoiled = self.depth
+            if not self.link.is_lost:
+                raise self.explain(error) from error
+            if self.is_alone:
+                raise LogicError(
+                    "the moment was lost with the connection", "do it again"
+                ) from error
+            raise BusyError(_FORGOTTEN, "do all of it again") from error
+        except BaseException:
+            if not self.link.goes_on:  # an interrupt, and the statement or all of it is undone
+                self._spoiled = self.depth
+            raise
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def reopened(self) -> Database:
+        """Open the same thread once more, to read."""
+        own = Database(self.address, write=False)
+        own.clock = self.clock
+        return own
+
+    def _begin(self, *, relaxed: bool) -> None:
+        self.check_writable()
+        self.link.clean()
+        self._tried(self.link, lambda link: self._lock_row(link, relaxed=relaxed))
+        self.is_relaxed = relaxed
+
+    def _lock_row(self, link: Link, *, relaxed: bool) -> None:
+        level = "SET LOCAL synchronous_commit = off; " if relaxed else ""
+        if self.address.pooled:
+            level += f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'; "
+        rows = link.script(f"{BEGIN}; {level}{self._lock_text}")
+        if not rows:
+            raise NotAThreadError(self.address.shown)
+        self.is_awake = bool(rows[0][0])
+
+    def _set_savepoint(self, depth: int) -> None:
+        self._inside(lambda link: link.script(f"SAVEPOINT s{depth}"))
+
+    def _release(self, depth: int) -> None:
+        self._inside(lambda link: link.script(f"RELEASE s{depth}"))
+
+    def _commit(self) -> None:
+        self.check_process()
+        if not self.link.goes_on:  # the server would roll back, and call that a success
+            self._spoiled = self.depth
+        self.ready()
+        try:
+            self.link.script("COMMIT")
+        except psycopg.Error as error:
+            if self.link.is_lost:
+                raise failures.unknown(self.address) from error
+            raise self.explain(error) from error
+
+    def _note(self, commit: Commit | None) -> None:
+        rings, self._rings = self._rings, False
+        if commit is not None:
+            self.note(commit)
+        elif rings and self.is_awake:
+            self.link.tell(self._notify)
+
+    def _tell(self, commit: Commit | None) -> None:  # noqa: ARG002 (it is among those noted)
+        self.tell()
+
+    def _undo_statements(self, depth: int) -> None:
+        if not self.link.in_transaction:  # it is lost with the connection
+            self._spoiled = depth
+            return
+        try:
+            self.link.script(f"ROLLBACK TO s{depth}; RELEASE s{depth}" if depth else "ROLLBACK")
+        except psycopg.Error:
+            self.link.close()
+            self._spoiled = depth
+
+    def _leave_behind(self) -> None:
+        self.link.clean()
+
+    def ready(self) -> None:
+        """Refuse to go on in a transaction of which an earlier step failed."""
+        if self._spoiled:
+            raise StoreError(
+                "an earlier step of the transaction failed: nothing of it is stored",
+                "do all of it again",
+            )
+
+    def snapshot(self) -> None:
+        """Read from a snapshot as of now, until the database is closed."""
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+        look = f"""
+            SELECT 1
+            FROM eventq.counters
+            WHERE bucket = {self.keys["b"]} AND thread_id = {self.keys["t"]}
+        """  # only this begins the moment
+        self._tried(self.link, lambda link: link.script(f"{begin}; {look}"))
+        self._hold_moment()
+
+    # --- notices ----------------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        """Send a notice to all who wait for this thread."""
+        with self.lock:
+            if not self._marks:
+                self.link.tell(self._notify)
+
+    def ring_on_commit(self) -> None:
+        """Ring after the transaction under way, or now if there is none."""
+        if self.in_write():
+            self._rings = True
+        else:
+            self.ring()
+
+    def note(self, commit: Commit) -> None:
+        """Send a notice if somebody waits for one, and note a commit for `tell`.
+
+        The lock is held since before the commit, so that commits are noted in the order of ids.
+        """
+        self._untold.append(commit)
+        if self.is_awake:
+            self.link.tell(self._notify)
+
+    def tell(self) -> None:
+        """Call all subscribers with each commit that was noted, in order, with no lock held.
+
+        If another OS thread does so already, it goes on with those: nobody waits for the
+        subscribers that another one calls.
+        """
+        while self._untold and not is_owned(self._telling):
+            try:
+                if not self._telling.acquire(blocking=False):
+                    return
+                while self._untold:
+                    self.call_subscribers(self._untold.popleft())
+            finally:
+                if is_owned(self._telling):
+                    self._telling.release()
+
+    @property
+    def may_write(self) -> bool:
+        """Whether it was opened for writing, and not for one moment."""
+        return self.writable
+
+    def aside(self, call: Callable[[Link], T]) -> T:
+        """Call a function on a connection that takes no part in the transaction under way."""
+        with self.other.lock:
+            self.check_process()
+            return self._tried(self.other, call)
+
+    def take_ears(self) -> Link:
+        """Return a connection for a waiter."""
+        return self._ears.pop() if self._ears else Link(self.address)
+
+    def give_ears(self, link: Link) -> None:
+        """Keep a waiter's connection for the next one."""
+        if self.is_closed or len(self._ears) >= _MOST_EARS:
+            link.close()
+        else:
+            self._ears.append(link)
+
+    @property
+    def channel(self) -> str:
+        """The name under which notices of this thread are sent."""
+        return self._channel
+
+    # --- others -----------------------------------------------------------------------------------
+
+    def watch(self) -> Watcher:
+        """Return a watcher for one waiter; what is committed from now on wakes it."""
+        from eventq.store.postgres.watcher import Watcher
+
+        return Watcher(self)
+
+    def lease(self, consumer: str) -> Lease | None:
+        """Take the lease of a consumer; return None while somebody else holds it."""
+        from eventq.store.postgres.leases import Lease
+
+        return Lease.take(self, consumer)
+
+    def hold(self, consumer: str) -> Hold:
+        """Note that this process works for a consumer."""
+        from eventq.store.postgres.leases import Hold
+
+        return Hold(self, consumer)
+
+    def leases(self) -> Leases:
+        """Return who holds which leases."""
+        from eventq.store.postgres.leases import Leases
+
+        return Leases(self)
+
+    def interrupt(self) -> None:
+        """End the statement that another OS thread runs, if there is one. Raises ClosedError."""
+        self.check_process()
+        self.link.interrupt()
+
+    def data_version(self) -> None:
+        """Return None: the server does not say."""
+
+    def compact(self) -> None:
+        """Do nothing: autovacuum returns the space of deleted rows."""
+
+    def stats(self) -> Stats:
+        """Return the bytes of the stored events; the log and the free space are the server's."""
+        return Stats(int(self.one(_STATS)), 0, 0)
+
+    def milliseconds(self) -> int:
+        """Return the time of the server, in ms since 1970."""
+        return int(self.one(_TIME))
+
+    def stamp(self, at: int | None = None) -> str:
+        """Return a time of the server, in ms, as text; None is now."""
+        at = self.milliseconds() if at is None else at
+        return clock.stamp((at + 0.5) / 1000)  # in a float, a whole ms may be just below itself
+
+    # --- changes of queues ------------------------------------------------------------------------
+
+    @property
+    def queue_statements(self) -> QueueStatements:
+        """The statements of changes of queues."""
+        return queues
+
+    def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+        """Run a statement with numbered values, from 1, and return its rows."""
+        given = self.bound(_numbered(bindings))
+        return self.change(lambda link: link.run(sql, given))
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run a statement for each of some rows, in one round trip."""
+        steps = [(sql, self.bound(_numbered(row))) for row in rows]
+        if steps:
+            self.change(lambda link: link.together(steps))
+
+    def groups(self, events: Sequence[Event], by: str) -> list[str | None]:
+        """Return what events are ordered by; None is no group."""
+        return self.filters.groups(events, by)
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence for each fault of the rows of the log."""
+        yield from self.events.faults()
+        yield from self.consumers.faults()
+        yield from self.claims.faults()
+
+
+def _numbered(values: tuple[Any, ...]) -> dict[str, Any]:
+    """Return values by their number from 1, truth as 1 or 0."""
+    return {
+        str(n): int(value) if value.__class__ is bool else value
+        for n, value in enumerate(values, 1)
+    }

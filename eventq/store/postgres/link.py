@@ -1,0 +1,351 @@
+"""One connection to the server: statements, round trips of several, and what follows a loss.
+
+A statement has named parameters, `%(name)s`. What must be one round trip is sent as a pipeline. The
+connection is opened when it is needed first, and anew after it was lost; whoever uses it holds
+`lock`.
+
+After an error the connection itself is asked whether it is still there: a list of codes would never
+be whole, as poolers have their own. If it is gone, nobody knows what the server did (`is_lost`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+from _thread import RLock
+from random import random
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import ExecStatus, TransactionStatus
+
+from eventq.errors import EventqError, StoreError
+from eventq.store.postgres import failures
+from eventq.system import clock, environment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, TypeVar
+
+    from eventq.store.address import Address
+
+    Values = Mapping[str, Any]
+    Step = tuple[str, Values]
+    Rows = list[tuple[Any, ...]]
+    T = TypeVar("T")
+
+# What every statement says of the thread, and the time of the server in ms unless one is given.
+MINE = "bucket = %(b)s AND thread_id = %(t)s"
+NOW = "coalesce(%(now)s::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
+_CONNECT_SECONDS = 10
+_PAUSE_SECONDS = 0.05  # between two tries to reach a server; doubled for each further one
+_PAUSE_AGAIN = 0.01  # before a statement is tried again; doubled likewise
+_PAUSE_MOST = 1.0
+# A peer that is gone without a word is noticed, and so is one that does not take what is sent.
+_ALIVE: dict[str, Any] = {
+    "connect_timeout": _CONNECT_SECONDS,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": failures.WAIT_SECONDS * 1000,
+    "application_name": "eventq",
+}
+# Without a handler, Python writes to stderr what psycopg logs; a lost connection is our error.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+# The transaction waits for the disk, whatever EVENTQ_SYNCHRONOUS or the role says.
+DURABLE = """set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)"""
+# At any other level, a statement that has waited for the lock of a thread fails.
+_ISOLATION = r" -c default_transaction_isolation=read\ committed"
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # a pooler takes no options
+_RELAXED = "SELECT set_config('synchronous_commit', 'off', true)"
+# It is gone, or an interrupt has kept an answer from being read to its end.
+_UNUSABLE = (TransactionStatus.UNKNOWN, TransactionStatus.ACTIVE)
+
+
+class Link:
+    """A connection that one caller uses at a time, inside `with lock`."""
+
+    def __init__(self, address: Address) -> None:
+        """Prepare; nothing is opened yet."""
+        self.address = address
+        self.lock = RLock()
+        self.trips = 0  # round trips since it was opened
+        self.is_lost = False  # the last one ended without an answer that can be trusted
+        self._connection: psycopg.Connection[Any] | None = None
+        self._poll = select.poll()
+        self._is_telling = False  # a notice was sent whose answer is to be read
+        self._heard_on = ""  # the channel that it listens on
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    def connection(self) -> psycopg.Connection[Any]:
+        """Return the connection, idle or in a transaction; open one if there is none."""
+        if self._connection is not None and self._is_telling:
+            self._hear()
+        if self._connection is None:
+            self._connection = self._open()
+            self._poll = select.poll()
+            self._poll.register(self._connection.fileno(), select.POLLIN)
+        return self._connection
+
+    def _open(self) -> psycopg.Connection[Any]:
+        """Connect; wait for a server that starts or fails over. Raises StoreError and others."""
+        deadline, pause = clock.monotonic() + failures.WAIT_SECONDS, _PAUSE_SECONDS
+        while True:
+            try:
+                return self._connect()
+            except psycopg.Error as error:
+                if not self._may_pass(error) or clock.monotonic() + pause > deadline:
+                    raise failures.unreachable(error, self.address) from error
+            clock.pause(pause)
+            pause = min(pause * 2, _PAUSE_MOST)
+
+    def _may_pass(self, error: psycopg.Error) -> bool:
+        """Return whether waiting may help: a standby may take over, a primary stays read-only."""
+        if not failures.is_read_only(error):
+            return is_passing(error)
+        try:
+            self._connect(target_session_attrs="primary").close()
+        except psycopg.Error:
+            return True
+        return False
+
+    def _connect(self, **target: Any) -> psycopg.Connection[Any]:
+        place, more = self.address.conninfo, {**_ALIVE, **target, "client_encoding": "UTF8"}
+        if self.address.pooled:
+            return psycopg.connect(place, autocommit=True, prepare_threshold=None, **more)
+        given = conninfo_to_dict(place).get("options") or os.environ.get("PGOPTIONS", "")
+        relaxed = environment.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal") == "normal"
+        level = " -c synchronous_commit=off" * relaxed
+        wait = f" -c lock_timeout={failures.WAIT_SECONDS}s"
+        more["options"] = f"{given}{_ISOLATION}{wait}{level}".strip()
+        return psycopg.connect(place, autocommit=True, prepare_threshold=1, **more)
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another one."""
+        made, self._connection, self._is_telling = self._connection, None, False
+        if made is not None:
+            made.close()
+
+    def __del__(self) -> None:
+        """Close what nobody uses any more."""
+        self.close()
+
+    def interrupt(self) -> None:
+        """End the statement that another OS thread runs, if there is one."""
+        made = self._connection
+        if made is not None:
+            made.cancel_safe(timeout=_CONNECT_SECONDS)
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def run(self, sql: str, values: Values) -> Rows:
+        """Run one statement and return its rows. Raises psycopg.Error."""
+        return self._trip(lambda made: _rows_of(made.execute(sql, values, binary=True)))
+
+    def together(self, steps: Sequence[Step]) -> list[Rows]:
+        """Run statements in one round trip, as one transaction unless one is under way.
+
+        Returns the rows of each. Raises psycopg.Error; then the connection is closed, and with it a
+        transaction under way: psycopg takes statements for prepared that the server skipped.
+        """
+
+        def send(made: psycopg.Connection[Any]) -> list[Rows]:
+            with made.pipeline():
+                cursors = [made.execute(sql, values, binary=True) for sql, values in steps]
+            return [*map(_rows_of, cursors)]
+
+        try:
+            return self._trip(send)
+        except BaseException:
+            self.close()
+            raise
+
+    def relaxed(self, *steps: Step) -> list[Rows]:
+        """Run statements as one change that a power cut may undo; return the rows of each."""
+        return self.together([(_RELAXED, {}), *steps])[1:]
+
+    def copy(self, sql: str, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Store rows by a COPY in the binary format."""
+
+        def send(made: psycopg.Connection[Any]) -> None:
+            with made.cursor() as cursor, cursor.copy(sql) as copy:
+                copy.set_types(types)
+                for row in rows:
+                    copy.write_row(row)
+
+        self._trip(send)
+
+    def script(self, text: str) -> Rows:
+        """Run several statements without values in one message; return the rows of the last."""
+
+        def send(made: psycopg.Connection[Any]) -> Rows:
+            # After an interrupt psycopg may take it for one that can be prepared.
+            cursor = made.execute(text, prepare=False)
+            while cursor.nextset():
+                pass
+            return _rows_of(cursor)
+
+        return self._trip(send)
+
+    def _trip(self, send: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Make one round trip; afterwards there is no connection that cannot be used again."""
+        self.trips += 1
+        self.is_lost = False
+        made = self._current()
+        try:
+            return send(made)
+        except BaseException as error:
+            state = made.pgconn.transaction_status
+            if isinstance(error, psycopg.Error):
+                self.is_lost = state == TransactionStatus.UNKNOWN or failures.is_farewell(error)
+            if self.is_lost or state in _UNUSABLE:
+                self.close()
+            raise
+
+    def _current(self) -> psycopg.Connection[Any]:
+        """Return the connection; another one if the server has ended it while nothing was sent.
+
+        What is sent on a connection that was lost before may have been done, or not. Nothing comes
+        on an idle one but such a farewell, or news of a setting.
+        """
+        made = self.connection()
+        if not self.in_transaction and self._poll.poll(0):
+            self.close()
+            made = self.connection()
+        return made
+
+    def tried(self, call: Callable[[Link], T], *, again: bool = True, changes: bool = False) -> T:
+        """Call a function that makes round trips, outside a transaction; it may begin and end one.
+
+        It is called again when the server has certainly undone it, and if `again` is true also when
+        the connection was lost. Raises psycopg.Error, with no transaction left behind; and
+        UnknownOutcomeError for what `changes` something, if that may be stored.
+        """
+        deadline, pause = clock.monotonic() + failures.WAIT_SECONDS, _PAUSE_AGAIN
+        in_doubt = False
+        while True:
+            try:
+                return call(self)
+            except psycopg.Error as error:
+                lost = self.is_lost
+                if failures.is_read_only(error):  # after a failover another server may take it
+                    self.close()
+                self.clean()
+                in_doubt |= lost and changes
+                goes_on = again if lost else isinstance(error, failures.AGAIN)
+                if not goes_on or clock.monotonic() > deadline:
+                    if in_doubt:
+                        raise failures.unknown(self.address) from error
+                    raise
+            except BaseException as error:  # ours, or an interrupt, between two round trips
+                self.clean()
+                if in_doubt and isinstance(error, StoreError):  # there is no server any more
+                    raise failures.unknown(self.address) from error
+                raise
+            clock.pause(pause * random())  # noqa: S311 (two that collide wait for different times)
+            pause = min(pause * 2, _PAUSE_MOST)
+
+    def clean(self) -> None:
+        """Leave no transaction behind."""
+        if self.in_transaction:
+            try:
+                self.script("ROLLBACK")
+            except psycopg.Error:
+                self.close()
+
+    # --- listening --------------------------------------------------------------------------------
+
+    def listen(self, channel: str) -> None:
+        """Listen, unless it does already, and forget what was heard before."""
+        if not self.heard() or self._heard_on != channel:
+            self.close()
+            self.script(f"LISTEN {channel}")
+            self._heard_on = channel
+            self.heard()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the connection."""
+        return self.connection().fileno()
+
+    def heard(self) -> bool:
+        """Read all notices that have come; return False when the connection is lost."""
+        made = self._connection
+        if made is None:
+            return False
+        server = made.pgconn
+        try:
+            server.consume_input()
+            while server.notifies() is not None:
+                pass
+        except psycopg.Error:
+            self.close()
+            return False
+        return True
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is under way, failed or not."""
+        made = self._connection
+        if made is None or self._is_telling:  # a notice is sent outside of one
+            return False
+        return made.pgconn.transaction_status != TransactionStatus.IDLE
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the transaction under way is there, and nothing in it has failed."""
+        made = self._connection
+        return made is not None and made.pgconn.transaction_status == TransactionStatus.INTRANS
+
+    # --- notices ----------------------------------------------------------------------------------
+
+    def tell(self, statement: bytes) -> None:
+        """Send a statement whose answer is read later: nobody waits for a notice to be sent."""
+        try:
+            server = self.connection().pgconn
+            server.send_query(statement)
+            self._is_telling = True
+            server.flush()
+        except (psycopg.Error, EventqError):
+            self.close()  # it was a hint
+
+    def _hear(self) -> None:
+        """Read the answer to a notice; close the connection after an error."""
+        made = self._connection
+        assert made is not None
+        server, is_sound = made.pgconn, True
+        try:
+            while True:
+                while server.is_busy():  # in `get_result`, no other OS thread could run
+                    self._poll.poll()
+                    server.consume_input()
+                result = server.get_result()
+                if result is None:
+                    break
+                is_sound &= result.status == ExecStatus.COMMAND_OK
+            self._is_telling = False
+        except psycopg.Error:
+            is_sound = False
+        if not is_sound:
+            self.close()
+
+
+def _rows_of(cursor: psycopg.Cursor[Any]) -> Rows:
+    """Return the rows of a statement, none for one that has no columns."""
+    result = cursor.pgresult  # its `description` is made anew at each look
+    return cursor.fetchall() if result is not None and result.nfields else []
+
+
+def is_passing(error: psycopg.Error) -> bool:
+    """Return whether a server that cannot be reached may be there a little later."""
+    if error.sqlstate is not None:
+        return isinstance(error, (errors.CannotConnectNow, errors.TooManyConnections))
+    words = str(error).lower()
+    return any(word in words for word in _PASSING)
+
+
+_PASSING = ("starting up", "shutting down", "recovery", "too many clients")

@@ -1,0 +1,812 @@
+"""Export and import in SQLite: whole tables in pages, and how imported rows are recognised."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypeVar
+
+from eventq.errors import UnknownBlobError, UnknownContextError, UnknownTurnError
+from eventq.records.checks import REF
+from eventq.store.copied import (
+    AliasCopy,
+    AttemptCopy,
+    ContextCopy,
+    ContextLabel,
+    ErasedCopy,
+    FileCopy,
+    LastIds,
+    LineCopy,
+    OutputCopy,
+    PatchCopy,
+    PinCopy,
+    RefCopy,
+    RootCopy,
+    RunCopy,
+    SessionCopy,
+    TipCopy,
+    TurnCopy,
+)
+from eventq.store.output_rows import FileRow, ScopeRow
+from eventq.store.rules import link
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from eventq.store.base import Beside, Copied
+    from eventq.store.copied import Restorable
+    from eventq.store.sqlite.database import Database
+
+Record = TypeVar("Record")
+
+PAGE = 1_000
+_FIRST = -1 << 63  # before the first row id
+
+
+class Copies:
+    """What a copy reads and stores in one database; see `eventq.store.base.Copies`."""
+
+    def __init__(self, db: Database) -> None:
+        """Use the connection and transactions of a database."""
+        self._db = db
+        self._run = db.run
+
+    # --- out --------------------------------------------------------------------------------------
+
+    def select(self, contexts: Iterable[int | str] | None) -> Selection:
+        """Choose contexts and what they lead to, or everything; see `store.base`."""
+        chosen = Selection(self._db)
+        if contexts is None:
+            chosen.choose_all()
+        else:
+            chosen.choose(contexts)
+        return chosen
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    def alike(self, parent: int, digest: bytes, limit: int | None = None) -> list[TurnCopy]:
+        """Return the turns of a parent and a payload, oldest first."""
+        sql = """
+            SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag,
+                encoding, flags, created_at_ms, canonical, ?2, 0
+            FROM turns
+            WHERE parent_id IS ?1
+                AND blob_id = (SELECT blob_id FROM blobs WHERE hash = ?2)
+            ORDER BY turn_id
+            LIMIT ?3
+        """
+        rows = self._run(sql, (parent or None, digest, -1 if limit is None else limit))
+        return [*map(_turn, rows)]
+
+    def beside(self, turn: int, kind: type[Beside]) -> list[Beside]:
+        """Return the patches on a turn, or the attempts after it."""
+        found: list[Any] = self._patches(turn) if kind is PatchCopy else self._attempts(turn)
+        return found
+
+    def _patches(self, turn: int) -> list[PatchCopy]:
+        sql = """
+            SELECT turn_id, hash, flags, created_at_ms
+            FROM turn_patches
+                LEFT JOIN blobs USING (blob_id)
+            WHERE turn_id = ?
+        """
+        return [*map(_patch, self._run(sql, (turn,)))]
+
+    def _attempts(self, parent: int) -> list[AttemptCopy]:
+        sql = """
+            SELECT parent_id, hash, created_at_ms
+            FROM run_attempts
+                JOIN blobs USING (blob_id)
+            WHERE parent_id = ?
+        """
+        return [*map(_attempt, self._run(sql, (parent,)))]
+
+    def is_reached(self, turn: int) -> bool:
+        """Return whether a context has a turn on its chain."""
+        return bool(self._run(_REACHED, (turn,)))
+
+    def last_ids(self) -> LastIds:
+        """Return the ids of the newest turn and context there ever were, 0 for none."""
+        sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"
+        turn, context = [self._db.one(sql, (name,)) or 0 for name in ("turns", "contexts")]
+        return LastIds(turn, context)
+
+    # --- in ---------------------------------------------------------------------------------------
+
+    def restore(self, records: Sequence[Restorable]) -> None:
+        """Store records in order, as one change; see `store.base`."""
+        with self._db.joined():
+            for record in records:
+                self._store(record)
+
+    def _store(self, record: Restorable) -> None:
+        match record:
+            case TurnCopy():
+                self._add_turn(record)
+            case ContextCopy():
+                self._add_context(record)
+            case ContextLabel():
+                self._run(_LABEL, record)
+            case PatchCopy():
+                self._add_patch(record)
+            case AttemptCopy():
+                blob_id = self._db.blobs.row_id(record.digest)
+                self._run(_ADD_ATTEMPT, (record.parent, blob_id, record.at))
+            case RunCopy():
+                self._run(_SET_RUN, record)
+                self._db.runs.note(record.context, "import")
+
+    def _add_turn(self, new: TurnCopy) -> None:
+        above = self._db.turns.spot(new.parent) if new.parent else ()
+        if above is None:
+            raise UnknownTurnError(new.parent)
+        depth, jump, jump_depth = link(new.parent, above)
+        self._run(
+            _ADD_TURN,
+            (new.digest, new.turn, new.parent or None, depth, jump, jump_depth, new.type_id,
+             new.type_version, new.type_tag, new.encoding, new.canonical, new.flags, new.at),
+        )  # fmt: skip
+        if not self._db.connection.changes():
+            raise UnknownBlobError(REF + new.digest.hex())
+
+    def _add_context(self, new: ContextCopy) -> None:
+        now = self._db.milliseconds()
+        self._run(
+            _ADD_CONTEXT,
+            (
+                new.context,
+                new.head or None,
+                new.flags,
+                new.at,
+                now,
+                new.name,
+                new.fork_of,
+                new.scope,
+            ),
+        )
+
+    def _add_patch(self, new: PatchCopy) -> None:
+        blob_id = None if new.digest is None else self._db.blobs.row_id(new.digest)
+        self._run(_ADD_PATCH, (new.turn, blob_id, new.flags, new.at))
+
+    def reserve(self, *, turn: int = 0, context: int = 0) -> None:
+        """Reserve all ids of turns and contexts up to these."""
+        last = self.last_ids()
+        wanted = ("turns", turn, last.turn), ("contexts", context, last.context)
+        for table, number, there in wanted:
+            if number > there:
+                with self._db.joined():
+                    self._run("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+                    sql = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
+                    self._run(sql, (table, number))
+
+
+class Selection:
+    """What was chosen of a database, in temporary tables of its connection.
+
+    What is chosen stands in a CROSS JOIN, never behind IN: with that each page could begin at the
+    first row.
+    """
+
+    def __init__(self, db: Database) -> None:
+        """Begin with nothing chosen."""
+        self._db = db
+        self._run = db.run
+        self._run(_CHOSEN)
+
+    def choose_all(self) -> None:
+        """Choose everything that there is."""
+        self._run(_ALL)
+
+    def choose(self, contexts: Iterable[int | str]) -> None:
+        """Choose contexts, the turns and blobs that they lead to, and all of their scopes."""
+        for which in contexts:
+            sql = "INSERT OR IGNORE INTO chosen_contexts VALUES (?)"
+            self._run(sql, (self._find_context(which),))
+        self._run(_TURNS_OF_CONTEXTS)
+        for sql in (*_OF_SESSIONS, _BLOBS_OF_TURNS, *_OF_SCOPES, _BLOBS_OF_SESSIONS):
+            self._run(sql)
+
+    def _find_context(self, which: int | str) -> int:
+        """Return the id of a context by its id or name; a name is never a number."""
+        sql = """
+            SELECT context_id
+            FROM contexts
+            WHERE name = ?1
+                OR context_id = CAST(?1 AS INTEGER) AND ?1 NOT GLOB '*[^0-9]*'
+        """
+        context_id: int | None = self._db.one(sql, (str(which),))
+        if context_id is None:
+            raise UnknownContextError(which)
+        return context_id
+
+    def add_artifact(self, scope: int, number: int) -> bool:
+        """Select an artifact; return False if it was selected before, or is missing."""
+        sql = """
+            INSERT OR IGNORE INTO chosen_artifacts
+            SELECT artifact_id
+            FROM artifacts
+            WHERE scope_id = ? AND number = ?
+            RETURNING 1
+        """
+        return bool(self._run(sql, (scope, number)) and self._add_scope(scope))
+
+    def _add_scope(self, scope: int) -> bool:
+        if scope:
+            self._run("INSERT OR IGNORE INTO chosen_scopes VALUES (?)", (scope,))
+        return True
+
+    def add_output(self, scope: int, output: str) -> list[bytes]:
+        """Choose an output; return its blobs, and what they name, that were not chosen."""
+        sql = """
+            INSERT OR IGNORE INTO chosen_outputs
+            SELECT DISTINCT scope_id, output_id
+            FROM agent_outputs
+            WHERE scope_id = ? AND output_id = ?
+            RETURNING 1
+        """
+        if not self._run(sql, (scope, output)):
+            return []
+        self._add_scope(scope)
+        blobs = _BLOBS_OF_OUTPUT
+        new = [row[0] for row in self._run(blobs, (scope, output))]
+        sql = """
+            SELECT hash
+            FROM json_each(?)
+                JOIN blobs ON blob_id = value
+            WHERE part = 0
+        """
+        return [row[0] for row in self._run(sql, (str(new),))]
+
+    # --- what is chosen ---------------------------------------------------------------------------
+
+    def blobs(self) -> Iterator[bytes]:
+        """Yield the digest of every blob that is no part only, and not erased, in order."""
+        sql = """
+            SELECT blob_id, hash
+            FROM chosen_blobs
+                CROSS JOIN blobs USING (blob_id)
+            WHERE blob_id > ? AND part = 0 AND codec < 3
+            ORDER BY blob_id
+            LIMIT ?
+        """
+        return _pages(self._run, sql, lambda row: row[1])
+
+    def _erased(self) -> Iterator[ErasedCopy]:
+        """Yield every blob that was erased."""
+        sql = """
+            SELECT blob_id, hash, raw_len, coalesce(bytes, x''), reason, coalesce(at_ms, 0)
+            FROM chosen_blobs
+                CROSS JOIN blobs USING (blob_id)
+                LEFT JOIN blob_bytes USING (blob_id)
+                LEFT JOIN erased_blobs USING (blob_id)
+                LEFT JOIN erasures USING (erasure_id)
+            WHERE blob_id > ? AND codec = 3
+            ORDER BY blob_id
+            LIMIT ?
+        """
+        return _pages(self._run, sql, lambda row: ErasedCopy(*row[1:]))
+
+    def turns(self, *, canonical: bool = False) -> Iterator[TurnCopy]:
+        """Yield every turn, or those with a canonical rule, in the order they came."""
+        return _pages(self._run, _RULED_TURNS if canonical else _TURNS, _turn)
+
+    def records(self, kind: type[Copied]) -> Iterator[Copied]:
+        """Yield every record of a kind; see `store.base`."""
+        read: dict[type, Callable[[], Iterable[Any]]] = {
+            ContextCopy: self._contexts,
+            ErasedCopy: self._erased,
+            PatchCopy: self._patches,
+            RootCopy: self._roots,
+            RefCopy: self._refs,
+            RunCopy: self._runs,
+            AttemptCopy: self._attempts,
+            PinCopy: self._pins,
+            AliasCopy: self._aliases,
+            OutputCopy: self._outputs,
+            ScopeRow: self._scopes,
+            FileCopy: self._files,
+            SessionCopy: self._sessions,
+            LineCopy: self._lines,
+            TipCopy: self._tips,
+        }
+        return iter(read[kind]())
+
+    def _contexts(self) -> Iterator[ContextCopy]:
+        """Yield every context, by id."""
+        sql = """
+            SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags, c.created_at_ms,
+                name, fork_of, coalesce(c.scope_id, context_id)
+            FROM chosen_contexts
+                CROSS JOIN contexts c USING (context_id)
+                LEFT JOIN turns ON turn_id = head_id
+            WHERE context_id > ?
+            ORDER BY context_id
+            LIMIT ?
+        """
+        return _pages(self._run, sql, _context)
+
+    def _patches(self) -> Iterator[PatchCopy]:
+        """Yield every patch, in the order they came."""
+        sql = """
+            SELECT seq, turn_id, hash, p.flags, p.created_at_ms
+            FROM turn_patches p
+                CROSS JOIN chosen_turns USING (turn_id)
+                LEFT JOIN blobs USING (blob_id)
+            WHERE seq > ?
+            ORDER BY seq
+            LIMIT ?
+        """
+        return _pages(self._run, sql, lambda row: PatchCopy(*row[1:]))
+
+    def _roots(self) -> Iterator[RootCopy]:
+        """Yield the root of every turn that does not inherit it, by turn."""
+        sql = """
+            SELECT turn_id, root
+            FROM turn_roots
+                CROSS JOIN chosen_turns USING (turn_id)
+            WHERE turn_id > ?
+            ORDER BY turn_id
+            LIMIT ?
+        """
+        return _pages(self._run, sql, _root)
+
+    def _refs(self) -> Iterator[RefCopy]:
+        """Yield every blob that names others, once with each of them."""
+        holders = """
+            SELECT blob_id, hash
+            FROM chosen_blobs c
+                CROSS JOIN blobs USING (blob_id)
+            WHERE blob_id > ?
+                AND EXISTS (SELECT 1 FROM blob_refs r WHERE r.blob_id = c.blob_id)
+            ORDER BY blob_id
+            LIMIT ?
+        """
+        named = """
+            SELECT hash
+            FROM blob_refs r
+                JOIN blobs b ON b.blob_id = ref_id
+            WHERE r.blob_id = ?
+            ORDER BY 1
+        """
+        for blob_id, digest in _pages(self._run, holders, tuple):
+            yield from (RefCopy(digest, to) for (to,) in self._run(named, (blob_id,)))
+
+    def _runs(self) -> Iterator[RunCopy]:
+        """Yield every run, by id."""
+        sql = """
+            SELECT context_id, name, grouped, status, start_id, completed_at_ms
+            FROM runs
+                CROSS JOIN chosen_contexts USING (context_id)
+            WHERE context_id > ?
+            ORDER BY context_id
+            LIMIT ?
+        """
+        return _pages(self._run, sql, _run_of)
+
+    def _attempts(self) -> Iterator[AttemptCopy]:
+        """Yield every attempt at a step, in the order they came."""
+        sql = """
+            SELECT attempt_id, parent_id, hash, created_at_ms
+            FROM run_attempts
+                CROSS JOIN chosen_turns ON turn_id = parent_id
+                CROSS JOIN blobs USING (blob_id)
+            WHERE attempt_id > ?
+            ORDER BY attempt_id
+            LIMIT ?
+        """
+        return _pages(self._run, sql, lambda row: AttemptCopy(*row[1:]))
+
+    def _pins(self) -> list[PinCopy]:
+        """Return every pin, sorted."""
+        sql = """
+            SELECT name, hash
+            FROM pins
+                JOIN blobs USING (blob_id)
+            WHERE blob_id IN chosen_blobs
+            ORDER BY 1, 2
+        """
+        return [*map(_pin, self._run(sql))]
+
+    def _aliases(self) -> list[AliasCopy]:
+        """Return every blob whose SHA-256 is noted, sorted."""
+        sql = """
+            SELECT hash, sha256
+            FROM blob_names
+                JOIN blobs USING (blob_id)
+            WHERE blob_id IN chosen_blobs AND codec < 3
+            ORDER BY 1, 2
+        """
+        return [*map(_alias, self._run(sql))]
+
+    def _outputs(self) -> Iterator[OutputCopy]:
+        """Yield every version of every output, sorted."""
+        sql = """
+            SELECT scope_id, output_id, version, hash, created_at_ms
+            FROM agent_outputs
+                CROSS JOIN chosen_outputs USING (scope_id, output_id)
+                CROSS JOIN blobs USING (blob_id)
+            WHERE (scope_id, output_id, version) > (?, ?, ?)
+            ORDER BY scope_id, output_id, version
+            LIMIT ?
+        """
+        after = (-1, "", 0)
+        while rows := self._run(sql, (*after, PAGE)):
+            yield from map(OutputCopy._make, rows)
+            after = rows[-1][:3]
+
+    def _scopes(self) -> Iterator[ScopeRow]:
+        """Yield every scope but the thread's, by number."""
+        sql = """
+            SELECT scope_id, name, created_at_ms
+            FROM chosen_scopes
+                CROSS JOIN scopes USING (scope_id)
+            WHERE scope_id > ?
+            ORDER BY scope_id
+            LIMIT ?
+        """
+        return _pages(self._run, sql, ScopeRow._make)
+
+    def _files(self) -> Iterator[FileCopy]:
+        """Yield every file that is a chosen artifact, output or blob, by scope and path."""
+        after = (-1, "")
+        while rows := self._run(_FILES, (*after, PAGE)):
+            yield from (FileCopy(row[0], FileRow(*row[1:])) for row in rows)
+            after = rows[-1][:2]
+
+    def _sessions(self) -> Iterator[SessionCopy]:
+        """Yield every session, by number."""
+        sql = """
+            SELECT session_id, name, generation, tool, size, digest, owner, path, started_by
+            FROM chosen_sessions
+                CROSS JOIN sessions USING (session_id)
+            WHERE session_id > ?
+            ORDER BY session_id
+            LIMIT ?
+        """
+        return _pages(self._run, sql, SessionCopy._make)
+
+    def _lines(self) -> Iterator[LineCopy]:
+        """Yield every line of every session, in order."""
+        sql = """
+            SELECT session_id, position, hash, form, before, after, is_node, entry, parent, kind,
+                response, agent, coalesce(turn_id, 0)
+            FROM session_lines
+                CROSS JOIN blobs USING (blob_id)
+            WHERE (session_id, position) > (?, ?)
+                AND session_id IN (SELECT session_id FROM chosen_sessions)
+                AND position < (
+                    SELECT lines
+                    FROM sessions s
+                    WHERE s.session_id = session_lines.session_id
+                )
+            ORDER BY session_id, position
+            LIMIT ?
+        """
+        after = (-1, 0)
+        while rows := self._run(sql, (*after, PAGE)):
+            yield from map(LineCopy._make, rows)
+            after = rows[-1][:2]
+
+    def _tips(self) -> Iterator[TipCopy]:
+        """Yield every chosen context that is a tip, by context."""
+        sql = """
+            SELECT context_id, session_id, turn_id
+            FROM session_tips
+                CROSS JOIN chosen_contexts USING (context_id)
+            WHERE context_id > ?
+            ORDER BY context_id
+            LIMIT ?
+        """
+        return _pages(self._run, sql, TipCopy._make)
+
+    def artifacts(self) -> Iterator[tuple[int, int]]:
+        """Yield scope and number of every artifact, in order."""
+        sql = """
+            SELECT scope_id, number
+            FROM artifacts
+                CROSS JOIN chosen_artifacts USING (artifact_id)
+            WHERE (scope_id, number) > (?, ?)
+            ORDER BY scope_id, number
+            LIMIT ?
+        """
+        after = (-1, 0)
+        while rows := self._run(sql, (*after, PAGE)):
+            yield from rows
+            after = rows[-1]
+
+
+def _pages(
+    run: Callable[..., list[Any]], sql: str, make: Callable[[Any], Record]
+) -> Iterator[Record]:
+    """Yield the rows of a statement whose parameters are a key to go on after and a limit.
+
+    The key is its first column.
+    """
+    after = _FIRST
+    while rows := run(sql, (after, PAGE)):
+        yield from map(make, rows)
+        after = rows[-1][0]
+
+
+# What makes a record of a whole row: `_make` takes three times as long.
+_turn: Callable[[Any], TurnCopy] = partial(tuple.__new__, TurnCopy)
+_context: Callable[[Any], ContextCopy] = partial(tuple.__new__, ContextCopy)
+_patch: Callable[[Any], PatchCopy] = partial(tuple.__new__, PatchCopy)
+_root: Callable[[Any], RootCopy] = partial(tuple.__new__, RootCopy)
+_run_of: Callable[[Any], RunCopy] = partial(tuple.__new__, RunCopy)
+_attempt: Callable[[Any], AttemptCopy] = partial(tuple.__new__, AttemptCopy)
+_pin: Callable[[Any], PinCopy] = partial(tuple.__new__, PinCopy)
+_alias: Callable[[Any], AliasCopy] = partial(tuple.__new__, AliasCopy)
+
+_TURNS = """
+SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag, encoding, flags,
+    created_at_ms, canonical, hash, raw_len
+FROM chosen_turns
+    CROSS JOIN turns USING (turn_id)
+    JOIN blobs USING (blob_id)
+WHERE turn_id > ?
+ORDER BY turn_id
+LIMIT ?
+"""
+_RULED_TURNS = _TURNS.replace("WHERE", "WHERE canonical IS NOT NULL AND")
+_ADD_TURN = """
+INSERT INTO turns (
+    turn_id, blob_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, type_tag,
+    encoding, canonical, flags, created_at_ms
+)
+SELECT ?2, blob_id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13
+FROM blobs
+WHERE hash = ?1 AND part = 0
+"""
+_ADD_CONTEXT = """
+INSERT INTO contexts (
+    context_id, head_id, base_id, flags, created_at_ms, updated_at_ms, name, fork_of, scope_id
+)
+VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+"""
+_LABEL = """
+UPDATE contexts
+SET name = coalesce(?2, name), fork_of = coalesce(?3, fork_of)
+WHERE context_id = ?1
+"""
+_ADD_PATCH = """
+INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms)
+VALUES (?, ?, ?, ?)
+"""
+_ADD_ATTEMPT = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (?, ?, ?)"
+_SET_RUN = """
+INSERT INTO runs (context_id, name, grouped, status, start_id, completed_at_ms)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (context_id) DO UPDATE SET
+    status = excluded.status,
+    completed_at_ms = excluded.completed_at_ms
+"""
+# Down from a turn. Those that are asked about in one import have nothing below them in common.
+_REACHED = """
+WITH RECURSIVE down (id) AS (
+    SELECT ?1
+    UNION ALL
+    SELECT turn_id
+    FROM down
+        CROSS JOIN turns ON parent_id = id
+)
+SELECT 1
+FROM down
+    CROSS JOIN contexts ON head_id = id
+LIMIT 1
+"""
+_CHOSEN = """
+DROP TABLE IF EXISTS temp.chosen_contexts;
+DROP TABLE IF EXISTS temp.chosen_turns;
+DROP TABLE IF EXISTS temp.chosen_blobs;
+DROP TABLE IF EXISTS temp.chosen_artifacts;
+DROP TABLE IF EXISTS temp.chosen_outputs;
+DROP TABLE IF EXISTS temp.chosen_scopes;
+DROP TABLE IF EXISTS temp.chosen_sessions;
+
+CREATE TEMP TABLE chosen_contexts (context_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_turns (turn_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_blobs (blob_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_artifacts (artifact_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_outputs (
+    scope_id INTEGER,
+    output_id TEXT,
+    PRIMARY KEY (scope_id, output_id)
+);
+CREATE TEMP TABLE chosen_scopes (scope_id INTEGER PRIMARY KEY);
+CREATE TEMP TABLE chosen_sessions (session_id INTEGER PRIMARY KEY);
+"""
+_ALL = """
+INSERT INTO chosen_contexts SELECT context_id FROM contexts;
+INSERT INTO chosen_turns SELECT turn_id FROM turns;
+INSERT INTO chosen_blobs SELECT blob_id FROM blobs;
+INSERT INTO chosen_artifacts SELECT artifact_id FROM artifacts;
+INSERT INTO chosen_outputs SELECT DISTINCT scope_id, output_id FROM agent_outputs;
+INSERT INTO chosen_scopes SELECT scope_id FROM scopes;
+INSERT INTO chosen_sessions SELECT session_id FROM sessions;
+"""
+# The chains of heads, of the turns that contexts began at, and of the starts of runs: a head may
+# have been moved above these, or to another chain.
+_TURNS_OF_CONTEXTS = """
+WITH RECURSIVE found (id) AS (
+    SELECT head_id
+    FROM chosen_contexts
+        CROSS JOIN contexts USING (context_id)
+    WHERE head_id IS NOT NULL
+    UNION
+    SELECT base_id
+    FROM chosen_contexts
+        CROSS JOIN contexts USING (context_id)
+    WHERE base_id IS NOT NULL
+    UNION
+    SELECT start_id
+    FROM chosen_contexts
+        CROSS JOIN runs USING (context_id)
+    UNION
+    SELECT parent_id
+    FROM found
+        CROSS JOIN turns ON turn_id = id
+    WHERE parent_id IS NOT NULL
+)
+INSERT INTO chosen_turns
+SELECT id
+FROM found
+"""
+# Payloads, patches, attempts and roots of turns, and what these blobs name, however far that goes.
+_BLOBS_OF_TURNS = """
+WITH RECURSIVE found (id) AS (
+    SELECT blob_id
+    FROM chosen_turns
+        CROSS JOIN turns USING (turn_id)
+    UNION
+    SELECT blob_id
+    FROM turn_patches
+    WHERE blob_id IS NOT NULL AND turn_id IN chosen_turns
+    UNION
+    SELECT blob_id
+    FROM run_attempts
+    WHERE parent_id IN chosen_turns
+    UNION
+    SELECT blob_id
+    FROM turn_roots
+        JOIN blobs ON hash = root
+    WHERE turn_id IN chosen_turns
+    UNION
+    SELECT ref_id
+    FROM found
+        CROSS JOIN blob_refs ON blob_id = id
+)
+INSERT INTO chosen_blobs
+SELECT id
+FROM found
+"""
+# All versions of an output, and what they name; RETURNING tells those that were not chosen before.
+_BLOBS_OF_OUTPUT = """
+WITH RECURSIVE found (id) AS (
+    SELECT blob_id
+    FROM agent_outputs
+    WHERE scope_id = ? AND output_id = ?
+    UNION
+    SELECT ref_id
+    FROM found
+        CROSS JOIN blob_refs ON blob_id = id
+)
+INSERT OR IGNORE INTO chosen_blobs
+SELECT id
+FROM found
+RETURNING blob_id
+"""
+_OF_SCOPES = (
+    """
+    INSERT INTO chosen_scopes
+    SELECT scope_id
+    FROM scopes
+    WHERE scope_id IN (
+        SELECT coalesce(scope_id, context_id)
+        FROM chosen_contexts
+            CROSS JOIN contexts USING (context_id)
+    )
+    """,
+    """
+    INSERT INTO chosen_artifacts
+    SELECT artifact_id
+    FROM chosen_scopes
+        CROSS JOIN artifacts USING (scope_id)
+    """,
+    """
+    INSERT INTO chosen_outputs
+    SELECT DISTINCT scope_id, output_id
+    FROM chosen_scopes
+        CROSS JOIN agent_outputs USING (scope_id)
+    """,
+    """
+    WITH RECURSIVE found (id) AS (
+        SELECT blob_id
+        FROM chosen_scopes
+            CROSS JOIN agent_outputs USING (scope_id)
+        UNION
+        SELECT blob_id
+        FROM chosen_scopes
+            CROSS JOIN files USING (scope_id)
+        WHERE blob_id IS NOT NULL
+        UNION
+        SELECT ref_id
+        FROM found
+            CROSS JOIN blob_refs ON blob_id = id
+    )
+    INSERT OR IGNORE INTO chosen_blobs
+    SELECT id
+    FROM found
+    """,
+)
+# The turns of all branches of a session come along, and its generations.
+_OF_SESSIONS = (
+    """
+    INSERT INTO chosen_sessions
+    SELECT session_id
+    FROM sessions
+    WHERE coalesce(owner, name) IN (
+        SELECT coalesce(owner, name)
+        FROM chosen_contexts
+            CROSS JOIN session_tips USING (context_id)
+            CROSS JOIN sessions USING (session_id)
+    )
+    """,
+    """
+    WITH RECURSIVE found (id) AS (
+        SELECT turn_id
+        FROM chosen_sessions
+            CROSS JOIN session_lines USING (session_id)
+        WHERE turn_id IS NOT NULL
+        UNION
+        SELECT parent_id
+        FROM found
+            CROSS JOIN turns ON turn_id = id
+        WHERE parent_id IS NOT NULL
+    )
+    INSERT OR IGNORE INTO chosen_turns
+    SELECT id
+    FROM found
+    """,
+)
+_BLOBS_OF_SESSIONS = """
+WITH RECURSIVE found (id) AS (
+    SELECT blob_id
+    FROM chosen_sessions
+        CROSS JOIN session_lines USING (session_id)
+    UNION
+    SELECT ref_id
+    FROM found
+        CROSS JOIN blob_refs ON blob_id = id
+)
+INSERT OR IGNORE INTO chosen_blobs
+SELECT id
+FROM found
+"""
+# A file comes along if what it is does: its artifact, its output, or its blob.
+_FILES = """
+SELECT scope_id, path, number, output, version, hash
+FROM files f
+    LEFT JOIN blobs USING (blob_id)
+WHERE (scope_id, path) > (?, ?)
+    AND CASE
+        WHEN number IS NOT NULL
+            THEN EXISTS (
+                SELECT 1
+                FROM artifacts a
+                    CROSS JOIN chosen_artifacts USING (artifact_id)
+                WHERE a.scope_id = f.scope_id AND a.number = f.number
+            )
+        WHEN output IS NOT NULL
+            THEN EXISTS (
+                SELECT 1
+                FROM chosen_outputs o
+                WHERE o.scope_id = f.scope_id AND o.output_id = f.output
+            )
+        ELSE f.blob_id IN chosen_blobs
+    END
+ORDER BY scope_id, path
+LIMIT ?
+"""

@@ -1,0 +1,331 @@
+"""Erasures in SQLite: what was erased, and the changes of the rows that held it."""
+
+from __future__ import annotations
+
+from eventq.errors import ConflictError
+from eventq.records.checks import ERASED
+from eventq.records.info import Erasure
+from eventq.store import LEASED
+from eventq.store.asking import erased_content
+from eventq.store.sqlite.blobs import ADD, ADD_BYTES
+from eventq.store.turn_rows import GONE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    import apsw
+
+    from eventq.store.copied import ErasedCopy
+    from eventq.store.sqlite.database import Database
+
+# ruff: noqa: S608 (the parts are constants)
+
+# What was said of attempts at an event may be what the event said.
+_ERRORS = (
+    "UPDATE unfinished SET error = ?2 WHERE event_id = ?1 AND error IS NOT NULL",
+    "UPDATE dead_letters SET error = ?2 WHERE event_id = ?1 AND error IS NOT NULL",
+)
+# What an event is ordered by may be a part of what it says; others that have the same keep it.
+_GROUPS = """
+SELECT DISTINCT queue_id, group_value
+FROM unfinished u
+WHERE event_id = ?1
+    AND group_value IS NOT NULL
+    AND NOT EXISTS (
+        SELECT 1
+        FROM unfinished o
+            JOIN events ON id = o.event_id
+        WHERE o.queue_id = u.queue_id
+            AND o.group_value = u.group_value
+            AND NOT EXISTS (
+                SELECT 1
+                FROM erasures
+                WHERE kind = 'event' AND name = CAST(id AS TEXT)
+            )
+    )
+"""
+_RENAME = "UPDATE unfinished SET group_value = ? WHERE queue_id = ? AND group_value = ?"
+# That was never put by itself, and that no other blob consists of.
+_DROP_PART = """
+DELETE FROM blobs
+WHERE blob_id = ?1
+    AND part = 1
+    AND NOT EXISTS (SELECT 1 FROM blob_parts WHERE part_id = ?1)
+"""
+_REPORTS = """
+UPDATE events
+SET content = json_set(content, '$.error', ?2)
+WHERE id > ?1
+    AND type = 'record'
+    AND subtype = 'dead-letter'
+    AND json_valid(content)
+    AND json_extract(content, '$.event_id') = ?1
+    AND json_extract(content, '$.error') IS NOT NULL
+RETURNING id
+"""
+
+# Where bytes are in pieces, by the number of what they belong to. Parts of long blobs are read with
+# these; those of none, which an interrupted put has left, by themselves.
+_PIECES = {
+    "blob": """
+        SELECT b.blob_id, 0, codec, bytes
+        FROM blobs b
+            JOIN blob_bytes USING (blob_id)
+        WHERE b.blob_id > ?1
+            AND ?2 = 0
+            AND (part = 0 OR NOT EXISTS (SELECT 1 FROM blob_parts WHERE part_id = b.blob_id))
+        ORDER BY 1
+    """,
+    "long blob": """
+        SELECT p.blob_id, p.position, codec, bytes
+        FROM blob_parts p
+            JOIN blobs b ON b.blob_id = part_id
+            JOIN blob_bytes y ON y.blob_id = part_id
+        WHERE (p.blob_id, p.position) > (?1, ?2)
+        ORDER BY 1, 2
+    """,
+    "artifact": """
+        SELECT artifact_id, position, 1, bytes
+        FROM artifact_chunks
+        WHERE (artifact_id, position) > (?1, ?2)
+        ORDER BY 1, 2
+    """,
+    "open turn": """
+        SELECT open_id, position, 0, bytes
+        FROM open_pieces
+        WHERE (open_id, position) > (?1, ?2)
+        ORDER BY 1, 2
+    """,
+}
+_PLACES = {
+    "blob": "SELECT lower(hex(hash)), hash FROM blobs WHERE blob_id = ?",
+    "artifact": """
+        SELECT scope_id || '/' || number || '/' || status, x''
+        FROM artifacts
+        WHERE artifact_id = ?
+    """,
+    "open turn": "SELECT open_id, x'' FROM open_turns WHERE open_id = ?",
+}
+_ROOM = 4 << 20  # bytes that are read at once, unless one value has more
+_NAMES = {"dead_letters": "event_id", "unfinished": "event_id"}  # by what a row is found
+
+
+class Erasures:
+    """The table of erasures, and what is erased, in one database."""
+
+    def __init__(self, db: Database) -> None:
+        """Use the connection and transactions of a database."""
+        self._db = db
+        self._run = db.run
+
+    def get(self, kind: str, name: str) -> Erasure | None:
+        """Return an erasure, or None."""
+        if self._db.is_original():
+            return None
+        sql = """
+            SELECT kind, name, reason, at_ms, finished
+            FROM erasures
+            WHERE kind = ? AND name = ?
+        """
+        rows = self._run(sql, (kind, name))
+        return _record(rows[0]) if rows else None
+
+    def page(self, after: int, limit: int) -> list[tuple[int, Erasure]]:
+        """Return the next erasures and their numbers, in the order in which they began."""
+        if self._db.is_original():
+            return []
+        sql = """
+            SELECT kind, name, reason, at_ms, finished, erasure_id
+            FROM erasures
+            WHERE erasure_id > ?
+            ORDER BY erasure_id
+            LIMIT ?
+        """
+        return [(row[5], _record(row[:5])) for row in self._run(sql, (after, limit))]
+
+    def begin(self, kind: str, name: str, reason: str | None) -> int:
+        """Note that something is being erased; return its number; see `store.base`."""
+        return self._begin(kind, name, reason, self._db.milliseconds())
+
+    def _begin(self, kind: str, name: str, reason: str | None, at: int) -> int:
+        sql = """
+            INSERT INTO erasures (kind, name, reason, at_ms)
+            VALUES (?, ?, ?, ?)
+            ON CONFLICT (kind, name) DO UPDATE SET
+                reason = coalesce(excluded.reason, reason),
+                at_ms = excluded.at_ms,
+                finished = 0
+            RETURNING erasure_id
+        """
+        return int(self._run(sql, (kind, name, reason, at))[0][0])
+
+    def of_blob(self, digest: bytes) -> Erasure | None:
+        """Return the erasure that took the bytes of a blob, or None."""
+        sql = """
+            SELECT kind, name, reason, at_ms, finished
+            FROM erasures
+                JOIN erased_blobs USING (erasure_id)
+                JOIN blobs USING (blob_id)
+            WHERE hash = ?
+        """
+        rows = self._run(sql, (digest,))
+        return _record(rows[0]) if rows else None
+
+    def patches(self, turn: int) -> list[bytes]:
+        """Return the digest of each patch on a turn that is no tombstone."""
+        sql = """
+            SELECT hash
+            FROM turn_patches
+                JOIN blobs USING (blob_id)
+            WHERE turn_id = ?
+        """
+        return [row[0] for row in self._run(sql, (turn,))]
+
+    def blobs(self, number: int, gone: Sequence[tuple[bytes, bytes]]) -> None:
+        """Erase the bytes of blobs with an erasure, inside `write`; see `store.base`."""
+        for digest, shown in gone:
+            blob_id = self._db.blobs.row_id(digest)
+            sql = "SELECT part_id FROM blob_parts WHERE blob_id = ?"
+            parts = [row[0] for row in self._run(sql, (blob_id,))]
+            self._run("DELETE FROM blob_parts WHERE blob_id = ?", (blob_id,))
+            self._db.many(_DROP_PART, ((part,) for part in parts))
+            self._empty(blob_id, shown)
+            sql = "INSERT OR REPLACE INTO erased_blobs (blob_id, erasure_id) VALUES (?, ?)"
+            self._run(sql, (blob_id, number))
+
+    def _empty(self, blob_id: int, shown: bytes) -> None:
+        sql = "UPDATE blobs SET codec = ?, stored_len = 0 WHERE blob_id = ?"
+        self._run(sql, (GONE, blob_id))
+        self._run("DELETE FROM blob_bytes WHERE blob_id = ?", (blob_id,))
+        if shown:
+            self._run(ADD_BYTES, (blob_id, shown))
+
+    def keep(self, blob: ErasedCopy) -> bool:
+        """Store a blob that was erased elsewhere; return False if its hash is here already."""
+        with self._db.joined():
+            now = self._db.milliseconds()
+            self._run(ADD, (blob.digest, blob.size, 0, GONE, now))
+            if not self._db.connection.changes():
+                return False
+            blob_id = self._db.connection.last_insert_rowid()
+            self._empty(blob_id, blob.shown)
+            name = blob.digest.hex()
+            number = self._begin("blob", name, blob.reason, blob.at)
+            sql = "INSERT INTO erased_blobs (blob_id, erasure_id) VALUES (?, ?)"
+            self._run(sql, (blob_id, number))
+            self._run("UPDATE erasures SET finished = 1 WHERE erasure_id = ?", (number,))
+            return True
+
+    def finish(self, kind: str, name: str) -> None:
+        """Note that nothing is left of what was erased."""
+        with self._db.write():
+            sql = "UPDATE erasures SET finished = 1 WHERE kind = ? AND name = ?"
+            self._run(sql, (kind, name))
+
+    def forget(self, kind: str, names: Iterable[str]) -> None:
+        """Forget the erasures of some things of a kind."""
+        with self._db.write():
+            sql = "DELETE FROM erasures WHERE kind = ? AND name = ?"
+            self._db.many(sql, [(kind, name) for name in names])
+
+    def event(self, number: int, reason: str | None) -> list[int]:
+        """Erase the content of an event, and what was said of attempts at it; see `base`."""
+        with self._db.write():
+            leased = self._run(
+                f"""
+                SELECT consumer_id
+                FROM unfinished
+                    JOIN queues USING (queue_id)
+                WHERE event_id = ? AND state = {LEASED} AND due_at > ?
+                """,
+                (number, self._db.milliseconds()),
+            )
+            if leased:
+                raise ConflictError(
+                    f"event {number} is leased by a worker of consumer '{leased[0][0]}'",
+                    "erase it when that is done with it",
+                    number,
+                )
+            self.begin("event", str(number), reason)
+            sql = "SELECT type, content, subtype FROM events WHERE id = ?"
+            for row in self._run(sql, (number,)):
+                sql = "UPDATE events SET content = ? WHERE id = ?"
+                self._run(sql, (erased_content(*row), number))
+            self._run("DELETE FROM event_blob_refs WHERE event_id = ?", (number,))
+            self._run("DELETE FROM open_questions WHERE event_id = ?", (number,))
+            for queue, group in self._run(_GROUPS, (number,)):
+                self._run(_RENAME, (f"{ERASED} {number}", queue, group))
+            changed = [number, *(row[0] for row in self._run(_REPORTS, (number, ERASED)))]
+            for one in changed:  # a report is an event as well, and attempts at it may say the same
+                self.said(one)
+            return changed
+
+    def said(self, number: int) -> None:
+        """Erase what was said of attempts at an event; see `store.base`."""
+        with self._db.write():
+            for sql in _ERRORS:
+                self._run(sql, (number, ERASED))
+
+    def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
+        """Yield what tables hold as text; see `store.base`."""
+        sql = """
+            SELECT name, wr
+            FROM pragma_table_list
+            WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite%'
+        """
+        for table, no_rowid in self._run(sql):
+            sql = "SELECT name, type, pk FROM pragma_table_info(?)"
+            columns = self._run(sql, (table,))
+            keys = [f"{name}" for name, kind, pk in columns if pk and kind == "INTEGER"]
+            name = _NAMES.get(table) or (" || '/' || ".join(keys) if keys else "''")
+            values = [f"CAST({one} AS BLOB)" for one, kind, _ in columns if kind == "TEXT"]
+            if table == "session_lines":
+                values += ["before", "after"]
+            if not values:
+                continue
+            found = ", ".join(f"coalesce({one}, x'')" for one in values)
+            head = f"SELECT CAST({name if no_rowid else 'rowid'} AS BLOB), {found} FROM {table}"
+            tail = "LIMIT -1 OFFSET ?" if no_rowid else "WHERE rowid > ? ORDER BY rowid"
+            at = 0
+            while page := self._page((at,), f"{head} {tail}"):
+                at = at + len(page) if no_rowid else int(page[-1][0])
+                yield table, page
+
+    def pieces(self) -> Iterator[tuple[str, list[tuple[int, int, int, bytes]]]]:
+        """Yield what is stored in pieces; see `store.base`."""
+        if self._db.is_original():
+            return
+        for kind, sql in _PIECES.items():
+            after = (0, 0) if kind == "blob" else (0, -1)
+            while page := self._page(after, sql):
+                after = page[-1][:2]
+                yield kind, page
+
+    def _page(self, after: tuple[int, ...], sql: str) -> list[tuple[Any, ...]]:
+        """Return the next rows, until there is no room for more."""
+
+        def read(connection: apsw.Connection) -> list[tuple[Any, ...]]:
+            rows: list[tuple[Any, ...]] = []
+            room = _ROOM
+            cursor = connection.execute(sql, after)
+            for row in cursor:
+                rows.append(row)
+                room -= sum([len(one) for one in row if one.__class__ is bytes])
+                if room <= 0:
+                    break
+            cursor.close(force=True)
+            return rows
+
+        return self._db.steady(read)  # type: ignore[no-any-return]
+
+    def place(self, kind: str, number: int) -> tuple[str, bytes] | None:
+        """Return what a number of `pieces` stands for; see `store.base`."""
+        rows = self._run(_PLACES[kind.removeprefix("long ")], (number,))
+        return (str(rows[0][0]), rows[0][1]) if rows else None
+
+
+def _record(row: tuple[str, str, str | None, int, int]) -> Erasure:
+    kind, name, reason, at_ms, finished = row
+    return Erasure(kind, name, reason, at_ms, bool(finished))

@@ -1,0 +1,523 @@
+"""Session files in SQLite: their lines, the turns that these became, and the tips of branches."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+from eventq.errors import UnknownTurnError
+from eventq.store.rules import link, no_more_ids
+from eventq.store.session_rows import LineLink, SessionRow, StoredLine, Tip
+from eventq.store.sqlite.blobs import ADD_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from eventq.store.copied import LineCopy, SessionCopy
+    from eventq.store.session_rows import NewLine
+    from eventq.store.sqlite.database import Database
+    from eventq.store.turn_rows import PreparedBlob
+
+    Spot = tuple[int, int | None, int | None]  # depth, jump and jump's depth of a turn
+
+ENTRY = "session/entry"  # the type of a turn
+_CUT = 2  # the form of a line whose images were taken out, and a flag of its turn
+_PAGE = 1_000
+
+
+class Sessions:
+    """The tables of session files; see `eventq.store.base.Sessions`."""
+
+    def __init__(self, db: Database) -> None:
+        """Use the connection and transactions of a database."""
+        self._db = db
+        self._run = db.run
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def find(self, name: str, generation: int | None = None) -> SessionRow | None:
+        """Return a session by its name: a generation, or the newest."""
+        sql = """
+            SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing,
+                owner, path, started_by
+            FROM sessions
+            WHERE name = ?1
+                AND generation = coalesce(
+                    ?2, (SELECT max(generation) FROM sessions WHERE name = ?1)
+                )
+        """
+        rows = self._run(sql, (name, generation))
+        return SessionRow(*rows[0]) if rows else None
+
+    def of_context(self, context: int) -> SessionRow | None:
+        """Return the session that a context is a tip of, the newest generation, or None."""
+        sql = """
+            SELECT name
+            FROM session_tips
+                JOIN sessions USING (session_id)
+            WHERE context_id = ?
+        """
+        name = self._db.one(sql, (context,))
+        return None if name is None else self.find(name)
+
+    def page(self, after: int, limit: int) -> list[SessionRow]:
+        """Return the next sessions, by id."""
+        sql = """
+            SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing,
+                owner, path, started_by
+            FROM sessions
+            WHERE session_id > ?
+            ORDER BY session_id
+            LIMIT ?
+        """
+        return [SessionRow(*row) for row in self._run(sql, (after, limit))]
+
+    def newest(self, after: str, limit: int) -> list[str]:
+        """Return the names of the next sessions, but for those of subagents; "" begins."""
+        sql = """
+            SELECT DISTINCT name
+            FROM sessions
+            WHERE owner IS NULL AND name > ?
+            ORDER BY name
+            LIMIT ?
+        """
+        return [row[0] for row in self._run(sql, (after, limit))]
+
+    def generations(self, name: str) -> list[int]:
+        """Return the numbers of a session's generations, the oldest first."""
+        sql = """
+            SELECT generation
+            FROM sessions
+            WHERE name = ?
+            ORDER BY generation
+        """
+        return [row[0] for row in self._run(sql, (name,))]
+
+    def updated_at(self, session: int) -> int:
+        """Return when a session was last changed, in milliseconds."""
+        sql = "SELECT updated_at_ms FROM sessions WHERE session_id = ?"
+        return int(self._db.one(sql, (session,)))
+
+    def of_turn(self, turn: int) -> SessionRow | None:
+        """Return the newest generation of a session that has a turn, or None."""
+        sql = """
+            SELECT name, max(generation)
+            FROM session_lines
+                JOIN sessions USING (session_id)
+            WHERE turn_id = ?
+            GROUP BY name
+            ORDER BY min(session_id)
+            LIMIT 1
+        """
+        rows = self._run(sql, (turn,))
+        return self.find(*rows[0]) if rows else None
+
+    def beside(self, owner: str) -> list[SessionRow]:
+        """Return the sessions of the subagents in the folder of a session, the newest of each."""
+        sql = """
+            SELECT max(generation), name
+            FROM sessions
+            WHERE owner = ?
+            GROUP BY name
+            ORDER BY name
+        """
+        rows = self._run(sql, (owner,))
+        return [found for number, name in rows if (found := self.find(name, number))]
+
+    def create(
+        self, name: str, generation: int, tool: str, place: str | None, digest: bytes
+    ) -> SessionRow | None:
+        """Store a generation of a session, without lines; None if it is there."""
+        sql = """
+            INSERT INTO sessions (
+                name, generation, tool, place, digest, created_at_ms, updated_at_ms
+            )
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
+            ON CONFLICT (name, generation) DO NOTHING
+            RETURNING session_id
+        """
+        now = self._db.milliseconds()
+        with self._db.write():
+            made = self._run(sql, (name, generation, tool, place, digest, now))
+            return self.find(name, generation) if made else None
+
+    def move(self, session: int, place: str) -> None:
+        """Note where the file of a session is now."""
+        self._db.change("UPDATE sessions SET place = ? WHERE session_id = ?", (place, session))
+
+    def begin_again(self, session: int, tool: str, digest: bytes) -> None:
+        """Forget how far a session was read, and with which reader; its lines stay until then."""
+        sql = """
+            UPDATE sessions
+            SET tool = ?, size = 0, digest = ?, lines = 0, settled = NULL, missing = NULL
+            WHERE session_id = ?
+        """
+        self._db.change(sql, (tool, digest, session))
+
+    def keep_beside(self, session: int, owner: str, path: str, started_by: str | None) -> None:
+        """Note that a session is that of a subagent; see `SessionRow`."""
+        sql = """
+            UPDATE sessions
+            SET owner = ?, path = ?, started_by = ?
+            WHERE session_id = ?
+        """
+        self._db.change(sql, (owner, path, started_by, session))
+
+    # --- lines ------------------------------------------------------------------------------------
+
+    def grow(
+        self, was: SessionRow, first: int, new: Sequence[NewLine], size: int, digest: bytes
+    ) -> tuple[SessionRow, int] | None:
+        """Store lines from a position on, in place of those there; see `store.base`."""
+        session = was.session
+        with self._db.joined():
+            now = self._db.milliseconds()
+            done = (size, digest, first + len(new), now)
+            grown = (*done, session, was.size, was.lines)
+            if not self._run(_GROWN, grown):
+                return None
+            end = first + len(new)
+            images = [image for line in new for image in line.images]
+            added = sum(self._db.blobs.keep(image, now)[1] for image in images)
+            blobs = self._kept([line.blob for line in new], now)
+            rows = [
+                (session, first + n, blob_id, *line[1:10])
+                for n, (blob_id, line) in enumerate(zip(blobs, new, strict=True))
+            ]
+            self._db.many(_ADD, rows)
+            if end < was.lines or not was.lines:  # there are lines still where it began again
+                sql = "DELETE FROM session_lines WHERE session_id = ? AND position >= ?"
+                self._run(sql, (session, end))
+        return was._replace(size=size, digest=digest, lines=end), added
+
+    def _kept(self, blobs: Sequence[PreparedBlob], now: int) -> list[int]:
+        """Store blobs, most of them new and one piece, and return their row ids."""
+        simple = {
+            blob.digest: blob.pieces[0]
+            for blob in blobs
+            if len(blob.pieces) == 1 and not blob.parts and not blob.refs and not blob.mentions
+        }
+        sql = """
+            SELECT hash
+            FROM json_each(?)
+                CROSS JOIN blobs ON hash = unhex(value)
+        """
+        for (known,) in self._run(sql, (json.dumps([digest.hex() for digest in simple]),)):
+            del simple[known]
+        end = 1 + (self._db.one("SELECT max(blob_id) FROM blobs", ()) or 0)
+        ids = dict(zip(simple, count(end), strict=False))
+        self._db.many(
+            _ADD_BLOB,
+            [
+                (ids[digest], digest, size, len(stored), codec, now)
+                for digest, size, codec, stored in simple.values()
+            ],
+        )
+        self._db.many(ADD_BYTES, [(ids[one.digest], one.stored) for one in simple.values()])
+        keep = self._db.turns.keep
+        return [ids.get(blob.digest) or keep(blob, now) for blob in blobs]
+
+    def settle(self, session: int, position: int | None, missing: str) -> None:
+        """Note from where on the tree has to be built when the file has grown."""
+        sql = "UPDATE sessions SET settled = ?, missing = ? WHERE session_id = ?"
+        self._db.change(sql, (position, missing, session))
+
+    def links(self, session: int, first: int = 0) -> Iterator[LineLink]:
+        """Yield how each line is linked, with its turn and that turn's parent, in order."""
+        after = first - 1
+        while rows := self._run(_LINKS, (session, after, _PAGE)):
+            yield from map(LineLink._make, rows)
+            after = rows[-1][0]
+
+    def has_any(self, session: int, before: int, ids: Iterable[str]) -> bool:
+        """Return whether a line before a position has one of these ids."""
+        sql = """
+            SELECT 1
+            FROM json_each(?)
+                CROSS JOIN session_lines ON session_id = ? AND entry = value AND position < ?
+            LIMIT 1
+        """
+        return bool(self._run(sql, (json.dumps([*ids]), session, before)))
+
+    def lines(self, session: int, after: int, limit: int, *, without: int = 0) -> list[StoredLine]:
+        """Return the next lines, by position; -1 begins. None has a flag of its kind `without`."""
+        sql = """
+            SELECT position, form, before, after, hash, turn_id, raw_len
+            FROM session_lines
+                JOIN blobs USING (blob_id)
+            WHERE session_id = ? AND position > ? AND kind & ? = 0
+            ORDER BY position
+            LIMIT ?
+        """
+        return [StoredLine(*row) for row in self._run(sql, (session, after, without, limit))]
+
+    def entry_of(self, session: int, turn: int) -> str | None:
+        """Return the id of the entry that became a turn."""
+        sql = """
+            SELECT entry
+            FROM session_lines
+            WHERE turn_id = ? AND session_id = ?
+            ORDER BY position DESC
+            LIMIT 1
+        """
+        return self._db.one(sql, (turn, session))  # type: ignore[no-any-return]
+
+    def has_turn(self, session: int, turn: int) -> bool:
+        """Return whether a line of a session became a turn."""
+        sql = """
+            SELECT 1
+            FROM session_lines
+            WHERE turn_id = ? AND session_id = ?
+            LIMIT 1
+        """
+        return bool(self._run(sql, (turn, session)))
+
+    def turns_like(self, session: int, begin: str, limit: int) -> list[int]:
+        """Return the turns of entries whose ids begin with a text, one for each id."""
+        sql = """
+            SELECT max(turn_id)
+            FROM session_lines
+            WHERE session_id = ?1
+                AND entry >= ?2
+                AND entry < ?2 || char(1114111)
+                AND turn_id IS NOT NULL
+            GROUP BY entry
+            LIMIT ?3
+        """
+        return [row[0] for row in self._run(sql, (session, begin, limit))]
+
+    def turn_of(self, session: int, entry: str) -> int | None:
+        """Return the turn of the last line with an id."""
+        sql = """
+            SELECT turn_id
+            FROM session_lines
+            WHERE session_id = ? AND entry = ? AND turn_id IS NOT NULL
+            ORDER BY position DESC
+            LIMIT 1
+        """
+        return self._db.one(sql, (session, entry))  # type: ignore[no-any-return]
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    def place(
+        self,
+        session: int,
+        nodes: Sequence[tuple[int, int, int | None]],
+        *,
+        base: int,
+        known: bool,
+    ) -> list[int]:
+        """Make a turn of each line, under that of another line; see `store.base`."""
+        with self._db.joined():
+            placing = _Placing(self._db, session, nodes, base=base, known=known)
+            made = [placing.turn(*node) for node in nodes]
+            placing.store()
+        return made
+
+    def restore(self, new: SessionCopy, lines: Sequence[LineCopy], over: int | None) -> int:
+        """Store a session and its lines, in place of one or as another; see `store.base`."""
+        sql = """
+            INSERT INTO sessions (
+                session_id, name, generation, tool, size, digest, owner, path, started_by, lines,
+                created_at_ms, updated_at_ms
+            )
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
+            ON CONFLICT (session_id) DO UPDATE SET
+                size = excluded.size,
+                digest = excluded.digest,
+                lines = excluded.lines,
+                updated_at_ms = excluded.updated_at_ms
+            RETURNING session_id
+        """
+        with self._db.joined():
+            now = self._db.milliseconds()
+            session = int(self._run(sql, (over, *new[1:], len(lines), now))[0][0])
+            self._run("DELETE FROM session_lines WHERE session_id = ?", (session,))
+            for line in lines:
+                blob_id = self._db.blobs.row_id(line.digest)
+                self._run(_ADD, (session, line.position, blob_id, *line[3:12]))
+                if line.turn:
+                    self._run(_PLACED, (line.turn, session, line.position))
+        return session
+
+    # --- tips -------------------------------------------------------------------------------------
+
+    def tips(self, name: str) -> list[Tip]:
+        """Return the tips of a session, of all generations."""
+        sql = """
+            SELECT context_id, c.name, session_id, t.turn_id,
+                (
+                    SELECT min(position)
+                    FROM session_lines l
+                    WHERE l.turn_id = t.turn_id AND l.session_id = t.session_id
+                )
+            FROM sessions s
+                JOIN session_tips t USING (session_id)
+                JOIN contexts c USING (context_id)
+            WHERE s.name = ?
+            ORDER BY context_id
+        """
+        return [Tip(*row) for row in self._run(sql, (name,))]
+
+    def set_tip(self, context: int, session: int, turn: int | None = None) -> None:
+        """Note that an import has left a context at a turn, by default at its head."""
+        sql = """
+            INSERT OR REPLACE INTO session_tips (context_id, session_id, turn_id)
+            SELECT context_id, ?2, coalesce(?3, head_id, 0)
+            FROM contexts
+            WHERE context_id = ?1
+        """
+        self._db.change(sql, (context, session, turn))
+
+    def faults(self) -> list[str]:
+        """Return a sentence for each session that lacks some of the lines that it counts."""
+        return [row[0] for row in self._run(_LINE_FAULTS)]
+
+
+class _Placing:
+    """Turns that are made together, inside `write`: read once, and stored at once."""
+
+    def __init__(
+        self,
+        db: Database,
+        session: int,
+        nodes: Sequence[tuple[int, int, int | None]],
+        *,
+        base: int,
+        known: bool,
+    ) -> None:
+        """Read the lines of the nodes, and those that they hang under."""
+        self._db = db
+        self._session = session
+        self._base = base
+        self._known = known
+        self._now = db.milliseconds()
+        positions = json.dumps([*{n for node in nodes for n in node[:2] if n >= 0}])
+        rows = db.run(_LINES, (positions, session))
+        self._lines: dict[int, tuple[int, int, int | None]] = {row[0]: row[1:] for row in rows}
+        last = db.one("SELECT seq FROM sqlite_sequence WHERE name = 'turns'", ())
+        self._first = self._next = (last or 0) + 1
+        if self._first + len(nodes) >= 1 << 63:
+            raise no_more_ids("turns")
+        self._spots: dict[int, Spot] = {}
+        self._turns: list[tuple[Any, ...]] = []
+        self._placed: list[tuple[int, int, int]] = []
+
+    def turn(self, position: int, above: int, was: int | None) -> int:
+        """Return the turn of a line under that of another, or the one that somebody else made."""
+        if position not in self._lines:  # the session is not here any longer
+            raise UnknownTurnError(0)
+        blob_id, form, has = self._lines[position]
+        if has is not None and has != was:
+            return has
+        parent = self._lines[above][2] if above >= 0 else self._base
+        if parent is None:
+            raise UnknownTurnError(0)
+        may_have = self._known and parent < self._first
+        turn = (self._alike(parent, blob_id) if may_have else None) or self._add(
+            parent, blob_id, form
+        )
+        self._lines[position] = (blob_id, form, turn)
+        self._placed.append((turn, self._session, position))
+        return turn
+
+    def store(self) -> None:
+        """Store the turns, and whose they are."""
+        self._db.many(_TURN, self._turns)
+        self._db.many(_PLACED, self._placed)
+
+    def _alike(self, parent: int, blob_id: int) -> int | None:
+        sql = """
+            SELECT min(turn_id)
+            FROM turns
+            WHERE parent_id IS ? AND blob_id = ? AND type_id = ?
+        """
+        turn: int | None = self._db.one(sql, (parent or None, blob_id, ENTRY))
+        return turn
+
+    def _add(self, parent: int, blob_id: int, form: int) -> int:
+        turn, self._next = self._next, self._next + 1
+        spot = self._spots[turn] = link(parent, self._above(parent))
+        self._turns.append((turn, parent or None, *spot, ENTRY, blob_id, form & _CUT, self._now))
+        return turn
+
+    def _above(self, turn: int) -> tuple[Any, ...]:
+        """Return what the link of a child follows from; see `rules.link`."""
+        if not turn:
+            return ()
+        depth, jump, jump_depth = self._spot(turn)
+        far = self._spot(jump)[1:] if jump is not None else (None, None)
+        return depth, jump_depth, *far
+
+    def _spot(self, turn: int) -> Spot:
+        if turn not in self._spots:
+            sql = "SELECT depth, jump_id, jump_depth FROM turns WHERE turn_id = ?"
+            self._spots[turn] = self._db.run(sql, (turn,))[0]
+        return self._spots[turn]
+
+
+_ADD_BLOB = """
+INSERT INTO blobs (blob_id, hash, raw_len, stored_len, codec, part, touched_at_ms)
+VALUES (?, ?, ?, ?, ?, 0, ?)
+"""
+# A line that reads otherwise than before has no turn any more.
+_ADD = """
+INSERT INTO session_lines (
+    session_id, position, blob_id, form, before, after, is_node, entry, parent, kind, response,
+    agent
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (session_id, position) DO UPDATE SET
+    blob_id = excluded.blob_id,
+    form = excluded.form,
+    before = excluded.before,
+    after = excluded.after,
+    is_node = excluded.is_node,
+    entry = excluded.entry,
+    parent = excluded.parent,
+    kind = excluded.kind,
+    response = excluded.response,
+    agent = excluded.agent,
+    turn_id = CASE WHEN blob_id = excluded.blob_id THEN turn_id END
+"""
+_GROWN = """
+UPDATE sessions
+SET size = ?, digest = ?, lines = ?, updated_at_ms = ?
+WHERE session_id = ? AND size = ? AND lines = ?
+RETURNING 1
+"""
+_LINKS = """
+SELECT position, is_node, entry, parent, kind, response, agent, l.turn_id, coalesce(parent_id, 0)
+FROM session_lines l
+    LEFT JOIN turns t ON t.turn_id = l.turn_id
+WHERE session_id = ? AND position > ?
+ORDER BY position
+LIMIT ?
+"""
+_TURN = """
+INSERT INTO turns (
+    turn_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, encoding, blob_id, flags,
+    created_at_ms
+)
+VALUES (?, ?, ?, ?, ?, ?, 1, 0, ?, ?, ?)
+"""
+_LINES = """
+SELECT position, blob_id, form, turn_id
+FROM json_each(?)
+    CROSS JOIN session_lines ON session_id = ? AND position = value
+"""
+_PLACED = """
+UPDATE session_lines
+SET turn_id = ?
+WHERE session_id = ? AND position = ?
+"""
+_LINE_FAULTS = """
+SELECT 'session ' || name || ' counts ' || lines || ' lines, but has ' || count(position)
+FROM sessions
+    LEFT JOIN session_lines USING (session_id)
+GROUP BY session_id
+HAVING lines > count(position)
+LIMIT 20
+"""
