@@ -133,6 +133,9 @@ class Events(Protocol):
         `asking.check_answers` does.
         """
 
+    def announce(self, source: str, content: str, subtype: str) -> None:
+        """Store the event of another change inside `write`, with the refs it names."""
+
     def get(self, number: int) -> Event | None:
         """Return one event, or None."""
 

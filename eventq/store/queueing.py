@@ -86,7 +86,7 @@ if TYPE_CHECKING:
         def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
             """Run a statement and return its rows."""
 
-        def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> object:
             """Run a statement for each of some rows."""
 
         def on_commit(self, effect: Callable[[], None]) -> None:

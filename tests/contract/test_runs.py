@@ -21,7 +21,7 @@ from eventq.errors import (
 )
 from eventq.records.run import NewRun, NewStep, RunInfo, RunText, Step
 from eventq.records.turn import Move
-from eventq.store.sqlite import runs as sqlite_runs
+from eventq.store import runs as stored_runs
 from tests.contract.memory import AT, DAY, ref_of
 from tests.contract.runs import STOPS, grow, ids, read, trail
 
@@ -993,7 +993,7 @@ def test_an_attempt_while_another_takes_a_step(
 ) -> None:
     """It comes after where the run stands by then, not after where it stood."""
     run.step("coder", "one")
-    read, others = sqlite_runs.Runs.state, [thread.runs.get(run.id)]
+    read, others = stored_runs.Runs.state, [thread.runs.get(run.id)]
 
     def slow(*asked: Any) -> Any:
         found = read(*asked)
@@ -1001,7 +1001,7 @@ def test_an_attempt_while_another_takes_a_step(
             others.pop().step("tester", "theirs")
         return found
 
-    monkeypatch.setattr(sqlite_runs.Runs, "state", slow)
+    monkeypatch.setattr(stored_runs.Runs, "state", slow)
     run.attempt("coder", "failed")
     assert [row[1] for row in stored()["run_attempts"]] == [run.info().head_turn_id]
 

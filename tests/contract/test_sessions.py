@@ -26,7 +26,7 @@ from eventq.sessions import imports
 from eventq.sessions import lines as lines_module
 from eventq.sessions.forks import ENTRY, OLD_LINE
 from eventq.sessions.lines import CUT, PLAIN, RAW, split
-from eventq.store.sqlite.sessions import Sessions
+from eventq.store.sessions import Sessions
 from tests.engines import sqlite
 
 if TYPE_CHECKING:

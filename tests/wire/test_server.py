@@ -26,7 +26,7 @@ from eventq.records.checks import check_name
 from eventq.records.turn import NewTurn
 from eventq.serving import workers
 from eventq.store.sqlite.database import Database
-from eventq.store.sqlite.turns import Turns as TurnTable
+from eventq.store.turns import Turns as TurnTable
 from eventq.wire import requests
 from eventq.wire.frames import (
     MAX_FRAME,

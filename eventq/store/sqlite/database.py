@@ -25,14 +25,15 @@ from eventq.errors import (
     way_back,
 )
 from eventq.records.info import Stats
+from eventq.store.engine import Engine
 from eventq.store.layout import FRESH
+from eventq.store.rules import no_more_ids
 from eventq.store.sqlite import migrate
 from eventq.store.sqlite.bell import BELL, make_bell
 from eventq.store.sqlite.consumers import Consumers
 from eventq.store.sqlite.events import Events
 from eventq.store.sqlite.failures import is_lacking, translate
 from eventq.store.sqlite.handles import BUSY_SECONDS, Handles, WriteLock
-from eventq.store.transactions import Transactions
 from eventq.system import clock, disk, environment, processes
 from eventq.system.locks import within
 
@@ -47,22 +48,11 @@ if TYPE_CHECKING:
     from eventq.records.rows import Rows, Values
     from eventq.store.base import Area
     from eventq.store.queueing import QueueStatements
-    from eventq.store.sqlite.blobs import Blobs
     from eventq.store.sqlite.claims import Claims
-    from eventq.store.sqlite.contexts import Contexts
-    from eventq.store.sqlite.copies import Copies
-    from eventq.store.sqlite.erasures import Erasures
     from eventq.store.sqlite.events import Restored
-    from eventq.store.sqlite.outputs import Outputs
     from eventq.store.sqlite.readers import Reader
     from eventq.store.sqlite.readonly import Stamp
     from eventq.store.sqlite.recheck import Recheck
-    from eventq.store.sqlite.runs import Runs
-    from eventq.store.sqlite.scopes import Scopes
-    from eventq.store.sqlite.sessions import Sessions
-    from eventq.store.sqlite.settings import ThreadSettings
-    from eventq.store.sqlite.streams import Artifacts, OpenTurns
-    from eventq.store.sqlite.turns import Turns
     from eventq.store.sqlite.watcher import Watcher
     from eventq.system.locks import ConsumerLock as Lease
     from eventq.system.locks import Hold, Leases
@@ -146,23 +136,14 @@ def configure(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
-class Database(Transactions):
+class Database(Engine):
     """One connection to one `events.db`; safe to use from several threads, of one process."""
 
+    schema_guard = migrate.IS_CURRENT
+
     if TYPE_CHECKING:
+        events: Events
         claims: Claims
-        blobs: Blobs
-        turns: Turns
-        contexts: Contexts
-        runs: Runs
-        open_turns: OpenTurns
-        artifacts: Artifacts
-        outputs: Outputs
-        scopes: Scopes
-        sessions: Sessions
-        settings: ThreadSettings
-        erasures: Erasures
-        copies: Copies
 
     def __init__(
         self,
@@ -234,15 +215,14 @@ class Database(Transactions):
         return self
 
     def __getattr__(self, name: str) -> object:
-        """Make an area when it is first used: a push needs none of them."""
-        if name not in _AREAS:
-            raise AttributeError(name)
-        module, kind, what = _AREAS[name]
-        if what:
-            self.check_tables(what)
-        area = getattr(__import__(f"eventq.store.sqlite.{module}", fromlist=(kind,)), kind)(self)
-        setattr(self, name, area)
-        return area
+        """Make an area when it is first used; a push needs no claims either."""
+        if name != "claims":
+            return super().__getattr__(name)
+        from eventq.store.sqlite.claims import Claims
+
+        self.check_tables("claims")
+        self.claims = Claims(self)
+        return self.claims
 
     def restore(self, rows: Sequence[Restored]) -> None:
         """Store events again, inside `write`; see `store.base`."""
@@ -543,14 +523,23 @@ class Database(Transactions):
         outdated = self._is_outdated(error)
         if isinstance(error, EventqError) and not outdated:
             return error
-        found = (
-            migrate.outdated(self.path) if outdated else translate(error, self.path, self._patience)
-        )
+        if outdated:
+            found: EventqError = migrate.outdated(self.path)
+        else:
+            found = self._full(error) or translate(error, self.path, self._patience)
         # Other errors are about a text or a path that the caller passed.
         of_sqlite = isinstance(error, (apsw.Error, FilterError))
         if self.on_refusal is not None and of_sqlite and isinstance(found, StoreError):
             self.on_refusal(found)
         return found
+
+    def _full(self, error: Exception) -> EventqError | None:
+        """Return the error for a table without more ids, which SQLite takes for a full disk."""
+        if self.open_connection is None or not isinstance(error, apsw.FullError):
+            return None
+        sql = "SELECT name FROM sqlite_sequence WHERE seq = ?"
+        full = self.open_connection.execute(sql, ((1 << 63) - 1,)).fetchall()
+        return no_more_ids(str(full[0][0])) if full else None
 
     def _is_outdated(self, error: Exception) -> bool:
         """Return whether a newer eventq has changed the schema since the database was opened."""
@@ -947,13 +936,62 @@ class Database(Transactions):
                 raise self.explain(error) from error
             self.alive()
 
-    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Run one statement for each of some rows, inside `write`."""
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
+        """Run one statement for each of some rows, inside `write`; return how many it changed."""
         try:
-            self.ready()
+            connection = self.ready()
+            before = connection.total_changes()
             self.cursor.executemany(sql, rows)
+            return connection.total_changes() - before
         except (apsw.Error, UnicodeEncodeError) as error:
             raise self.explain(error) from error
+
+    def changed(self, sql: str, bindings: tuple[Any, ...] = ()) -> int:
+        """Run one statement inside `write`; return how many rows it changed."""
+        try:
+            connection = self.ready()
+            self.cursor.execute(sql, bindings)
+            return connection.changes()
+        except (apsw.Error, UnicodeError) as error:
+            raise self.explain(error) from error
+
+    def insert(self, sql: str, bindings: tuple[Any, ...] = ()) -> int | None:
+        """Store one row inside `write`; return its id, None if a conflict kept it out."""
+        try:
+            connection = self.ready()
+            self.cursor.execute(sql, bindings)
+            return connection.last_insert_rowid() if connection.changes() else None
+        except (apsw.Error, UnicodeError) as error:
+            raise self.explain(error) from error
+
+    def some(self, sql: str, bindings: tuple[Any, ...], room: int) -> list[tuple[Any, ...]]:
+        """Return the first rows until their bytes fill `room`, at least one."""
+
+        def read(connection: apsw.Connection) -> list[tuple[Any, ...]]:
+            rows: list[tuple[Any, ...]] = []
+            left = room
+            cursor = connection.execute(sql, bindings)
+            try:
+                for row in cursor:
+                    rows.append(row)
+                    left -= sum([len(one) for one in row if one.__class__ is bytes])
+                    if left <= 0:
+                        break
+            finally:
+                cursor.close(force=True)
+            return rows
+
+        return self.steady(read)  # type: ignore[no-any-return]
+
+    def last_id(self, table: str) -> int:
+        """Return the highest id that a row of a table ever had, 0 for none."""
+        return self.one("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)) or 0
+
+    def reserve(self, table: str, upto: int) -> None:
+        """Give no new row of a table an id up to this one."""
+        with self.joined():
+            self.run("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            self.run("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, upto))
 
     def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
         """Run one statement and return all its rows: no open cursor holds back a checkpoint.
@@ -1093,7 +1131,7 @@ class Database(Transactions):
 
     def overview(self, limit: int) -> Overview:
         """Return what goes on in the memory; see `store.base`."""
-        from eventq.store.sqlite.overview import overview
+        from eventq.store.overview import overview
 
         return overview(self, limit)
 
@@ -1163,21 +1201,3 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
-
-
-# What holds an area: its module, its class, and what a thread of the original tool lacks of it.
-_AREAS = {
-    "claims": ("claims", "Claims", "claims"),
-    "blobs": ("blobs", "Blobs", "turns or blobs"),
-    "turns": ("turns", "Turns", "turns or blobs"),
-    "contexts": ("contexts", "Contexts", "turns or blobs"),
-    "runs": ("runs", "Runs", "turns or blobs"),
-    "open_turns": ("streams", "OpenTurns", "turns or blobs"),
-    "artifacts": ("streams", "Artifacts", "artifacts or outputs"),
-    "outputs": ("outputs", "Outputs", "artifacts or outputs"),
-    "scopes": ("scopes", "Scopes", "artifacts or outputs"),
-    "sessions": ("sessions", "Sessions", "artifacts or outputs"),
-    "erasures": ("erasures", "Erasures", ""),
-    "settings": ("settings", "ThreadSettings", ""),
-    "copies": ("copies", "Copies", "turns or blobs"),
-}

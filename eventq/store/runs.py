@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import apsw
-
 from eventq.errors import UnknownRunError
 from eventq.records.run import RunChange, RunInfo
 from eventq.store.rules import KEY_MS, RUNS_EMIT, event_of_run, status_conflict
@@ -13,8 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from eventq.store.engine import Engine
     from eventq.store.run_rows import PreparedAttempt, PreparedRun, PreparedStep, RunChoice
-    from eventq.store.sqlite.database import Database
     from eventq.store.turn_rows import PreparedBlob, TurnRow
 
 # ruff: noqa: S608 (the parts are constants)
@@ -114,8 +112,8 @@ WHERE r.context_id = ?1
 class Runs:
     """The tables of runs in one database."""
 
-    def __init__(self, db: Database) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
         self._db = db
         self._run = db.run
         self._one = db.one
@@ -125,19 +123,16 @@ class Runs:
 
     def start(self, new: PreparedRun) -> int:
         """Make a run with its first turn; return its id; see `store.base`."""
-        try:
-            with self._db.write():
-                now = self._db.milliseconds()
-                for text in new.texts:
-                    self._db.blobs.keep(text, now)
-                run_id = self._db.contexts.create(new.label, 0, None)
-                state = (0, 0, False, None, None)
-                start = self._turns.add(run_id, state, new.first, new.to, now)
-                values = (run_id, new.name, new.group, start.turn, new.source)
-                self._tell(run_id, "start", self._one(_START, values))
-                return run_id
-        except apsw.Error as error:
-            raise self._turns.explain(error) from error
+        with self._db.write():
+            now = self._db.milliseconds()
+            for text in new.texts:
+                self._db.blobs.keep(text, now)
+            run_id = self._db.contexts.create(new.label, 0, None)
+            state = (0, 0, False, None, None)
+            start = self._turns.add(run_id, state, new.first, new.to, now)
+            values = (run_id, new.name, new.group, start.turn, new.source)
+            self._tell(run_id, "start", self._one(_START, values))
+            return run_id
 
     def fork(self, run_id: int, at: int, label: str | None) -> int:
         """Make a run that goes on from a turn of another; return its id; see `store.base`."""
@@ -150,26 +145,23 @@ class Runs:
 
     def step(self, run_id: int, new: PreparedStep) -> TurnRow | None:
         """Store a step as a run's next turn; None when the run has moved; see `store.base`."""
-        try:
-            with self._db.write():
-                now = self._db.milliseconds()
-                found = self._ahead(run_id, new.to.key, now)
-                if found[:6] != new.after:
-                    return None
-                for blob in new.blobs:
-                    self._turns.keep(blob, now)
-                if new.replaces:
-                    found = self._take_back(run_id, found, now)
-                if new.attempts:
-                    self._add_attempts(found[1], new.attempts, now)
-                state = (found[1], found[7], True, None, None, *found[8:])
-                made = self._turns.add(run_id, state, new.turn, new.to, now)
-                if new.becomes is not None:
-                    self._set_status(run_id, new.becomes, now)
-                self._tell(run_id, new.op, found[6])
-                return made
-        except apsw.Error as error:
-            raise self._turns.explain(error) from error
+        with self._db.write():
+            now = self._db.milliseconds()
+            found = self._ahead(run_id, new.to.key, now)
+            if found[:6] != new.after:
+                return None
+            for blob in new.blobs:
+                self._turns.keep(blob, now)
+            if new.replaces:
+                found = self._take_back(run_id, found, now)
+            if new.attempts:
+                self._add_attempts(found[1], new.attempts, now)
+            state = (found[1], found[7], True, None, None, *found[8:])
+            made = self._turns.add(run_id, state, new.turn, new.to, now)
+            if new.becomes is not None:
+                self._set_status(run_id, new.becomes, now)
+            self._tell(run_id, new.op, found[6])
+            return made
 
     def _add_attempts(self, parent: int, attempts: tuple[PreparedBlob, ...], now: int) -> None:
         for attempt in attempts:

@@ -8,7 +8,7 @@ from eventq.store.rules import chain_conflict, head_conflict, name_conflict, run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
 
 # The fields of `ContextInfo`.
 _CONTEXT = """
@@ -98,8 +98,8 @@ GROUP BY turn_id
 class Contexts:
     """The tables of contexts in one database."""
 
-    def __init__(self, db: Database) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
         self._db = db
         self._run = db.run
         self._one = db.one
@@ -130,7 +130,9 @@ class Contexts:
                 )
             """
             bindings = (name, base or None, fork_of, self._db.milliseconds())
-            return self._db.turns.insert("contexts", sql, bindings)
+            made = self._db.insert(sql, bindings)
+            assert made is not None
+            return made
 
     def _on_chain(self, base: int | None, head: int) -> int:
         """Return the turn that a fork begins at: `base`, if the chain has it, or the head."""

@@ -12,14 +12,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
 
 
 class Scopes:
     """The tables of scopes; see `eventq.store.base.Scopes`."""
 
-    def __init__(self, db: Database) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
         self._db = db
         self._run = db.run
 
@@ -170,13 +170,13 @@ class Scopes:
         return [row[0] for sql in _FAULTS for row in self._run(sql)]
 
 
-def keep(db: Database, scope: int) -> None:
+def keep(db: Engine, scope: int) -> None:
     """Store the row of a scope, inside `write`, unless it is there or the thread's own."""
     if scope and not db.run("SELECT 1 FROM scopes WHERE scope_id = ?", (scope,)):
         db.run(_BEGIN, (scope, db.milliseconds()))
 
 
-def count_on(db: Database, scope: int, counter: str) -> int:
+def count_on(db: Engine, scope: int, counter: str) -> int:
     """Return the value of a counter of a scope, and increment it."""
     sql = """
         INSERT INTO counters (scope_id, name, next)
@@ -189,7 +189,7 @@ def count_on(db: Database, scope: int, counter: str) -> int:
         return int(db.run(sql, (scope, counter))[0][0])
 
 
-def pass_by(db: Database, scope: int, numbers: Sequence[tuple[str, int]]) -> None:
+def pass_by(db: Engine, scope: int, numbers: Sequence[tuple[str, int]]) -> None:
     """Reserve all numbers of a scope up to these."""
     sql = """
         INSERT INTO counters (scope_id, name, next)

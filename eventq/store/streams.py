@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from eventq.records.turn import OpenInfo
 from eventq.store.output_rows import ArtifactRow
-from eventq.store.sqlite.migrate import IS_CURRENT
-from eventq.store.sqlite.scopes import count_on, pass_by
+from eventq.store.scopes import count_on, pass_by
 from eventq.store.turn_rows import StreamPiece
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    import apsw
-
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
     from eventq.store.turn_rows import Ending, Growth
 
 JOINED_BYTES = 4096  # up to here deltas fill one row: a page is written for each anyway
@@ -26,33 +23,18 @@ _NO_LIMIT = (1 << 63) - 1
 class _Streams:
     """What both kinds need: the connection and transactions of a database, and bounded reads."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Engine) -> None:
         self._db = db
         self._run = db.run
 
     def _read(self, sql: str, number: int, position: int, room: int) -> list[StreamPiece]:
         """Return consecutive pieces until they hold `room` bytes."""
-
-        def read(connection: apsw.Connection) -> list[StreamPiece]:
-            return _gather(connection.execute(sql, (number, position)), position, room)
-
-        return self._db.steady(read)  # type: ignore[no-any-return]
-
-
-def _gather(cursor: apsw.Cursor, position: int, room: int) -> list[StreamPiece]:
-    """Fetch pieces that follow one another until they hold `room` bytes: one may have a MiB."""
-    pieces: list[StreamPiece] = []
-    try:
-        for row in cursor:
+        pieces: list[StreamPiece] = []
+        for row in self._db.some(sql, (number, position), room):
             if row[0] != position + len(pieces):
                 break
             pieces.append(StreamPiece._make(row))
-            room -= len(row[2])
-            if room <= 0:
-                break
-    finally:
-        cursor.close(force=True)
-    return pieces
+        return pieces
 
 
 # One statement for the look and the change takes longer than two, whether it is an upsert, an
@@ -89,7 +71,7 @@ class OpenTurns(_Streams):
         bindings = (context, type_id, type_version, encoding, self._db.milliseconds())
         with self._db.write():
             found = self._run(fits, (context,))
-            return self._db.turns.insert("open_turns", sql, bindings) if found else None
+            return self._db.insert(sql, bindings) if found else None
 
     def get(self, number: int) -> OpenInfo | None:
         """Return the state of an open turn, or None."""
@@ -186,7 +168,7 @@ class OpenTurns(_Streams):
         """Drop an open turn and return what it was; None for no such turn, or another size."""
         sql = f"""
             DELETE FROM open_turns
-            WHERE open_id = ?1 AND size = coalesce(?2, size) AND {IS_CURRENT}
+            WHERE open_id = ?1 AND size = coalesce(?2, size) AND {self._db.schema_guard}
             RETURNING open_id, context_id, type_id, type_version, encoding, size, created_at_ms,
                 updated_at_ms
         """  # noqa: S608 (a constant)
@@ -217,8 +199,8 @@ LIMIT 20
 class Artifacts(_Streams):
     """The artifacts of one scope; see `eventq.store.base.Artifacts`."""
 
-    def __init__(self, db: Database, scope: int = 0) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine, scope: int = 0) -> None:
+        """Use the statements and transactions of an engine."""
         super().__init__(db)
         self._scope = scope
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from eventq.errors import UnknownBlobError
 from eventq.records.artifact import OutputInfo
 from eventq.records.checks import REF
-from eventq.store.sqlite.scopes import count_on, keep, pass_by
+from eventq.store.scopes import count_on, keep, pass_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
 
 _OUTPUT = """
 SELECT output_id, version, hash, raw_len, created_at_ms
@@ -41,8 +41,8 @@ LIMIT ?
 class Outputs:
     """What agents put out in one scope; see `eventq.store.base.Outputs`."""
 
-    def __init__(self, db: Database, scope: int = 0) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine, scope: int = 0) -> None:
+        """Use the statements and transactions of an engine."""
         self._db = db
         self._run = db.run
         self._one = db.one

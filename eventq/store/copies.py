@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from eventq.store.base import Beside, Copied
     from eventq.store.copied import Restorable
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
 
 Record = TypeVar("Record")
 
@@ -47,8 +47,8 @@ _FIRST = -1 << 63  # before the first row id
 class Copies:
     """What a copy reads and stores in one database; see `eventq.store.base.Copies`."""
 
-    def __init__(self, db: Database) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
         self._db = db
         self._run = db.run
 
@@ -108,9 +108,7 @@ class Copies:
 
     def last_ids(self) -> LastIds:
         """Return the ids of the newest turn and context there ever were, 0 for none."""
-        sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"
-        turn, context = [self._db.one(sql, (name,)) or 0 for name in ("turns", "contexts")]
-        return LastIds(turn, context)
+        return LastIds(self._db.last_id("turns"), self._db.last_id("contexts"))
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -142,12 +140,12 @@ class Copies:
         if above is None:
             raise UnknownTurnError(new.parent)
         depth, jump, jump_depth = link(new.parent, above)
-        self._run(
+        changed = self._db.changed(
             _ADD_TURN,
             (new.digest, new.turn, new.parent or None, depth, jump, jump_depth, new.type_id,
              new.type_version, new.type_tag, new.encoding, new.canonical, new.flags, new.at),
         )  # fmt: skip
-        if not self._db.connection.changes():
+        if not changed:
             raise UnknownBlobError(REF + new.digest.hex())
 
     def _add_context(self, new: ContextCopy) -> None:
@@ -176,10 +174,7 @@ class Copies:
         wanted = ("turns", turn, last.turn), ("contexts", context, last.context)
         for table, number, there in wanted:
             if number > there:
-                with self._db.joined():
-                    self._run("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-                    sql = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
-                    self._run(sql, (table, number))
+                self._db.reserve(table, number)
 
 
 class Selection:
@@ -189,7 +184,7 @@ class Selection:
     first row.
     """
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Engine) -> None:
         """Begin with nothing chosen."""
         self._db = db
         self._run = db.run

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
     from eventq.store.turn_rows import PreparedBlob
 
 _KNOWN = 4096  # row ids that are remembered
@@ -90,8 +90,8 @@ ADD_BYTES = "INSERT INTO blob_bytes (blob_id, bytes) VALUES (?, ?)"
 class Blobs:
     """The tables of blobs in one database."""
 
-    def __init__(self, db: Database) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
         self._db = db
         self._run = db.run
         self._one = db.one
@@ -137,11 +137,9 @@ class Blobs:
 
     def _keep_piece(self, piece: Piece, now: int) -> tuple[int, bool]:
         digest, size, codec, stored = piece
-        self._run(ADD, (digest, size, len(stored), codec, now))
-        connection = self._db.connection
-        if not connection.changes():
+        blob_id = self._db.insert(ADD, (digest, size, len(stored), codec, now))
+        if blob_id is None:
             return self.match(piece, now)
-        blob_id = connection.last_insert_rowid()
         self._run(ADD_BYTES, (blob_id, stored))
         return blob_id, True
 
@@ -186,23 +184,24 @@ class Blobs:
         """Store a blob that is a list of parts, and those of its parts that come with it."""
         if blob.pieces:
             self._keep_parts(blob.pieces, now)
-        self._run(ADD, (blob.digest, blob.size, 0, PARTS, now))
-        connection = self._db.connection
-        if connection.changes():
-            blob_id, new = connection.last_insert_rowid(), True
-        else:
+        blob_id, new = self._db.insert(ADD, (blob.digest, blob.size, 0, PARTS, now)), True
+        if blob_id is None:
             blob_id, new, same = self._match_list(blob, now)
             if same:
                 return blob_id, new
-        before = connection.total_changes()
-        sql = "INSERT INTO blob_parts SELECT ?, ?, blob_id FROM blobs WHERE hash = ? AND codec < 2"
-        self._db.many(sql, [(blob_id, at, part) for at, part in enumerate(blob.parts)])
-        if connection.total_changes() - before != len(blob.parts):
+        sql = """
+            INSERT INTO blob_parts (blob_id, position, part_id)
+            SELECT ?, ?, blob_id
+            FROM blobs
+            WHERE hash = ? AND codec < 2
+        """
+        parts = [(blob_id, at, part) for at, part in enumerate(blob.parts)]
+        if self._db.many(sql, parts) != len(parts):
             raise GoneError
         sql = """
             UPDATE blobs
             SET stored_len = (
-                SELECT total(stored_len)
+                SELECT coalesce(sum(stored_len), 0)
                 FROM blob_parts p
                     JOIN blobs b ON b.blob_id = p.part_id
                 WHERE p.blob_id = ?1
@@ -268,8 +267,7 @@ class Blobs:
             self._add_refs(self.row_id(digest), refs)
 
     def _add_refs(self, blob_id: int, refs: Sequence[bytes]) -> None:
-        self._run(ADD_REFS, (blob_id, _list(refs)))
-        if self._db.connection.changes() != len(set(refs)):
+        if self._db.changed(ADD_REFS, (blob_id, _list(refs))) != len(set(refs)):
             self.check_refs(refs)
 
     def add_mentions(self, blob_id: int, mentions: Sequence[bytes]) -> None:
@@ -415,10 +413,9 @@ class Blobs:
             blob_id = self.row_id(digest)
             if keep:
                 sql = "INSERT OR IGNORE INTO pins (name, blob_id, created_at_ms) VALUES (?, ?, ?)"
-                self._run(sql, (owner, blob_id, self._db.milliseconds()))
-            else:
-                self._run("DELETE FROM pins WHERE name = ? AND blob_id = ?", (owner, blob_id))
-            return bool(self._db.connection.changes())
+                return bool(self._db.changed(sql, (owner, blob_id, self._db.milliseconds())))
+            sql = "DELETE FROM pins WHERE name = ? AND blob_id = ?"
+            return bool(self._db.changed(sql, (owner, blob_id)))
 
     def pins(self) -> list[tuple[str, bytes]]:
         """Return owner and digest of every pin, sorted."""
@@ -448,13 +445,13 @@ class Blobs:
         self, grace: int, spared: Sequence[bytes], *, apply: bool
     ) -> tuple[int, list[BlobRow]]:
         """Find turns and blobs that are reachable no more, delete them; see `store.base`."""
-        from eventq.store.sqlite import collect
+        from eventq.store import collect
 
         return collect.sweep(self._db, grace, _list(spared), apply=apply)
 
     def reachable(self, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:
         """Return the digests of what turns and blobs keep; see `store.base`."""
-        from eventq.store.sqlite import collect
+        from eventq.store import collect
 
         return collect.reachable(self._db, turns, digests)
 

@@ -6,7 +6,7 @@ from eventq.records.info import Overview
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
 
 # The fields of `ContextInfo`; the newest are found before their turns are looked up.
 _CONTEXTS = """
@@ -34,7 +34,7 @@ LIMIT ?
 """
 
 
-def overview(db: Database, limit: int) -> Overview:
+def overview(db: Engine, limit: int) -> Overview:
     """Return the contexts that changed last, runs by status, and the newest open artifacts."""
     return Overview(
         db.run(_CONTEXTS, (limit,)),

@@ -6,9 +6,9 @@ import json
 from itertools import count
 
 from eventq.errors import UnknownTurnError
+from eventq.store.blobs import ADD_BYTES
 from eventq.store.rules import link, no_more_ids
 from eventq.store.session_rows import LineLink, SessionRow, StoredLine, Tip
-from eventq.store.sqlite.blobs import ADD_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.store.copied import LineCopy, SessionCopy
+    from eventq.store.engine import Engine
     from eventq.store.session_rows import NewLine
-    from eventq.store.sqlite.database import Database
     from eventq.store.turn_rows import PreparedBlob
 
     Spot = tuple[int, int | None, int | None]  # depth, jump and jump's depth of a turn
@@ -30,8 +30,8 @@ _PAGE = 1_000
 class Sessions:
     """The tables of session files; see `eventq.store.base.Sessions`."""
 
-    def __init__(self, db: Database) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
         self._db = db
         self._run = db.run
 
@@ -381,7 +381,7 @@ class _Placing:
 
     def __init__(
         self,
-        db: Database,
+        db: Engine,
         session: int,
         nodes: Sequence[tuple[int, int, int | None]],
         *,
@@ -397,8 +397,7 @@ class _Placing:
         positions = json.dumps([*{n for node in nodes for n in node[:2] if n >= 0}])
         rows = db.run(_LINES, (positions, session))
         self._lines: dict[int, tuple[int, int, int | None]] = {row[0]: row[1:] for row in rows}
-        last = db.one("SELECT seq FROM sqlite_sequence WHERE name = 'turns'", ())
-        self._first = self._next = (last or 0) + 1
+        self._first = self._next = db.last_id("turns") + 1
         if self._first + len(nodes) >= 1 << 63:
             raise no_more_ids("turns")
         self._spots: dict[int, Spot] = {}

@@ -7,7 +7,7 @@ from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
 from eventq.store import LEASED
 from eventq.store.asking import erased_content
-from eventq.store.sqlite.blobs import ADD, ADD_BYTES
+from eventq.store.blobs import ADD, ADD_BYTES
 from eventq.store.turn_rows import GONE
 
 TYPE_CHECKING = False
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    import apsw
-
     from eventq.store.copied import ErasedCopy
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
 
 # ruff: noqa: S608 (the parts are constants)
 
@@ -115,14 +113,14 @@ _NAMES = {"dead_letters": "event_id", "unfinished": "event_id"}  # by what a row
 class Erasures:
     """The table of erasures, and what is erased, in one database."""
 
-    def __init__(self, db: Database) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
         self._db = db
         self._run = db.run
 
     def get(self, kind: str, name: str) -> Erasure | None:
         """Return an erasure, or None."""
-        if self._db.is_original():
+        if not self._db.has_memory():
             return None
         sql = """
             SELECT kind, name, reason, at_ms, finished
@@ -134,7 +132,7 @@ class Erasures:
 
     def page(self, after: int, limit: int) -> list[tuple[int, Erasure]]:
         """Return the next erasures and their numbers, in the order in which they began."""
-        if self._db.is_original():
+        if not self._db.has_memory():
             return []
         sql = """
             SELECT kind, name, reason, at_ms, finished, erasure_id
@@ -206,10 +204,9 @@ class Erasures:
         """Store a blob that was erased elsewhere; return False if its hash is here already."""
         with self._db.joined():
             now = self._db.milliseconds()
-            self._run(ADD, (blob.digest, blob.size, 0, GONE, now))
-            if not self._db.connection.changes():
+            blob_id = self._db.insert(ADD, (blob.digest, blob.size, 0, GONE, now))
+            if blob_id is None:
                 return False
-            blob_id = self._db.connection.last_insert_rowid()
             self._empty(blob_id, blob.shown)
             name = blob.digest.hex()
             number = self._begin("blob", name, blob.reason, blob.at)
@@ -295,7 +292,7 @@ class Erasures:
 
     def pieces(self) -> Iterator[tuple[str, list[tuple[int, int, int, bytes]]]]:
         """Yield what is stored in pieces; see `store.base`."""
-        if self._db.is_original():
+        if not self._db.has_memory():
             return
         for kind, sql in _PIECES.items():
             after = (0, 0) if kind == "blob" else (0, -1)
@@ -305,20 +302,7 @@ class Erasures:
 
     def _page(self, after: tuple[int, ...], sql: str) -> list[tuple[Any, ...]]:
         """Return the next rows, until there is no room for more."""
-
-        def read(connection: apsw.Connection) -> list[tuple[Any, ...]]:
-            rows: list[tuple[Any, ...]] = []
-            room = _ROOM
-            cursor = connection.execute(sql, after)
-            for row in cursor:
-                rows.append(row)
-                room -= sum([len(one) for one in row if one.__class__ is bytes])
-                if room <= 0:
-                    break
-            cursor.close(force=True)
-            return rows
-
-        return self._db.steady(read)  # type: ignore[no-any-return]
+        return self._db.some(sql, after, _ROOM)
 
     def place(self, kind: str, number: int) -> tuple[str, bytes] | None:
         """Return what a number of `pieces` stands for; see `store.base`."""

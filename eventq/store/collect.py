@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
 
 # ruff: noqa: S608 (the parts are constants)
 
@@ -197,7 +197,7 @@ ORDER BY hash
 _DELETE_SESSIONS = f"DELETE FROM sessions WHERE session_id NOT IN ({_LIVE_SESSIONS})"
 
 
-def sweep(db: Database, grace: int, spared: str, *, apply: bool) -> tuple[int, list[BlobRow]]:
+def sweep(db: Engine, grace: int, spared: str, *, apply: bool) -> tuple[int, list[BlobRow]]:
     """Return how many turns are dead, and the dead blobs by digest; delete them with `apply`.
 
     `spared` is a list of digests, as JSON.
@@ -213,18 +213,18 @@ def sweep(db: Database, grace: int, spared: str, *, apply: bool) -> tuple[int, l
     return turns, [BlobRow(*row) for row in rows]
 
 
-def reachable(db: Database, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:
+def reachable(db: Engine, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:
     """Return the digests of what turns and blobs keep, sorted; parts are left out."""
     named = json.dumps([*turns]), json.dumps([digest.hex() for digest in digests])
     return [row[0] for row in db.run(_REACHABLE, named)]
 
 
-def _find(db: Database, grace: int, keys: int, spared: str) -> tuple[int, list[Any]]:
+def _find(db: Engine, grace: int, keys: int, spared: str) -> tuple[int, list[Any]]:
     turns = db.one(_COUNT_DEAD_TURNS, (grace, keys))
     return turns, db.run(_LIST_DEAD_BLOBS, (grace, keys, spared))
 
 
-def _delete(db: Database, grace: int, keys: int, spared: str) -> tuple[int, list[Any]]:
+def _delete(db: Engine, grace: int, keys: int, spared: str) -> tuple[int, list[Any]]:
     _drop(db)
     try:
         db.run(_MAKE_DEAD_TURNS)
@@ -242,6 +242,6 @@ def _delete(db: Database, grace: int, keys: int, spared: str) -> tuple[int, list
         _drop(db)
 
 
-def _drop(db: Database) -> None:
+def _drop(db: Engine) -> None:
     db.run("DROP TABLE IF EXISTS temp.dead_turns")
     db.run("DROP TABLE IF EXISTS temp.dead_blobs")

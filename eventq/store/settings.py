@@ -4,19 +4,19 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
 
 
 class ThreadSettings:
     """The table of settings in one database."""
 
-    def __init__(self, db: Database) -> None:
-        """Use the connection and transactions of a database."""
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
         self._db = db
 
     def get(self, name: str) -> str | None:
         """Return the value of a setting; None for one that was not changed."""
-        if self._db.is_original():
+        if not self._db.has_memory():
             return None
         return self._db.one("SELECT value FROM settings WHERE name = ?", (name,))  # type: ignore[no-any-return]
 

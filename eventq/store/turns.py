@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from _functools import partial  # type: ignore[import-not-found]  # the package costs 1 ms
 
-import apsw
-
-from eventq.errors import DiskError, UnknownContextError, UnknownTurnError
+from eventq.errors import UnknownContextError, UnknownTurnError
+from eventq.store.blobs import ADD, ADD_BYTES, ADD_REFS
 from eventq.store.rules import (
     KEY_MS,
     event_of,
     head_conflict,
     key_conflict,
     link,
-    no_more_ids,
     open_conflict,
     run_conflict,
 )
-from eventq.store.sqlite.blobs import ADD, ADD_BYTES, ADD_REFS
 from eventq.store.turn_rows import Ending, Link, TurnRow
 
 TYPE_CHECKING = False
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from eventq.store.sqlite.database import Database
+    from eventq.store.engine import Engine
     from eventq.store.turn_rows import AppendTo, PreparedBlob, PreparedTurn
 
 _LATEST = (1 << 63) - 1  # as the number of a patch: all there are
@@ -185,9 +182,9 @@ FROM up u
 class Turns:
     """The tables of turns in one database."""
 
-    def __init__(self, db: Database) -> None:
-        """Use the connection and transactions of a database."""
-        self.database = db
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
+        self._db = db
         self._run = db.run
         self._one = db.one
         self._blobs = db.blobs
@@ -196,29 +193,24 @@ class Turns:
 
     def append(self, context_id: int, new: PreparedTurn, to: AppendTo) -> TurnRow:
         """Store a turn and move the head to it; see `store.base`."""
-        try:
-            with self.database.write():
-                now = self.database.milliseconds()
-                state = self._state(context_id, to.key, now)
-                if state[2]:
-                    raise run_conflict(context_id)
-                if state[3] is not None:
-                    return self._first(state[3], state[4], new, to)
-                return self.add(context_id, state, new, to, now)
-        except apsw.Error as error:
-            raise self.explain(error) from error
+        with self._db.write():
+            now = self._db.milliseconds()
+            state = self._state(context_id, to.key, now)
+            if state[2]:
+                raise run_conflict(context_id)
+            if state[3] is not None:
+                return self._first(state[3], state[4], new, to)
+            return self.add(context_id, state, new, to, now)
 
     def _state(self, context_id: int, key: str | None, now: int) -> tuple[Any, ...]:
         """Return head, version, whether it is a run's, turn and digest of the key, and `_SPOT`."""
-        execute = self.database.cursor.execute
         if key is None:
-            rows = execute(_STATE, (context_id,)).fetchall()
+            rows = self._run(_STATE, (context_id,))
         else:
-            rows = execute(_STATE_WITH_KEY, (context_id, key, now - KEY_MS)).fetchall()
+            rows = self._run(_STATE_WITH_KEY, (context_id, key, now - KEY_MS))
         if not rows:
             raise UnknownContextError(context_id)
-        state: tuple[Any, ...] = rows[0]
-        return state
+        return rows[0]
 
     def _first(self, turn_id: int, digest: bytes, new: PreparedTurn, to: AppendTo) -> TurnRow:
         """Return the turn that was appended with a key before; a retry may know more refs."""
@@ -246,18 +238,16 @@ class Turns:
         if parent != head:
             above = self._above(parent)
         depth, jump, jump_depth = link(parent, above)
-        cursor = self.database.cursor
-        execute, connection = cursor.execute, cursor.connection
         blob, type_id, type_version, encoding, flags, canonical = new
         blob_id = self.keep(blob, now)
-        execute(
+        turn_id = self._db.insert(
             _ADD,
             (parent or None, depth, jump, jump_depth, type_id, type_version, encoding, canonical,
              blob_id, flags, now),
         )  # fmt: skip
-        turn_id = connection.last_insert_rowid()
-        execute(_MOVE, (turn_id, version + 1, now, context_id))
-        execute(_LOG, (context_id, version + 1, head or None, turn_id, now))
+        assert turn_id is not None
+        self._run(_MOVE, (turn_id, version + 1, now, context_id))
+        self._run(_LOG, (context_id, version + 1, head or None, turn_id, now))
         made = TurnRow(
             turn_id, parent, depth, type_id, type_version, encoding, flags, now, canonical, 0,
             blob.digest, blob.size, 0,
@@ -270,14 +260,13 @@ class Turns:
     def _also(self, context_id: int, made: TurnRow, to: AppendTo) -> None:
         """Do what comes with an append: note its key, end what it seals, store its event."""
         if to.key is not None:
-            execute = self.database.cursor.execute
-            execute(_FORGET_KEYS, (made.at - KEY_MS,))
-            execute(_SET_KEY, (context_id, to.key, made.turn, to.key_digest, made.at))
+            self._run(_FORGET_KEYS, (made.at - KEY_MS,))
+            self._run(_SET_KEY, (context_id, to.key, made.turn, to.key_digest, made.at))
         if to.seals is not None:
             self._seal(to.seals, made.size)
         if to.source is not None:
             content = event_of(context_id, made)
-            self.database.events.announce(to.source, content, "turn")
+            self._db.events.announce(to.source, content, "turn")
         if to.root is not None:
             self._add_root(made.turn, to)
 
@@ -291,18 +280,14 @@ class Turns:
         """Store a blob inside `write`; return its row id. Most are one piece, and new."""
         if len(blob.pieces) != 1 or blob.parts:
             return self._blobs.keep(blob, now)[0]
-        cursor = self.database.cursor
-        execute, connection = cursor.execute, cursor.connection
         digest, size, codec, stored = blob.pieces[0]
-        execute(ADD, (digest, size, len(stored), codec, now))
-        if not connection.changes():
+        blob_id = self._db.insert(ADD, (digest, size, len(stored), codec, now))
+        if blob_id is None:
             return self._blobs.keep(blob, now)[0]
-        blob_id = connection.last_insert_rowid()
-        execute(ADD_BYTES, (blob_id, stored))
+        self._run(ADD_BYTES, (blob_id, stored))
         if blob.refs:
             refs = '["' + '","'.join([ref.hex() for ref in blob.refs]) + '"]'
-            execute(ADD_REFS, (blob_id, refs))
-            if connection.changes() != len(set(blob.refs)):
+            if self._db.changed(ADD_REFS, (blob_id, refs)) != len(set(blob.refs)):
                 self._blobs.check_refs(blob.refs)
         if blob.mentions:
             self._blobs.add_mentions(blob_id, blob.mentions)
@@ -316,29 +301,9 @@ class Turns:
 
     def _seal(self, open_id: int, size: int) -> None:
         """End the open turn that became a turn, of so many bytes."""
-        streams = self.database.open_turns
+        streams = self._db.open_turns
         if streams.end(open_id, Ending("sealed"), was=size) is None:
             raise open_conflict(open_id, growing=streams.get(open_id) is not None)
-
-    def explain(self, error: apsw.Error) -> Exception:
-        """Return eventq's error for one of SQLite's, which takes the last id for a full disk."""
-        if isinstance(error, apsw.FullError):
-            sql = "SELECT name FROM sqlite_sequence WHERE seq = ?"
-            for (table,) in self.database.connection.execute(sql, ((1 << 63) - 1,)).fetchall():
-                return no_more_ids(str(table))
-        return self.database.explain(error)
-
-    def insert(self, table: str, sql: str, bindings: tuple[Any, ...]) -> int:
-        """Store a row whose id counts on, inside `write`, and return the id."""
-        try:
-            self._run(sql, bindings)
-        except DiskError as error:
-            # Past `run`, which knows that all is undone.
-            sql = "SELECT seq FROM sqlite_sequence WHERE name = ?"
-            if self.database.connection.execute(sql, (table,)).fetchall() == [((1 << 63) - 1,)]:
-                raise no_more_ids(table) from error  # SQLite says that it is full
-            raise
-        return self.database.connection.last_insert_rowid()
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -385,7 +350,7 @@ class Turns:
 
     def last_id(self) -> int:
         """Return the id of the newest turn there ever was, 0 when there was none."""
-        return self._one("SELECT seq FROM sqlite_sequence WHERE name = 'turns'") or 0
+        return self._db.last_id("turns")
 
     def ancestor(self, turn_id: int, depth: int) -> int:
         """Return the turn at a depth at or above another, 0 for none; in logarithmic steps."""
@@ -455,15 +420,17 @@ class Turns:
 
     def patch(self, turn_id: int, blob: PreparedBlob | None, flags: int) -> int:
         """Replace a turn's payload, or hide it for None; return the patch's number."""
-        with self.database.write():
+        with self._db.write():
             self._check(turn_id)
-            now = self.database.milliseconds()
+            now = self._db.milliseconds()
             blob_id = None if blob is None else self._blobs.keep(blob, now)[0]
             sql = """
                 INSERT INTO turn_patches (turn_id, blob_id, flags, created_at_ms)
                 VALUES (?, ?, ?, ?)
             """
-            return self.insert("turn_patches", sql, (turn_id, blob_id, flags, now))
+            made = self._db.insert(sql, (turn_id, blob_id, flags, now))
+            assert made is not None
+            return made
 
     def _check(self, turn_id: int) -> Link:
         link = self.link(turn_id)
@@ -473,11 +440,11 @@ class Turns:
 
     def last_patch(self) -> int:
         """Return the number of the newest patch there ever was, 0 when there was none."""
-        return self._one("SELECT seq FROM sqlite_sequence WHERE name = 'turn_patches'") or 0
+        return self._db.last_id("turn_patches")
 
     def attach(self, turn_id: int, root: bytes, *, only_new: bool = False) -> bytes:
         """Set a turn's root; with `only_new` it keeps one that it has. Return the one in force."""
-        with self.database.write():
+        with self._db.write():
             self._check(turn_id)
             if only_new:
                 self._run(_ADD_ROOT, (turn_id, root))

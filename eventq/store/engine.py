@@ -1,0 +1,119 @@
+"""What an engine supplies to the areas of the memory, which know nothing else of it.
+
+Statements are SQLite's, with values bound by number or in order. An area is made when it is first
+used: a push needs none of them.
+"""
+
+from __future__ import annotations
+
+from eventq.store.transactions import Transactions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from eventq.store.base import Events
+    from eventq.store.blobs import Blobs
+    from eventq.store.contexts import Contexts
+    from eventq.store.copies import Copies
+    from eventq.store.erasures import Erasures
+    from eventq.store.outputs import Outputs
+    from eventq.store.runs import Runs
+    from eventq.store.scopes import Scopes
+    from eventq.store.sessions import Sessions
+    from eventq.store.settings import ThreadSettings
+    from eventq.store.streams import Artifacts, OpenTurns
+    from eventq.store.turns import Turns
+
+    Row = tuple[Any, ...]
+
+# What holds an area: its module, its class, and what a thread of the original tool lacks of it.
+AREAS = {
+    "blobs": ("blobs", "Blobs", "turns or blobs"),
+    "turns": ("turns", "Turns", "turns or blobs"),
+    "contexts": ("contexts", "Contexts", "turns or blobs"),
+    "runs": ("runs", "Runs", "turns or blobs"),
+    "open_turns": ("streams", "OpenTurns", "turns or blobs"),
+    "artifacts": ("streams", "Artifacts", "artifacts or outputs"),
+    "outputs": ("outputs", "Outputs", "artifacts or outputs"),
+    "scopes": ("scopes", "Scopes", "artifacts or outputs"),
+    "sessions": ("sessions", "Sessions", "artifacts or outputs"),
+    "erasures": ("erasures", "Erasures", ""),
+    "settings": ("settings", "ThreadSettings", ""),
+    "copies": ("copies", "Copies", "turns or blobs"),
+}
+
+
+class Engine(Transactions):
+    """A database with the areas of the memory."""
+
+    if TYPE_CHECKING:
+        events: Events
+        blobs: Blobs
+        turns: Turns
+        contexts: Contexts
+        runs: Runs
+        open_turns: OpenTurns
+        artifacts: Artifacts
+        outputs: Outputs
+        scopes: Scopes
+        sessions: Sessions
+        settings: ThreadSettings
+        erasures: Erasures
+        copies: Copies
+
+        schema_guard: str  # the condition of a statement that is a change of its own
+
+        def run(self, sql: str, bindings: Row = ()) -> list[Row]:
+            """Run one statement and return all its rows; one that writes, inside `write`."""
+
+        def one(self, sql: str, bindings: Row = ()) -> Any:
+            """Return the first column of the first row, or None."""
+
+        def some(self, sql: str, bindings: Row, room: int) -> list[Row]:
+            """Return the first rows until their bytes fill `room`, at least one: it may be long."""
+
+        def change(self, sql: str, bindings: Row = (), *, relaxed: bool = False) -> list[Row]:
+            """Run one statement that writes, also outside of `write`; return its rows."""
+
+        def changed(self, sql: str, bindings: Row = ()) -> int:
+            """Run one statement inside `write`; return how many rows it changed."""
+
+        def insert(self, sql: str, bindings: Row = ()) -> int | None:
+            """Store one row inside `write`; return its id, None if a conflict kept it out.
+
+            Raises LogicError when there are no more ids.
+            """
+
+        def many(self, sql: str, rows: Iterable[Row]) -> int:
+            """Run a statement inside `write` for each of some rows; return how many it changed."""
+
+        def last_id(self, table: str) -> int:
+            """Return the highest id that a row of a table ever had, 0 for none."""
+
+        def reserve(self, table: str, upto: int) -> None:
+            """Give no new row of a table an id up to this one."""
+
+        def milliseconds(self) -> int:
+            """Return the time of the engine, in milliseconds since 1970."""
+
+        def wake_on_commit(self) -> None:
+            """Wake who watches after the transaction under way, or now if there is none."""
+
+        def has_memory(self) -> bool:
+            """Return whether there are tables of the memory: the original tool makes none."""
+
+        def check_tables(self, what: str) -> None:
+            """Raise StoreError when there are no tables of the memory."""
+
+    def __getattr__(self, name: str) -> object:
+        """Make an area when it is first used."""
+        if name not in AREAS:
+            raise AttributeError(name)
+        module, kind, what = AREAS[name]
+        if what:
+            self.check_tables(what)
+        area = getattr(__import__(f"eventq.store.{module}", fromlist=(kind,)), kind)(self)
+        setattr(self, name, area)
+        return area
