@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from eventq.records.rows import Rows, Values
     from eventq.records.turn import Collected, ContextInfo, Imported
     from eventq.sessions.files import Sessions
-    from eventq.store.base import Log, Snapshot
+    from eventq.store.engine import Engine
+    from eventq.store.protocol import Log
     from eventq.store.queue_rows import Outcome
     from eventq.store.shared import SharedLayout
 
@@ -1207,7 +1208,7 @@ class Thread:
         with db.read() as log:
             return self._status(log, None)
 
-    def _status(self, log: Log, memory: Snapshot | None) -> ThreadStatus:
+    def _status(self, log: Log, memory: Engine | None) -> ThreadStatus:
         """Return the status of a log, and of a memory if there is one."""
         from eventq.log.status import consumers, size_of
         from eventq.records.info import ThreadStatus

@@ -10,7 +10,7 @@ from eventq.records.event import NewEvent
 from eventq.store.queue_rows import Taken, Verdict, Worker
 
 if TYPE_CHECKING:
-    from eventq.store.base import Database, Log
+    from eventq.store.protocol import Database, Log
     from eventq.store.queue_rows import Settled
 
 SPAN = 30_000  # ms of a lease

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from eventq.store.sqlite.database import Database
 
 if TYPE_CHECKING:
-    from eventq.store import base
+    from eventq.store import protocol
 
 
-def sqlite(database: base.Database) -> Database:
+def sqlite(database: protocol.Database) -> Database:
     """Return a database as what it is: SQLite's."""
     assert isinstance(database, Database)
     return database

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eventq.records.event import Event
-    from eventq.store.base import Database
+    from eventq.store.protocol import Database
 
 _COLOURS = ("2", "2", "36", "33", "")  # of each column, as SGR has them: faint, cyan, yellow
 _MOST = (0.4, 0.25)  # of what id and time leave, for source and type; the content has the rest

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eventq.cli.table import Raw
     from eventq.errors import KeyConflictError
     from eventq.records.event import Event
-    from eventq.store.base import Database
+    from eventq.store.protocol import Database
     from eventq.thread import Thread
 
     class Pushed(TypedDict):

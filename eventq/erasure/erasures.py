@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from eventq.memory.turns import Turns
     from eventq.output.artifacts import Artifacts
     from eventq.records.info import Erasure
-    from eventq.store.base import Memory
+    from eventq.store.engine import Engine
     from eventq.store.layout import Layout
 
     # An erasure, step by step: each yields the texts that logs are to lose before the next one.
@@ -68,7 +68,7 @@ class Erasures:
 
     def __init__(
         self,
-        database: Memory,
+        database: Engine,
         turns: Callable[[], Turns],
         layout: Layout,
         journal: Journal,

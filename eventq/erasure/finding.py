@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from eventq.store.base import Memory
+    from eventq.store.engine import Engine
     from eventq.store.layout import Layout
 
 LEAST = 6  # characters of a text: a shorter one stands everywhere
@@ -65,7 +65,7 @@ class Left(Record):
 class Found:
     """The places of texts, in the order of the scan, each once; `bytes` counts what was read."""
 
-    def __init__(self, database: Memory, layout: Layout, texts: Iterable[str]) -> None:
+    def __init__(self, database: Engine, layout: Layout, texts: Iterable[str]) -> None:
         """Take the texts. Raises InputError for one that is too short or too long."""
         self._database = database
         self._layout = layout

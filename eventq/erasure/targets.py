@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from eventq.errors import ErasedError
     from eventq.memory.turns import Turns
-    from eventq.store.base import Memory
+    from eventq.store.engine import Engine
     from eventq.store.turn_rows import Holder
 
 _MOST = 100  # holders of a kind that are looked at, and named
@@ -35,7 +35,7 @@ _NODE = b'{"payload":'  # the first key of its canonical JSON
 class Targets:
     """The blobs that are to be erased, by digest, each with what is shown in its place."""
 
-    def __init__(self, turns: Turns, database: Memory) -> None:
+    def __init__(self, turns: Turns, database: Engine) -> None:
         """Begin with none."""
         self._turns = turns
         self._blobs = turns.blobs

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from eventq.log.journal import Journal
     from eventq.records.claim import ClaimInfo
-    from eventq.store.base import Database
+    from eventq.store.protocol import Database
     from eventq.store.queue_rows import Claimed, Taken
 
 MOST_SECONDS = 365 * 24 * 3600.0  # of a lease or a delay

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eventq.log.notifier import Notifier
     from eventq.records.consumer import ConsumerState, Subscription
     from eventq.records.event import EventPage, LinePage
-    from eventq.store.base import Database, Hold, Lease, Leases, Watcher
+    from eventq.store.protocol import Database, Hold, Lease, Leases, Watcher
 
 _AROUND = 20  # characters of a long value that an error shows before the first that differs
 _KINDS = {"loop": "a handler that pops", "each": "a handler of --each", "pull": "no handler"}

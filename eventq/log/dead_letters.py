@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from eventq.log.consumers import Subscriptions
     from eventq.log.journal import Journal
-    from eventq.store.base import Database
+    from eventq.store.protocol import Database
     from eventq.store.queue_rows import DeadRow
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eventq.log.journal import Journal
     from eventq.records.event import EventPage, LinePage
     from eventq.records.question import Answerer
-    from eventq.store.base import Database
+    from eventq.store.protocol import Database
 
     EventInput = Mapping[str, Any] | Sequence[str | None]
     OnConflict = Callable[[KeyConflictError], object]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from eventq.log.adoption import Staged
     from eventq.log.journal import Journal
     from eventq.records.event import Commit
-    from eventq.store.base import Mirrored
+    from eventq.store.protocol import Mirrored
 
     Change = Callable[[int, bytes], bytes]
     T = TypeVar("T")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from eventq.log.journal import Journal
     from eventq.records.consumer import ConsumerState
     from eventq.records.event import Commit
-    from eventq.store.base import Database
     from eventq.store.layout import Layout
+    from eventq.store.protocol import Database
 
 SECONDS = 5.0  # the time limit of the external notifier
 LOOK_SECONDS = 0.1  # processor time that the filters of all consumers may take in one push

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from eventq.log.events import EventLog
     from eventq.records.question import Question
-    from eventq.store.base import Database, Log
+    from eventq.store.protocol import Database, Log
 
 LISTED = 1_000  # open questions that are listed at once, the oldest first
 

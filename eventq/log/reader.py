@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eventq.log.consumers import Subscriptions
     from eventq.records.event import Event
-    from eventq.store.base import Database, Lease, Watcher
+    from eventq.store.protocol import Database, Lease, Watcher
 
 _PAGE = 1_000  # events that are read at once
 _RETRY_SECONDS = 0.02  # between two tries to take the lease: nothing reports its end

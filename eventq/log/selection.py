@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eventq.store.base import Events
+    from eventq.store.protocol import Events
 
 STEP = 600.0  # seconds that a clock may be set back
 PROBES = 64  # times that are read at once: four statements for ten million events

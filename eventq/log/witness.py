@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from eventq.log.journal import Journal
     from eventq.records.event import Event
-    from eventq.store.base import Database, Mirrored
     from eventq.store.layout import Layout
+    from eventq.store.protocol import Database, Mirrored
 
     Row = tuple[int, str, NewEvent]  # id, time, and what was pushed
 

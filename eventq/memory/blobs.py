@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import BinaryIO, Protocol
 
-    from eventq.store.base import Snapshot
+    from eventq.store.engine import Engine
     from eventq.store.turn_rows import BlobRow
     from eventq.system import zstd
 
@@ -222,7 +222,7 @@ class Prepared:
 class Blobs:
     """The blobs of one thread."""
 
-    def __init__(self, db: Snapshot) -> None:
+    def __init__(self, db: Engine) -> None:
         """Use a database; nothing is read yet."""
         self._db = db
         self._engine = db.blobs

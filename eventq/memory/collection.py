@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from eventq.memory.blobs import Blobs, Name
-    from eventq.store.base import Memory
+    from eventq.store.engine import Engine
     from eventq.store.turn_rows import BlobRow
 
 GRACE = 3600.0  # seconds that everything stays that was stored, put or left by a head
 
 
 def collect(
-    db: Memory, blobs: Blobs, check: Callable[[], list[str]], *, apply: bool, grace: float
+    db: Engine, blobs: Blobs, check: Callable[[], list[str]], *, apply: bool, grace: float
 ) -> Collected:
     """Return the unreachable turns and blobs and, with `apply`, delete them.
 
@@ -64,7 +64,7 @@ def collect(
     return found
 
 
-def reachable(db: Memory, roots: Iterable[Name]) -> list[str]:
+def reachable(db: Engine, roots: Iterable[Name]) -> list[str]:
     """Return the refs of the blobs that some roots keep; see `Thread.reachable`."""
     turns, digests = _parsed(roots)
     found = db.blobs.reachable(turns, digests)
@@ -97,7 +97,7 @@ def _parsed(roots: Iterable[Name]) -> tuple[list[int], list[bytes]]:
     return turns, digests
 
 
-def _release(db: Memory, found: Collected) -> None:
+def _release(db: Engine, found: Collected) -> None:
     try:
         db.compact()
     except DiskError as error:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
     from eventq.memory.blobs import Bytes, Name
-    from eventq.store.base import OpenTurns
+    from eventq.store.streams import OpenTurns
 
     Payload = Bytes | str | BinaryIO | dict[str, Any] | list[Any] | NewTurn
     Which = int | str  # a context's id, or its name

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from eventq.store.base import Snapshot
+    from eventq.store.engine import Engine
 
 MOST = 64 << 20  # bytes of a blob that a statement reads: all of it is in memory at once
 
 
-def payload_of(moment: Snapshot) -> Callable[[Any], str | bytes | None]:
+def payload_of(moment: Engine) -> Callable[[Any], str | bytes | None]:
     """Return the function: the text of a blob, its bytes if they are not UTF-8, or None.
 
     Of an erased blob it returns what is shown in its place. Raises InputError for what is no hash

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.store.base import Memory
+    from eventq.store.engine import Engine
 
 _NO_SOURCES = {"false", "true", "no", "yes", "0", "1", "none"}  # what is meant by them is on or off
 _DEFAULTS = {ANY_MOUNT: "false", RUNS_EMIT: "off"}
@@ -26,7 +26,7 @@ class Settings:
     this machine writes there; `eventq.open` takes it where the first write would be refused.
     """
 
-    def __init__(self, database: Memory, check_source: Callable[[str], None]) -> None:
+    def __init__(self, database: Engine, check_source: Callable[[str], None]) -> None:
         """Use the settings in a database; `check_source` refuses what can be no source."""
         self._database = database
         self._engine = database.settings

@@ -5,16 +5,17 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
 
-    from eventq.store.base import Streams
+    from eventq.store.streams import Artifacts, OpenTurns
     from eventq.store.turn_rows import StreamPiece
 
 READ_AHEAD = 1 << 20  # stored bytes that one read of the storage returns at most
 _SECOND_READ = 1 << 14
 
 
-def pieces_from(streams: Streams[Any], number: int, position: int = 0) -> Iterator[StreamPiece]:
+def pieces_from(
+    streams: OpenTurns | Artifacts, number: int, position: int = 0
+) -> Iterator[StreamPiece]:
     """Yield the pieces of a stream from a position on, as they are stored, up to the first gap.
 
     The first read returns one piece, each later one twice as much as the one before: a caller that

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq.memory.blobs import Blobs, Prepared
-    from eventq.store.base import Snapshot
+    from eventq.store.engine import Engine
     from eventq.store.turn_rows import TurnRow
 
     CheckSource = Callable[[str], None]
@@ -34,7 +34,7 @@ _KNOWN = 1_000  # type ids that are cached
 class Turns:
     """The turns of one thread; `check_source` refuses what cannot be the source of an event."""
 
-    def __init__(self, db: Snapshot, blobs: Blobs, check_source: CheckSource) -> None:
+    def __init__(self, db: Engine, blobs: Blobs, check_source: CheckSource) -> None:
         """Use a database and its blobs."""
         self.database = db
         self.blobs = blobs

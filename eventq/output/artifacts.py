@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, BinaryIO
 
-    from eventq.store.base import Artifacts as Streams
-    from eventq.store.base import Snapshot
+    from eventq.store.engine import Engine
+    from eventq.store.streams import Artifacts as Streams
 
     Buffer = bytes | bytearray | memoryview
     Names = list[str]
@@ -317,7 +317,7 @@ class Artifact:
 class Artifacts:
     """The artifacts of one scope: those of the thread, or of a session."""
 
-    def __init__(self, db: Snapshot, scope: int = 0, session: str | None = None) -> None:
+    def __init__(self, db: Engine, scope: int = 0, session: str | None = None) -> None:
         """Use a scope of a database, and its name. Raises StoreError if that is too old."""
         self._db = db
         self.scope = scope

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.blobs import Blobs
     from eventq.records.turn import Blob
-    from eventq.store.base import Memory, Snapshot
+    from eventq.store.engine import Engine
 
 _PAGE = 1_000
 
@@ -28,7 +28,7 @@ class OutputStore:
     """Blobs of one thread, and artifacts and outputs of one scope: the thread's, or a session's."""
 
     def __init__(
-        self, db: Memory, blobs: Blobs, scope: int = 0, session: str | None = None
+        self, db: Engine, blobs: Blobs, scope: int = 0, session: str | None = None
     ) -> None:
         """Use a scope of a database, and its name. Raises StoreError if that is too old."""
         self.database = db
@@ -161,7 +161,7 @@ class OutputStore:
         return found.digest() == sha256
 
 
-def scope_of(database: Snapshot, session: str) -> int | None:
+def scope_of(database: Engine, session: str) -> int | None:
     """Return the scope that the `session` of a URL names; see `OutputStore.of_session`."""
     scopes = database.scopes
     scope, context = scopes.named(session), database.contexts.named(session)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.blobs import Blobs, Prepared
     from eventq.records.artifact import OutputInfo
-    from eventq.store.base import Memory
+    from eventq.store.engine import Engine
 
     Names = list[str]
 
@@ -46,7 +46,7 @@ class Outputs:
     """The outputs of agents in one scope: those of the thread, or of a session."""
 
     def __init__(
-        self, db: Memory, blobs: Blobs, scope: int = 0, session: str | None = None
+        self, db: Engine, blobs: Blobs, scope: int = 0, session: str | None = None
     ) -> None:
         """Use a scope of a database, and its name. Raises StoreError if that is too old."""
         self._db = db

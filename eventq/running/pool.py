@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eventq.log.journal import Journal
     from eventq.records.consumer import ConsumerState
     from eventq.running.handlers import Handlers, Output
-    from eventq.store.base import Claims
+    from eventq.store.protocol import Claims
     from eventq.store.queue_rows import ClaimRow, Taken
 
 DEAD, AGAIN = 65, 75

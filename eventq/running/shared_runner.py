@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from eventq.records.consumer import ConsumerState
     from eventq.running.allowed import Allowed
-    from eventq.store.base import Watcher
+    from eventq.store.protocol import Watcher
 
 
 class SharedRunner(ThreadRunner):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eventq.records.consumer import ConsumerState
-    from eventq.store.base import Lease, Watcher
+    from eventq.store.protocol import Lease, Watcher
 
 TRANSITIONS = {
     "look": {

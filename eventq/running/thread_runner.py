@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from eventq.records.consumer import ConsumerState
-    from eventq.store.base import Hold, Leases
+    from eventq.store.protocol import Hold, Leases
 
 _RETRY_SECONDS = 1.0  # after the first error; doubled for each further one
 _RETRY_MOST = 60.0

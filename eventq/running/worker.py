@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from eventq.log.claims import Claim
     from eventq.records.consumer import Terms
-    from eventq.store.base import Hold
+    from eventq.store.protocol import Hold
     from eventq.thread import Path, Thread
 
     Function = Callable[..., Any]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eventq.records.event import Event
-    from eventq.store.base import Database, Events
+    from eventq.store.protocol import Database, Events
     from eventq.thread import Thread
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from eventq.serving.workers import Done, Job, Server
-    from eventq.store.base import Watcher
+    from eventq.store.protocol import Watcher
     from eventq.thread import Thread
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from eventq.sessions.links import Beside, Entry
     from eventq.sessions.tree import Spawns
-    from eventq.store.base import Sessions
     from eventq.store.session_rows import SessionRow
+    from eventq.store.sessions import Sessions
 
     Index = tuple[list[str | None], Spawns]
 

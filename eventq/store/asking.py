@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eventq.records.question import Answerer
-    from eventq.store.base import Events
+    from eventq.store.protocol import Events
 
 DECISIONS = ("approve", "deny")  # the options of an approval that has no others
 _MEMBERS = {"question", "text"}

@@ -1,4 +1,4 @@
-"""Blobs in SQLite: their rows and parts, and what refers to them.
+"""Blobs: their rows and parts, and what refers to them.
 
 The domain computes and verifies all hashes. A row id never leaves the engine.
 """
@@ -88,7 +88,7 @@ ADD_BYTES = "INSERT INTO blob_bytes (blob_id, bytes) VALUES (?, ?)"
 
 
 class Blobs:
-    """The tables of blobs in one database."""
+    """Bytes by their digest: small ones in one piece, long ones as a list of parts."""
 
     def __init__(self, db: Engine) -> None:
         """Use the statements and transactions of an engine."""
@@ -100,7 +100,13 @@ class Blobs:
     # --- putting ----------------------------------------------------------------------------------
 
     def put(self, blob: PreparedBlob) -> tuple[BlobRow, bool]:
-        """Store a blob and its refs; return its row, and whether it was new; see `store.base`."""
+        """Store a blob and its refs; return its row, and whether it was new.
+
+        New is also what was only a part of others. Stored bytes that differ from the prepared ones
+        are replaced, which heals a damaged blob; a sound one is noted as put again. Raises
+        UnknownBlobError for a ref to a blob that is not stored, GoneError for a part, or a blob
+        that comes without bytes, that is not.
+        """
         with self._db.write():
             now = self._db.milliseconds()
             blob_id, new = self.keep(blob, now)
@@ -230,7 +236,7 @@ class Blobs:
         return blob_id, bool(part), False
 
     def put_parts(self, pieces: Sequence[Piece]) -> None:
-        """Store parts ahead of the blob that will list them; see `store.base`."""
+        """Store parts ahead of the blob that will list them; damaged ones are replaced."""
         with self._db.write():
             self._keep_parts(pieces, self._db.milliseconds())
 
@@ -262,7 +268,7 @@ class Blobs:
     # --- refs -------------------------------------------------------------------------------------
 
     def add_refs(self, digest: bytes, refs: Sequence[bytes]) -> None:
-        """Note that a blob names others; see `store.base`."""
+        """Note that a blob names others. Raises UnknownBlobError."""
         with self._db.write():
             self._add_refs(self.row_id(digest), refs)
 
@@ -290,7 +296,7 @@ class Blobs:
         return blob_id
 
     def refs(self, digests: Sequence[bytes]) -> dict[bytes, list[bytes]]:
-        """Return the digests that each of some blobs names, sorted."""
+        """Return the digests that each of some blobs names, sorted; [] for what is not stored."""
         sql = """
             SELECT a.hash, b.hash
             FROM json_each(?)
@@ -336,7 +342,11 @@ class Blobs:
         return [row[0] for row in self._run(sql, (digest,))]
 
     def read(self, digests: Sequence[bytes]) -> dict[bytes, Piece]:
-        """Return the pieces of those that are stored; see `store.base`."""
+        """Return the pieces of those that are stored, as they are kept.
+
+        One that is a list, or has lost its bytes, is left out. The caller bounds what it asks for
+        at once.
+        """
         ids = self._ids
         by_id = [ids[digest] for digest in digests if digest in ids]
         found: dict[bytes, Piece] = {}
@@ -371,7 +381,11 @@ class Blobs:
         return int(self._one("SELECT count(*) FROM blobs WHERE part = 0"))
 
     def scan(self, cursor: object, room: int) -> tuple[list[tuple[BlobRow, bytes | None]], object]:
-        """Return the next blobs in the order of their rows, and where to go on; see `base`."""
+        """Return the next blobs, parts included, in the order they lie, each with its piece.
+
+        At most `room` bytes of pieces, or one blob. None begins, and comes back at the end; in
+        between the cursor is the engine's business.
+        """
         low = _FIRST if cursor is None else cursor
         high = self._one(_RANGE, (low, room))
         if high is None:
@@ -430,7 +444,11 @@ class Blobs:
     def texts(
         self, cursor: object, limit: int, types: Sequence[str]
     ) -> tuple[list[BlobRow], object]:
-        """Return the next blobs whose text may name others; see `store.base`."""
+        """Return the next blobs whose text may name others, and where to go on, as `scan` does.
+
+        They are payloads, patches, attempts and outputs, and what turns of some types and attempts
+        refer to.
+        """
         after = _FIRST if cursor is None else cursor
         from json import dumps  # a collection alone needs it
 
@@ -438,19 +456,29 @@ class Blobs:
         return [BlobRow(*row[:5]) for row in rows], rows[-1][5] if len(rows) == limit else None
 
     def unnoted(self, digest: bytes, mentions: Sequence[bytes]) -> list[bytes]:
-        """Return the stored blobs that a text mentions and that are no refs; see `base`."""
+        """Return the digests of the stored blobs that a text mentions and that are no refs of it.
+
+        It mentions each by its digest, or by its SHA-256.
+        """
         return [row[0] for row in self._run(_UNNOTED, (digest, _list(mentions)))]
 
     def sweep(
         self, grace: int, spared: Sequence[bytes], *, apply: bool
     ) -> tuple[int, list[BlobRow]]:
-        """Find turns and blobs that are reachable no more, delete them; see `store.base`."""
+        """Return how many turns are unreachable, and the unreachable blobs by digest.
+
+        Blobs that are `spared`, and what is younger than `grace` milliseconds, count as reachable.
+        With `apply` the others are deleted.
+        """
         from eventq.store import collect
 
         return collect.sweep(self._db, grace, _list(spared), apply=apply)
 
     def reachable(self, turns: Sequence[int], digests: Sequence[bytes]) -> list[bytes]:
-        """Return the digests of what turns and blobs keep; see `store.base`."""
+        """Return the digests of the blobs that some turns and blobs keep, themselves included.
+
+        Sorted, without parts; what is not stored is left out. `sweep` follows the same links.
+        """
         from eventq.store import collect
 
         return collect.reachable(self._db, turns, digests)

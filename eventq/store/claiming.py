@@ -71,7 +71,7 @@ class Claiming:
         *,
         nonce: str | None = None,
     ) -> Taken:
-        """Lease the next events to a worker; see `store.base`."""
+        """Lease the next events to a worker; see `store.protocol`."""
         db = self._db
         queue = self.look(consumer)
         if not queue.subscribed:
@@ -134,7 +134,7 @@ class Claiming:
         return Taken(claims, token, until, span)
 
     def settle(self, verdicts: Sequence[Verdict]) -> Settled:
-        """Apply verdicts of workers as one change; see `store.base`."""
+        """Apply verdicts of workers as one change; see `store.protocol`."""
         lost: set[tuple[bytes, int]] = set()
         freed = False
         with self.settling(verdicts):
@@ -169,13 +169,13 @@ class Claiming:
         self._change(consumer, Change.resume)
 
     def revive(self, consumer: str, events: Iterable[int]) -> set[int]:
-        """Let dead letters be tried again; see `store.base`."""
+        """Let dead letters be tried again; see `store.protocol`."""
         revived: set[int] = set()
         self._change(consumer, lambda change: revived.update(change.revive(events)))
         return revived
 
     def refilter(self, consumer: str) -> None:
-        """Apply a changed filter or order to what is unfinished; see `store.base`."""
+        """Apply a changed filter or order to what is unfinished; see `store.protocol`."""
         self._change(consumer, Change.refilter, rings=False)
 
     def next_due(self, consumer: str) -> int | None:

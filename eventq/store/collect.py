@@ -1,4 +1,4 @@
-"""Garbage collection in SQLite: find unreachable turns and blobs, and delete them."""
+"""Garbage collection: find unreachable turns and blobs, and delete them."""
 
 from __future__ import annotations
 

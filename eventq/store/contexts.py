@@ -1,4 +1,4 @@
-"""Contexts in SQLite: heads that move over turns, and the log of their moves."""
+"""Contexts: heads that move over turns, and the log of their moves."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ GROUP BY turn_id
 
 
 class Contexts:
-    """The tables of contexts in one database."""
+    """Heads that move over turns."""
 
     def __init__(self, db: Engine) -> None:
         """Use the statements and transactions of an engine."""
@@ -105,7 +105,12 @@ class Contexts:
         self._one = db.one
 
     def create(self, name: str | None, base: int | None, fork_of: int | None) -> int:
-        """Store a context, by default at the head of `fork_of`; return its id; see `base`."""
+        """Store a context at a turn, 0 for none; return its id.
+
+        A fork begins at a turn of the other's chain, or with None at its head. Raises ConflictError
+        for a name that is taken and a turn that is not on the chain, UnknownTurnError,
+        UnknownContextError.
+        """
         with self._db.write():
             if fork_of is not None:
                 base = self._on_chain(base, self._stands(fork_of)[0])
@@ -179,11 +184,18 @@ class Contexts:
         return [ContextInfo(*row) for row in self._run(_PAGE, (after, limit))]
 
     def born(self, after: int, limit: int) -> list[ContextInfo]:
-        """Return the next contexts by id, deleted ones too; see `store.base`."""
+        """Return the next contexts by id, deleted ones too, with the head that they had last.
+
+        A deleted context has neither name nor origin any more.
+        """
         return [ContextInfo(*row) for row in self._run(_BORN, (after, limit))]
 
     def appended(self, after: int, limit: int) -> list[tuple[int, int]]:
-        """Return the next turns by id, and the context that each came to; see `store.base`."""
+        """Return the next turns by id, and the context that each came to, 0 for none.
+
+        That is the context it was appended to, deleted or not; else the first one whose head came
+        to it, as that of an import does.
+        """
         sql = "SELECT turn_id FROM turns WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
         turns = [row[0] for row in self._run(sql, (after, limit))]
         came: dict[int, int] = {}
@@ -209,7 +221,11 @@ class Contexts:
     def move(
         self, context_id: int, to: int, op: str, *, expected: int | None = None, run: bool = False
     ) -> ContextInfo:
-        """Move a head and log it; see `store.base`."""
+        """Move a head and log it; return the new state of the context.
+
+        The head of a run moves only with `run`. Raises ConflictError, with the actual head where
+        it is not the `expected` one, UnknownContextError, UnknownTurnError.
+        """
         with self._db.write():
             head, version = self._stands(context_id)
             if not run and self._run("SELECT 1 FROM runs WHERE context_id = ?", (context_id,)):
@@ -239,7 +255,10 @@ class Contexts:
         self._run(sql, (context_id, move.version, move.op, old, new, move.at_ms))
 
     def delete(self, context_id: int) -> None:
-        """Delete a context; its turns and moves stay; see `store.base`."""
+        """Delete a context; its turns stay, and its moves are kept.
+
+        Raises ConflictError while turns of it are open, UnknownContextError.
+        """
         with self._db.write():
             info = self.get(context_id)
             if info is None:

@@ -1,4 +1,4 @@
-"""Export and import in SQLite: whole tables in pages, and how imported rows are recognised."""
+"""Export and import: whole tables in pages, and how imported rows are recognised."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from eventq.store.base import Beside, Copied
     from eventq.store.copied import Restorable
     from eventq.store.engine import Engine
+
+    Copied = TypeVar("Copied", bound="tuple[Any, ...]")  # a kind of record of `copied`
 
 Record = TypeVar("Record")
 
@@ -45,7 +46,7 @@ _FIRST = -1 << 63  # before the first row id
 
 
 class Copies:
-    """What a copy reads and stores in one database; see `eventq.store.base.Copies`."""
+    """The operations of exports and imports."""
 
     def __init__(self, db: Engine) -> None:
         """Use the statements and transactions of an engine."""
@@ -55,7 +56,13 @@ class Copies:
     # --- out --------------------------------------------------------------------------------------
 
     def select(self, contexts: Iterable[int | str] | None) -> Selection:
-        """Choose contexts and what they lead to, or everything; see `store.base`."""
+        """Select contexts, by id or name, and what is reachable from them; None selects everything.
+
+        Contexts lead to their chains, to the starts of their runs, and to the blobs of both:
+        payloads, patches, attempts, roots, and what these name; and to all that was produced in
+        their scopes, but for the thread's. Called inside `read`, where one
+        selection replaces the one before. Raises UnknownContextError.
+        """
         chosen = Selection(self._db)
         if contexts is None:
             chosen.choose_all()
@@ -66,7 +73,7 @@ class Copies:
     # --- what is there ----------------------------------------------------------------------------
 
     def alike(self, parent: int, digest: bytes, limit: int | None = None) -> list[TurnCopy]:
-        """Return the turns of a parent and a payload, oldest first."""
+        """Return the turns of a parent, 0 for none, and a payload, oldest first."""
         sql = """
             SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag,
                 encoding, flags, created_at_ms, canonical, ?2, 0
@@ -79,8 +86,8 @@ class Copies:
         rows = self._run(sql, (parent or None, digest, -1 if limit is None else limit))
         return [*map(_turn, rows)]
 
-    def beside(self, turn: int, kind: type[Beside]) -> list[Beside]:
-        """Return the patches on a turn, or the attempts after it."""
+    def beside(self, turn: int, kind: type[Copied]) -> list[Copied]:
+        """Return the patches on a turn, or the attempts after it, in no order."""
         found: list[Any] = self._patches(turn) if kind is PatchCopy else self._attempts(turn)
         return found
 
@@ -113,7 +120,13 @@ class Copies:
     # --- in ---------------------------------------------------------------------------------------
 
     def restore(self, records: Sequence[Restorable]) -> None:
-        """Store records in order, as one change; see `store.base`."""
+        """Store records in order under the ids that they have, as one change.
+
+        What a record names is stored, or stands before it. Depths and sizes are not read: they
+        follow from what a record names. A context begins at its head. A run that is there gets the
+        new status. No event tells of anything. New ids are above all that were restored. Raises
+        UnknownTurnError, UnknownBlobError.
+        """
         with self._db.joined():
             for record in records:
                 self._store(record)
@@ -178,10 +191,10 @@ class Copies:
 
 
 class Selection:
-    """What was chosen of a database, in temporary tables of its connection.
+    """The objects to be copied. All are read in pages, in the snapshot of one `read`.
 
-    What is chosen stands in a CROSS JOIN, never behind IN: with that each page could begin at the
-    first row.
+    What is chosen stands in temporary tables, and in a CROSS JOIN, never behind IN: with that each
+    page could begin at the first row.
     """
 
     def __init__(self, db: Engine) -> None:
@@ -233,7 +246,10 @@ class Selection:
         return True
 
     def add_output(self, scope: int, output: str) -> list[bytes]:
-        """Choose an output; return its blobs, and what they name, that were not chosen."""
+        """Select all versions of an output; return the blobs that were not selected before.
+
+        These are those of the versions and what they name, without parts; [] for no such output.
+        """
         sql = """
             INSERT OR IGNORE INTO chosen_outputs
             SELECT DISTINCT scope_id, output_id
@@ -257,7 +273,7 @@ class Selection:
     # --- what is chosen ---------------------------------------------------------------------------
 
     def blobs(self) -> Iterator[bytes]:
-        """Yield the digest of every blob that is no part only, and not erased, in order."""
+        """Yield the digest of every blob that is no part only, in the order they came."""
         sql = """
             SELECT blob_id, hash
             FROM chosen_blobs
@@ -284,11 +300,16 @@ class Selection:
         return _pages(self._run, sql, lambda row: ErasedCopy(*row[1:]))
 
     def turns(self, *, canonical: bool = False) -> Iterator[TurnCopy]:
-        """Yield every turn, or those with a canonical rule, in the order they came."""
+        """Yield every turn, or those with a canonical rule, by id: no turn before its parent."""
         return _pages(self._run, _RULED_TURNS if canonical else _TURNS, _turn)
 
     def records(self, kind: type[Copied]) -> Iterator[Copied]:
-        """Yield every record of a kind; see `store.base`."""
+        """Yield every record of a kind.
+
+        Contexts and runs come by id, patches and attempts oldest first, roots by turn; pins,
+        aliases, scopes, files and versions of outputs are sorted. A blob that names others
+        comes once with each.
+        """
         read: dict[type, Callable[[], Iterable[Any]]] = {
             ContextCopy: self._contexts,
             ErasedCopy: self._erased,

@@ -2,6 +2,11 @@
 
 Statements are SQLite's, with values bound by number or in order. An area is made when it is first
 used: a push needs none of them.
+
+Every operation of an area joins the `write()` of its OS thread if there is one, and sees what that
+wrote; otherwise it is a transaction of its own. Blobs are named by their digests, never by keys of
+tables. The domain above hashes, cuts, compresses, canonicalises and validates; areas store opaque
+pieces of at most 1 MiB, and return pages as lists, so nothing stays open after an operation.
 """
 
 from __future__ import annotations
@@ -10,15 +15,19 @@ from eventq.store.transactions import Transactions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
-    from eventq.store.base import Events
+    from eventq.records.event import NewEvent
+    from eventq.records.info import Overview, Stats
+    from eventq.records.rows import Rows, Values
     from eventq.store.blobs import Blobs
     from eventq.store.contexts import Contexts
     from eventq.store.copies import Copies
     from eventq.store.erasures import Erasures
     from eventq.store.outputs import Outputs
+    from eventq.store.protocol import Area, Claims, Consumers, Events, Watcher
     from eventq.store.runs import Runs
     from eventq.store.scopes import Scopes
     from eventq.store.sessions import Sessions
@@ -47,6 +56,8 @@ AREAS = {
 
 class Engine(Transactions):
     """A database with the areas of the memory."""
+
+    areas = AREAS
 
     if TYPE_CHECKING:
         events: Events
@@ -107,13 +118,84 @@ class Engine(Transactions):
         def check_tables(self, what: str) -> None:
             """Raise StoreError when there are no tables of the memory."""
 
-    def __getattr__(self, name: str) -> object:
-        """Make an area when it is first used."""
-        if name not in AREAS:
-            raise AttributeError(name)
-        module, kind, what = AREAS[name]
-        if what:
-            self.check_tables(what)
-        area = getattr(__import__(f"eventq.store.{module}", fromlist=(kind,)), kind)(self)
-        setattr(self, name, area)
-        return area
+        # --- of the database as a whole -------------------------------------------------------
+
+        consumers: Consumers
+        claims: Claims
+        on_first_write: Callable[[], object] | None  # called before it, once the files were opened
+        refuses_links: bool  # whether it takes no write to a file with several names
+
+        @property
+        def identity(self) -> str:
+            """What tells this thread from a later one at its place, however it is opened."""
+
+        def check_open(self) -> None:
+            """Raise ClosedError after `close`, and in a forked process."""
+
+        def alive(self, *, thorough: bool = False) -> int:
+            """Return what changes with the thread's files. Raises NotAThreadError."""
+
+        def watch(self) -> Watcher:
+            """Return a watcher for one waiter; what is committed from now on wakes it."""
+
+        def data_version(self) -> int | None:
+            """Return a number that changes when another connection has committed anything."""
+
+        def interrupt(self) -> None:
+            """End the statement that another thread runs, if there is one. Raises ClosedError."""
+
+        def compact(self) -> None:
+            """Return the space of deleted rows to the system."""
+
+        def stats(self) -> Stats:
+            """Return the sizes of what is stored."""
+
+        def read(self) -> AbstractContextManager[Engine]:  # type: ignore[override]
+            """Return a context manager for what is committed when its block begins."""
+
+        def query(
+            self,
+            text: str,
+            values: Values,
+            limit: int | None,
+            seconds: float,
+            payload: Callable[[Any], str | bytes | None],
+        ) -> Rows:
+            """Run one statement that only reads, inside `read`, and nothing after it.
+
+            "" lists tables and views. `payload` is the SQL function of that name. Raises UsageError
+            for a statement that is refused, InputError for its values, LogicError after `seconds`,
+            and without a `limit` TooLargeError for a result that takes too much memory.
+            """
+
+        def overview(self, limit: int) -> Overview:
+            """Return what goes on in the memory, with so many contexts and artifacts at most."""
+
+        def faults(self, area: Area = "log") -> Iterable[str]:
+            """Return a sentence for each fault of the rows of an area, at most 20 of a kind."""
+
+        def restore(self, rows: Sequence[tuple[int, str, NewEvent]]) -> None:
+            """Store events again, inside `write`, with the ids and times that they had.
+
+            What their contents say of blobs and questions is noted as when they were pushed.
+            """
+
+        def scrub(self) -> None:
+            """Leave nothing in the files of what was deleted; outside of `write`.
+
+            Readers that still see it are waited for. Raises BusyError with the name of one that
+            goes on.
+            """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Make an area when it is first used."""
+            if name not in self.areas:
+                raise AttributeError(name)
+            module, kind, what = self.areas[name]
+            if what:
+                self.check_tables(what)
+            area = getattr(__import__(f"eventq.store.{module}", fromlist=(kind,)), kind)(self)
+            setattr(self, name, area)
+            return area

@@ -7,7 +7,7 @@ from eventq.store.sqlite.database import Database
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.store import base
+    from eventq.store import protocol
     from eventq.store.address import Address
     from eventq.store.sqlite.memory import MemoryDatabase
     from eventq.store.sqlite.watcher import Bells
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def open_database(
     directory: str, *, write: bool = True, patience: float | None = None
-) -> base.Database:
+) -> protocol.Database:
     """Open the database of the thread in a directory; without `write` nothing is ever changed.
 
     `patience` is how many seconds a change waits for other writers (default: 30).
@@ -24,7 +24,7 @@ def open_database(
     return Database(directory, write=write, patience=patience)
 
 
-def open_shared(address: Address, *, write: bool = True) -> base.Database:
+def open_shared(address: Address, *, write: bool = True) -> protocol.Database:
     """Open a thread in PostgreSQL; see `open_database`. Raises PlatformError without its driver."""
     check_driver()
     from eventq.store.postgres import database

@@ -1,4 +1,4 @@
-"""Erasures in SQLite: what was erased, and the changes of the rows that held it."""
+"""Erasures: what was erased, and the changes of the rows that held it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ _NAMES = {"dead_letters": "event_id", "unfinished": "event_id"}  # by what a row
 
 
 class Erasures:
-    """The table of erasures, and what is erased, in one database."""
+    """What was erased, when and why."""
 
     def __init__(self, db: Engine) -> None:
         """Use the statements and transactions of an engine."""
@@ -144,7 +144,10 @@ class Erasures:
         return [(row[5], _record(row[:5])) for row in self._run(sql, (after, limit))]
 
     def begin(self, kind: str, name: str, reason: str | None) -> int:
-        """Note that something is being erased; return its number; see `store.base`."""
+        """Note that something is being erased, inside `write`; return the erasure's number.
+
+        One that is done again without a reason keeps the reason of before.
+        """
         return self._begin(kind, name, reason, self._db.milliseconds())
 
     def _begin(self, kind: str, name: str, reason: str | None, at: int) -> int:
@@ -182,7 +185,10 @@ class Erasures:
         return [row[0] for row in self._run(sql, (turn,))]
 
     def blobs(self, number: int, gone: Sequence[tuple[bytes, bytes]]) -> None:
-        """Erase the bytes of blobs with an erasure, inside `write`; see `store.base`."""
+        """Erase the bytes of blobs with an erasure, inside `write`.
+
+        Each is a digest and what is shown in its place. Parts that no other blob has go too.
+        """
         for digest, shown in gone:
             blob_id = self._db.blobs.row_id(digest)
             sql = "SELECT part_id FROM blob_parts WHERE blob_id = ?"
@@ -228,7 +234,11 @@ class Erasures:
             self._db.many(sql, [(kind, name) for name in names])
 
     def event(self, number: int, reason: str | None) -> list[int]:
-        """Erase the content of an event, and what was said of attempts at it; see `base`."""
+        """Erase the content of an event; return the events whose content has changed.
+
+        What was said of attempts at it goes too, also in the events that report its death. Raises
+        ConflictError while a worker has leased it.
+        """
         with self._db.write():
             leased = self._run(
                 f"""
@@ -260,13 +270,16 @@ class Erasures:
             return changed
 
     def said(self, number: int) -> None:
-        """Erase what was said of attempts at an event; see `store.base`."""
+        """Erase what was said of attempts at an event, and leave the event."""
         with self._db.write():
             for sql in _ERRORS:
                 self._run(sql, (number, ERASED))
 
     def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
-        """Yield what tables hold as text; see `store.base`."""
+        """Yield what tables hold as text, a few MiB at a time: the table, and rows.
+
+        A row begins with its name, which holds no text; b"" is a value that is missing.
+        """
         sql = """
             SELECT name, wr
             FROM pragma_table_list
@@ -291,7 +304,11 @@ class Erasures:
                 yield table, page
 
     def pieces(self) -> Iterator[tuple[str, list[tuple[int, int, int, bytes]]]]:
-        """Yield what is stored in pieces; see `store.base`."""
+        """Yield what is stored in pieces, a few MiB at a time: the kind, and rows.
+
+        A row is a number, the position of a piece, its codec and its bytes; pieces of one number
+        follow one another. The kinds are `blob`, `long blob`, `artifact` and `open turn`.
+        """
         if not self._db.has_memory():
             return
         for kind, sql in _PIECES.items():
@@ -305,7 +322,10 @@ class Erasures:
         return self._db.some(sql, after, _ROOM)
 
     def place(self, kind: str, number: int) -> tuple[str, bytes] | None:
-        """Return what a number of `pieces` stands for; see `store.base`."""
+        """Return the name of what a number of `pieces` stands for, and its digest if it is a blob.
+
+        That of an artifact is its scope, its number and its status. None if it is gone.
+        """
         rows = self._run(_PLACES[kind.removeprefix("long ")], (number,))
         return (str(rows[0][0]), rows[0][1]) if rows else None
 

@@ -1,4 +1,4 @@
-"""Agents' outputs in SQLite, the counters of their numbers, and other names of blobs."""
+"""Agents' outputs, the counters of their numbers, and other names of blobs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ LIMIT ?
 
 
 class Outputs:
-    """What agents put out in one scope; see `eventq.store.base.Outputs`."""
+    """The versions of agents' outputs, the counters of their numbers, and other names of blobs.
+
+    All but the names of blobs are those of one scope, which is the thread's unless `of` was called.
+    """
 
     def __init__(self, db: Engine, scope: int = 0) -> None:
         """Use the statements and transactions of an engine."""
@@ -105,11 +108,11 @@ class Outputs:
         return [*map(_info, self._ask(_VERSION, (self._scope, output, version)))]
 
     def page(self, after: tuple[str, int], limit: int) -> list[OutputInfo]:
-        """Return the next versions, by output and version."""
+        """Return the next versions, by output and version; ("", 0) begins."""
         return [*map(_info, self._ask(_PAGE, (self._scope, *after, limit)))]
 
     def names(self, after: str, limit: int) -> list[str]:
-        """Return the next names of outputs, sorted."""
+        """Return the next names of outputs, sorted; "" begins."""
         sql = """
             SELECT DISTINCT output_id
             FROM agent_outputs
@@ -167,7 +170,7 @@ class Outputs:
         return self._one(sql, (sha256,))  # type: ignore[no-any-return]
 
     def aliases(self, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return the next pairs of SHA-256 and digest, sorted."""
+        """Return the next pairs of SHA-256 and digest, sorted; b"" begins."""
         sql = """
             SELECT sha256, hash
             FROM blob_names

@@ -1,4 +1,4 @@
-"""What a status shows of the memory in SQLite; apart, as it needs none of the areas."""
+"""What a status shows of the memory; apart, as it needs none of the areas."""
 
 from __future__ import annotations
 

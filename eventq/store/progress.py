@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from eventq.records.event import EventPage, LinePage
-    from eventq.store.base import Events
+    from eventq.store.protocol import Events
 
     class Log(Protocol):
         """What is needed of a database."""
@@ -71,7 +71,7 @@ class Progress:
         replay: bool = False,
         fence: int | None = None,
     ) -> Popped:
-        """Ack up to an id, and return the next page of matching events; see `store.base`.
+        """Ack up to an id, and return the next page of matching events; see `store.protocol`.
 
         The events are read first: a filter that fails leaves the ack where it was, and an ack that
         fails returns no events. A crash may undo the ack: it only means a second delivery.
@@ -118,7 +118,7 @@ class Progress:
         replay: bool = False,
         fence: int | None = None,
     ) -> EventPage | LinePage:
-        """Return the next page of events without an ack; see `store.base`."""
+        """Return the next page of events without an ack; see `store.protocol`."""
         found = self.position(consumer, fence, replay=replay)
         return self._read(found.filter, after, found.last, limit, lines=lines)
 

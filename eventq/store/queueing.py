@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from eventq.records.event import Event
-    from eventq.store.base import Events
+    from eventq.store.protocol import Events
     from eventq.store.queue_rows import Worker
 
     class QueueEvents(Events, Protocol):

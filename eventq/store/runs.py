@@ -1,4 +1,4 @@
-"""Workflow runs in SQLite: the statuses of contexts, and failed attempts."""
+"""Workflow runs: the statuses of contexts, and failed attempts."""
 
 from __future__ import annotations
 
@@ -110,7 +110,12 @@ WHERE r.context_id = ?1
 
 
 class Runs:
-    """The tables of runs in one database."""
+    """Workflow runs: contexts with a status, whose turns are steps.
+
+    Each change of a run is noted under a number of its own, which is higher than all before it. It
+    stores an event in the same transaction, if the run has a source, or the setting `runs.emit`
+    names one.
+    """
 
     def __init__(self, db: Engine) -> None:
         """Use the statements and transactions of an engine."""
@@ -122,7 +127,10 @@ class Runs:
     # --- changes ----------------------------------------------------------------------------------
 
     def start(self, new: PreparedRun) -> int:
-        """Make a run with its first turn; return its id; see `store.base`."""
+        """Store a run, its context, its texts and its first turn; return its id.
+
+        Raises ConflictError for a label that is taken, UnknownBlobError, GoneError.
+        """
         with self._db.write():
             now = self._db.milliseconds()
             for text in new.texts:
@@ -135,7 +143,10 @@ class Runs:
             return run_id
 
     def fork(self, run_id: int, at: int, label: str | None) -> int:
-        """Make a run that goes on from a turn of another; return its id; see `store.base`."""
+        """Store a run that goes on from a turn of another, and has its source; return its id.
+
+        Raises ConflictError for a label that is taken, UnknownRunError.
+        """
         with self._db.write():
             if not self.has(run_id):
                 raise UnknownRunError(run_id)
@@ -144,7 +155,12 @@ class Runs:
             return made
 
     def step(self, run_id: int, new: PreparedStep) -> TurnRow | None:
-        """Store a step as a run's next turn; None when the run has moved; see `store.base`."""
+        """Store a step: its blobs, its attempts, its turn and the run's status, as one change.
+
+        None, and nothing is stored, when the run does not stand where `new.after` says. Raises
+        ConflictError for a head that is not the expected one, UnknownRunError, UnknownBlobError,
+        GoneError.
+        """
         with self._db.write():
             now = self._db.milliseconds()
             found = self._ahead(run_id, new.to.key, now)
@@ -180,7 +196,7 @@ class Runs:
         return self._ahead(run_id, None, now)
 
     def attempt(self, run_id: int, new: PreparedAttempt) -> bool:
-        """Store a failed step outside the chain; False if the run has moved; see `base`."""
+        """Store a failed step outside the chain; return False where `step` returns None."""
         with self._db.write():
             now = self._db.milliseconds()
             found = self._ahead(run_id, None, now)
@@ -193,7 +209,10 @@ class Runs:
             return True
 
     def set_status(self, run_id: int, status: str, op: str) -> RunInfo:
-        """Suspend or resume a run and log it; see `store.base`."""
+        """Suspend or resume a run, and log it; return its new state.
+
+        Raises ConflictError when it is not active, or is already; UnknownRunError.
+        """
         with self._db.write():
             now = self._db.milliseconds()
             was, head, start, *_, source = self._ahead(run_id, None, now)[:7]
@@ -235,7 +254,7 @@ class Runs:
         return row
 
     def state(self, run_id: int, key: str | None = None) -> RunState:
-        """Return the state of a run, and what was stored with a key. Raises UnknownRunError."""
+        """Return the state of a run, and what was stored with a key; raise UnknownRunError."""
         now = 0 if key is None else self._db.milliseconds()
         return RunState(*self._ahead(run_id, key, now)[:6])
 
@@ -260,7 +279,10 @@ class Runs:
     def changes(
         self, after: int, upto: int, limit: int, group: str | None
     ) -> list[tuple[int, RunChange]]:
-        """Return number and run of the next changes after one and up to another."""
+        """Return number and run of the next changes after one and up to another, of a group or all.
+
+        Each run is there at most once: with its last change, and as it is at this moment.
+        """
         rows = self._run(_CHANGES, (after, upto, group, limit))
         return [(row[0], _change(row[1], row[2], row[3:])) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Scopes in SQLite: what artifacts and outputs are numbered in, their counters and their files."""
+"""Scopes: what artifacts and outputs are numbered in, their counters and their files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Scopes:
-    """The tables of scopes; see `eventq.store.base.Scopes`."""
+    """What artifacts and outputs are numbered in: 0 is the thread, others begin with a context."""
 
     def __init__(self, db: Engine) -> None:
         """Use the statements and transactions of an engine."""
@@ -47,7 +47,7 @@ class Scopes:
         return self._db.one("SELECT scope_id FROM scopes WHERE name = ?", (name,))  # type: ignore[no-any-return]
 
     def page(self, after: int, limit: int) -> list[ScopeRow]:
-        """Return the next scopes by number."""
+        """Return the next scopes by number, but for the thread's; 0 begins."""
         sql = """
             SELECT scope_id, name, created_at_ms
             FROM scopes
@@ -58,7 +58,7 @@ class Scopes:
         return [ScopeRow(*row) for row in self._run(sql, (after, limit))]
 
     def born_at(self, times: Iterable[int]) -> list[ScopeRow]:
-        """Return the scopes, and the contexts that may begin one, of some times."""
+        """Return the scopes of some times, and the contexts of these that may begin one."""
         sql = """
             WITH times AS MATERIALIZED (
                 SELECT value
@@ -77,7 +77,7 @@ class Scopes:
         return [ScopeRow(*row) for row in self._run(sql, (json.dumps([*times]),))]
 
     def add(self, row: ScopeRow) -> None:
-        """Store a scope, without its name where that is another one's."""
+        """Store a scope unless it is there; without its name where that is another one's."""
         sql = """
             INSERT INTO scopes (scope_id, name, created_at_ms)
             SELECT ?1, CASE WHEN ?2 IN (SELECT name FROM scopes) THEN NULL ELSE ?2 END, ?3
@@ -115,7 +115,10 @@ class Scopes:
     # --- files ------------------------------------------------------------------------------------
 
     def put_file(self, scope: int, file: FileRow) -> None:
-        """Store what a file is, in place of what its path, or one above or below, was."""
+        """Store what a file is, in place of what its path was, or one above or below it.
+
+        No path is a file and a folder. Raises UnknownBlobError.
+        """
         inside = """
             DELETE FROM files
             WHERE scope_id = ?1
@@ -152,7 +155,7 @@ class Scopes:
         return FileRow(*rows[0]) if rows else None
 
     def files(self, scope: int, after: str, limit: int) -> list[FileRow]:
-        """Return the next files of a scope, by path."""
+        """Return the next files of a scope, by path; "" begins."""
         sql = """
             SELECT path, number, output, version, hash
             FROM files

@@ -1,4 +1,4 @@
-"""Session files in SQLite: their lines, the turns that these became, and the tips of branches."""
+"""Session files: their lines, the turns that these became, and the tips of branches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PAGE = 1_000
 
 
 class Sessions:
-    """The tables of session files; see `eventq.store.base.Sessions`."""
+    """Session files, line by line, the turns of their entries, and the tips of their branches."""
 
     def __init__(self, db: Engine) -> None:
         """Use the statements and transactions of an engine."""
@@ -63,7 +63,7 @@ class Sessions:
         return None if name is None else self.find(name)
 
     def page(self, after: int, limit: int) -> list[SessionRow]:
-        """Return the next sessions, by id."""
+        """Return the next sessions, by id; 0 begins."""
         sql = """
             SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing,
                 owner, path, started_by
@@ -148,7 +148,10 @@ class Sessions:
         self._db.change("UPDATE sessions SET place = ? WHERE session_id = ?", (place, session))
 
     def begin_again(self, session: int, tool: str, digest: bytes) -> None:
-        """Forget how far a session was read, and with which reader; its lines stay until then."""
+        """Forget how far a session was read, and with which reader; its lines stay until then.
+
+        `digest` is that of no bytes.
+        """
         sql = """
             UPDATE sessions
             SET tool = ?, size = 0, digest = ?, lines = 0, settled = NULL, missing = NULL
@@ -170,7 +173,12 @@ class Sessions:
     def grow(
         self, was: SessionRow, first: int, new: Sequence[NewLine], size: int, digest: bytes
     ) -> tuple[SessionRow, int] | None:
-        """Store lines from a position on, in place of those there; see `store.base`."""
+        """Store lines and their images, from a position on, in place of the lines that are there.
+
+        Return the session as it is now, and how many images are new. `size` and `digest` are those
+        of the file up to its last newline. Changes nothing and returns None when the session is not
+        as it `was`.
+        """
         session = was.session
         with self._db.joined():
             now = self._db.milliseconds()
@@ -220,7 +228,7 @@ class Sessions:
         return [ids.get(blob.digest) or keep(blob, now) for blob in blobs]
 
     def settle(self, session: int, position: int | None, missing: str) -> None:
-        """Note from where on the tree has to be built when the file has grown."""
+        """Note from where on the tree has to be built when the file has grown; see `SessionRow`."""
         sql = "UPDATE sessions SET settled = ?, missing = ? WHERE session_id = ?"
         self._db.change(sql, (position, missing, session))
 
@@ -309,7 +317,13 @@ class Sessions:
         base: int,
         known: bool,
     ) -> list[int]:
-        """Make a turn of each line, under that of another line; see `store.base`."""
+        """Make a turn of each line, under that of another line, which has one by then.
+
+        A line below none, -1, is put under the turn `base`, 0 for none. Return the turns. A line
+        that has another turn than the one given keeps it: somebody else was quicker. With `known`,
+        a turn that is there with this parent and payload is taken. Raises UnknownTurnError for a
+        line that is not there, or has none above it.
+        """
         with self._db.joined():
             placing = _Placing(self._db, session, nodes, base=base, known=known)
             made = [placing.turn(*node) for node in nodes]
@@ -317,7 +331,10 @@ class Sessions:
         return made
 
     def restore(self, new: SessionCopy, lines: Sequence[LineCopy], over: int | None) -> int:
-        """Store a session and its lines, in place of one or as another; see `store.base`."""
+        """Store a session with lines whose blobs and turns are here; return its id.
+
+        It comes in place of the session `over`, of the same name and generation, if there is one.
+        """
         sql = """
             INSERT INTO sessions (
                 session_id, name, generation, tool, size, digest, owner, path, started_by, lines,
@@ -362,7 +379,10 @@ class Sessions:
         return [Tip(*row) for row in self._run(sql, (name,))]
 
     def set_tip(self, context: int, session: int, turn: int | None = None) -> None:
-        """Note that an import has left a context at a turn, by default at its head."""
+        """Note that an import has left a context at a turn, by default at its head.
+
+        It is the tip of a branch of a session.
+        """
         sql = """
             INSERT OR REPLACE INTO session_tips (context_id, session_id, turn_id)
             SELECT context_id, ?2, coalesce(?3, head_id, 0)

@@ -1,4 +1,4 @@
-"""The settings of a thread in SQLite."""
+"""The settings of a thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class ThreadSettings:
-    """The table of settings in one database."""
+    """The settings of a thread that were changed."""
 
     def __init__(self, db: Engine) -> None:
         """Use the statements and transactions of an engine."""

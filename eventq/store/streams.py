@@ -1,4 +1,4 @@
-"""Growing byte sequences in SQLite: open turns and artifacts, in pieces."""
+"""Growing byte sequences: open turns and artifacts, in pieces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ _NO_LIMIT = (1 << 63) - 1
 
 
 class _Streams:
-    """What both kinds need: the connection and transactions of a database, and bounded reads."""
+    """Growing byte sequences: the operations that open turns and artifacts share.
+
+    A stream is open until it ends. Its pieces are durable once `append` has returned outside of
+    `write`. An open stream can be read by others, and one whose writer has died is still there.
+    """
 
     def __init__(self, db: Engine) -> None:
         self._db = db
@@ -51,7 +55,10 @@ _ADD = "INSERT INTO open_pieces (open_id, position, bytes) VALUES (?, ?, ?)"
 
 
 class OpenTurns(_Streams):
-    """The tables of turns that are still being written; see `eventq.store.base.OpenTurns`."""
+    """Open turns, which are still being written. Any caller that has the number can continue one.
+
+    Their pieces are the bytes themselves. Ending one drops it: its payload is a blob by then.
+    """
 
     def create(self, context: int, type_id: str, type_version: int, encoding: int) -> int | None:
         """Begin an open turn and return its number; None where there is no context, or a run's."""
@@ -197,7 +204,11 @@ LIMIT 20
 
 
 class Artifacts(_Streams):
-    """The artifacts of one scope; see `eventq.store.base.Artifacts`."""
+    """Numbered outputs of tools; each is written by its owner only, and stays when it has ended.
+
+    A piece that is appended at the last position replaces that one, which was not full. All are
+    those of one scope, which is the thread's unless `of` was called.
+    """
 
     def __init__(self, db: Engine, scope: int = 0) -> None:
         """Use the statements and transactions of an engine."""
@@ -211,7 +222,10 @@ class Artifacts(_Streams):
     def create(
         self, tool: str, owner: str, *, number: int | None = None, at: int | None = None
     ) -> int:
-        """Begin an artifact and return its number: the next one, unless it is given."""
+        """Begin an artifact and return its number: the next one, unless it is given.
+
+        No number is given twice. `at` is the time that it began at, unless that is now.
+        """
         sql = """
             INSERT INTO artifacts (scope_id, number, tool, status, owner, created_at_ms)
             VALUES (?, ?, ?, 'open', ?, ?)
@@ -240,7 +254,7 @@ class Artifacts(_Streams):
         return [ArtifactRow._make(row) for row in self._run(sql, bindings)]
 
     def page(self, after: int, limit: int, *, status: str | None = None) -> list[ArtifactRow]:
-        """Return the next artifacts by number, with a status or all."""
+        """Return the next artifacts by number, with a status or all; -1 begins."""
         sql = """
             SELECT number, tool, status, owner, size, lines, hash, error, created_at_ms,
                 ended_at_ms

@@ -1,4 +1,4 @@
-"""Turns in SQLite: append them, read chains, patches and roots."""
+"""Turns: append them, read chains, patches and roots."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ FROM up u
 
 
 class Turns:
-    """The tables of turns in one database."""
+    """The graph of turns, their patches and roots."""
 
     def __init__(self, db: Engine) -> None:
         """Use the statements and transactions of an engine."""
@@ -192,7 +192,13 @@ class Turns:
     # --- appending --------------------------------------------------------------------------------
 
     def append(self, context_id: int, new: PreparedTurn, to: AppendTo) -> TurnRow:
-        """Store a turn and move the head to it; see `store.base`."""
+        """Store a turn after the head, or after `to.parent`, and move the head to it; return it.
+
+        Blob, turn, head, move, key, the end of the open turn that it seals and the event that tells
+        of it are one change. With a key that was used before, return the first turn and store only
+        refs. Raises ConflictError, UnknownContextError, UnknownTurnError, UnknownBlobError,
+        GoneError.
+        """
         with self._db.write():
             now = self._db.milliseconds()
             state = self._state(context_id, to.key, now)
@@ -308,7 +314,7 @@ class Turns:
     # --- reading ----------------------------------------------------------------------------------
 
     def chain(self, turn_id: int, count: int, as_of: int | None) -> list[TurnRow]:
-        """Return a turn and those above it, newest first, with patches up to `as_of`."""
+        """Return a turn and those above it, newest first, patched up to `as_of` (None: all)."""
         upto = _LATEST if as_of is None else as_of
         return self._rows(_CHAIN + _PATCHED, (turn_id, upto, min(count, _MOST_TURNS)))
 
@@ -338,7 +344,7 @@ class Turns:
         return [TurnRow(*row) for row in self._run(sql, (after, json.dumps([*types]), limit))]
 
     def link(self, turn_id: int) -> Link | None:
-        """Return parent (0 for none) and depth of a turn, or None."""
+        """Return the link of a turn to its ancestors, or None."""
         sql = "SELECT coalesce(parent_id, 0), depth FROM turns WHERE turn_id = ?"
         rows = self._run(sql, (turn_id,))
         return Link(*rows[0]) if rows else None
@@ -353,11 +359,11 @@ class Turns:
         return self._db.last_id("turns")
 
     def ancestor(self, turn_id: int, depth: int) -> int:
-        """Return the turn at a depth at or above another, 0 for none; in logarithmic steps."""
+        """Return the turn at a depth at or above another, 0 when there is none."""
         return self._one(_ANCESTOR, (turn_id, depth)) or 0
 
     def common(self, one: int, other: int) -> int:
-        """Return the nearest common ancestor of two turns, 0 for none; in logarithmic steps."""
+        """Return the nearest common ancestor of two turns, 0 for none; raise UnknownTurnError."""
         depth = min(self._check(one).depth, self._check(other).depth)
         one, other = self.ancestor(one, depth), self.ancestor(other, depth)
         while one != other:  # at one depth both jump to one depth
@@ -406,7 +412,7 @@ class Turns:
         return [row[0] for row in self._run(sql, (turn_id, limit))]
 
     def depths(self, digest: bytes) -> list[tuple[int, int]]:
-        """Return depth and first turn of those with this payload; see `store.base`."""
+        """Return the depths at which turns have this payload, unpatched, and the first turn."""
         sql = """
             SELECT depth, min(turn_id)
             FROM blobs b
@@ -419,7 +425,10 @@ class Turns:
     # --- patches and roots ------------------------------------------------------------------------
 
     def patch(self, turn_id: int, blob: PreparedBlob | None, flags: int) -> int:
-        """Replace a turn's payload, or hide it for None; return the patch's number."""
+        """Replace a turn's payload, or hide it for None; return the patch's number.
+
+        Raises UnknownTurnError, UnknownBlobError, GoneError.
+        """
         with self._db.write():
             self._check(turn_id)
             now = self._db.milliseconds()
@@ -443,7 +452,10 @@ class Turns:
         return self._db.last_id("turn_patches")
 
     def attach(self, turn_id: int, root: bytes, *, only_new: bool = False) -> bytes:
-        """Set a turn's root; with `only_new` it keeps one that it has. Return the one in force."""
+        """Set the root of a turn's file tree; with `only_new` a turn keeps one that it has.
+
+        Return the root that it has then. Raises UnknownTurnError.
+        """
         with self._db.write():
             self._check(turn_id)
             if only_new:

@@ -240,7 +240,7 @@ def _encode(character: str) -> str:
 
 
 class ConsumerLock:
-    """The lease of a consumer, held until `release`; see `eventq.store.base.Lease`."""
+    """The lease of a consumer, held until `release`; see `eventq.store.protocol.Lease`."""
 
     fence = 0  # the locks of the system exclude everybody else as long as they are held
     renew_every: float | None = None
@@ -592,7 +592,7 @@ def _remove_lost_hold(path: str) -> None:
 
 
 class Leases:
-    """Who supervises the consumers of a thread; see `eventq.store.base.Leases`."""
+    """Who supervises the consumers of a thread; see `eventq.store.protocol.Leases`."""
 
     def __init__(self, directory: str) -> None:
         """List the guards; the rest is looked up when it is asked for."""

@@ -18,8 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eventq.store.base import Contexts, Copies
+    from eventq.store.contexts import Contexts
     from eventq.store.copied import AttemptCopy, PatchCopy, TurnCopy
+    from eventq.store.copies import Copies
     from eventq.transfer.packfile import TurnRecord
 
     Ids = OrderedDict[int, None]

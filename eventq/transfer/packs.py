@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from eventq.memory.contexts import Contexts
     from eventq.output.output_store import OutputStore
-    from eventq.store.base import Memory
+    from eventq.store.engine import Engine
 
 
-def export_pack(database: Memory, folder: str) -> None:
+def export_pack(database: Engine, folder: str) -> None:
     """Write a thread, as it is at one moment, to a folder that holds no pack yet.
 
     Every blob is checked; one of many parts is in memory whole while it is written. Raises
@@ -85,7 +85,7 @@ def import_pack(contexts: Contexts, produced: OutputStore, folder: str) -> Impor
 def copy(
     contexts: Contexts,
     produced: OutputStore,
-    database: Memory,
+    database: Engine,
     chosen: Sequence[int | str] | None,
     new: Counter[str],
 ) -> Imported:

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.records.artifact import ArtifactInfo
-    from eventq.store.base import Snapshot
     from eventq.store.copied import TurnCopy
+    from eventq.store.engine import Engine
     from eventq.transfer.packfile import FoundBlob
 
     Note = Callable[[str], object]
@@ -177,7 +177,7 @@ class PackSource:
 class ThreadSource:
     """A thread at one moment: all of it, or some contexts and all that they lead to."""
 
-    def __init__(self, moment: Snapshot, contexts: Iterable[int | str] | None = None) -> None:
+    def __init__(self, moment: Engine, contexts: Iterable[int | str] | None = None) -> None:
         """Choose what is to be read, inside a `read` of the thread's database.
 
         Raises UnknownContextError, StoreError for a thread of the original tool.

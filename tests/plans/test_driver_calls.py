@@ -16,7 +16,7 @@ from tests.wire.support import append
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eventq.store.base import Memory
+    from eventq.store.engine import Engine
 
 WORDS = [f"w{number}" for number in range(5_000)]
 TEXT = " ".join(random.Random(5).choices(WORDS, k=250_000)).encode()[:1_000_000]
@@ -110,5 +110,5 @@ def test_calls_of_the_driver(calls: Calls, name: str, most: int) -> None:
 def test_the_sqlite_engine_is_a_memory(path: str) -> None:
     """The type checker finds each operation of the interface in the engine."""
     with eventq.open(path) as thread:
-        memory: Memory = thread.database.memory
+        memory: Engine = thread.database.memory
         assert memory.blobs.count() == 0

@@ -1,4 +1,4 @@
-"""The engines that the contract of `eventq.store.base` is tested on."""
+"""The engines that the contract of `eventq.store.protocol` is tested on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.servers import ENGINES, fresh, use_our_clock
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.store.base import Database
+    from eventq.store.protocol import Database
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from eventq.store.base import Database, Watcher
+    from eventq.store.protocol import Database, Watcher
     from eventq.store.queue_rows import Taken
     from eventq.store.sqlite.watcher import Bells
     from tests.conftest import Until

@@ -1,4 +1,4 @@
-"""The contract of `eventq.store.base.Consumers` on every engine."""
+"""The contract of `eventq.store.protocol.Consumers` on every engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import eventq
-    from eventq.store.base import Consumers, Database
+    from eventq.store.protocol import Consumers, Database
     from tests.conftest import Clock
 
 

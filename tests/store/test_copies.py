@@ -1,4 +1,4 @@
-"""What `eventq.store.base.Copies` and `Selection` promise beyond what copies of threads show."""
+"""What `eventq.store.protocol.Copies` and `Selection` promise beyond what copies of threads show."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from eventq.store.copied import (
 )
 
 if TYPE_CHECKING:
-    from eventq.store.base import Copies, Database
     from eventq.store.copied import Restorable
+    from eventq.store.copies import Copies
+    from eventq.store.protocol import Database
 
 pytestmark = pytest.mark.engines("sqlite")  # the others hold events only
 AT = 1_773_829_800_000

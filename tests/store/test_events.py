@@ -1,4 +1,4 @@
-"""The contract of `eventq.store.base.Events` on every engine."""
+"""The contract of `eventq.store.protocol.Events` on every engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventq.records.event import Appended, Bounds, Commit, NewEvent, Tally
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eventq.store.base import Database, Events
+    from eventq.store.protocol import Database, Events
 
 BIG = 1 << 62
 

@@ -1,4 +1,4 @@
-"""The contract of fences in `eventq.store.base.Consumers` on every engine."""
+"""The contract of fences in `eventq.store.protocol.Consumers` on every engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventq.store.queue_rows import QueueStatus, Worker
 
 if TYPE_CHECKING:
     import eventq
-    from eventq.store.base import Consumers, Database
+    from eventq.store.protocol import Consumers, Database
 
 
 @pytest.fixture

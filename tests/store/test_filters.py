@@ -13,7 +13,7 @@ from eventq.records.event import NewEvent, Tally
 from eventq.store.engines import in_memory
 
 if TYPE_CHECKING:
-    from eventq.store.base import Database, Events
+    from eventq.store.protocol import Database, Events
 
 EVENTS: list[tuple[Any, ...]] = [
     ("self", "note", "10"),

@@ -9,7 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     import eventq
-    from eventq.store.base import Database, Lease
+    from eventq.store.protocol import Database, Lease
 
 
 def taken(database: Database, consumer: str = "w") -> Lease:

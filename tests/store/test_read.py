@@ -12,7 +12,7 @@ from eventq.errors import ClosedError, NotAThreadError
 from tests.servers import delete
 
 if TYPE_CHECKING:
-    from eventq.store.base import Database
+    from eventq.store.protocol import Database
 
 
 def test_a_moment_does_not_change(opened: eventq.Thread, database: Database) -> None:

@@ -22,7 +22,7 @@ from eventq.system import clock
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from eventq.store.base import Database, Events
+    from eventq.store.protocol import Database, Events
 
 START = 1_790_000_000.0
 ALL: dict[str, Any] = {"filter": None, "since": None, "until": None, "type": (), "source": ()}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from eventq.store.base import Database, Watcher
+    from eventq.store.protocol import Database, Watcher
     from tests.conftest import RunPython
 
 SECONDS = 20.0  # what nobody waits for in vain

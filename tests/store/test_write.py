@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eventq.records.event import Commit
-    from eventq.store.base import Database
+    from eventq.store.protocol import Database
 
 SECONDS = 20.0  # what nobody waits for in vain
 

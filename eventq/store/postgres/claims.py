@@ -349,7 +349,7 @@ class Claims(Claiming):
         *,
         nonce: str | None = None,
     ) -> Taken:
-        """Lease the next events to a worker; see `store.base`."""
+        """Lease the next events to a worker; see `store.protocol`."""
         db = self._db
         nonce = None if nonce is None else short(nonce)
         if nonce is None and not db.in_write():
@@ -443,7 +443,7 @@ class Claims(Claiming):
         return self._db.filters.accept_of_claims(text)
 
     def settle(self, verdicts: Sequence[Verdict]) -> Settled:
-        """Apply verdicts of workers as one change; see `store.base`."""
+        """Apply verdicts of workers as one change; see `store.protocol`."""
         if not self._db.in_write():
             settled = self._settle_at_once(verdicts)
             if settled is not None:

@@ -480,7 +480,7 @@ class Consumers(Progress):
         return bool(rows)
 
     def raise_fence(self, consumer: str) -> int:
-        """Return the fence of a new supervisor; see `store.base`."""
+        """Return the fence of a new supervisor; see `store.protocol`."""
         return int(self._repeat(_RAISE_FENCE, consumer)[0][0])
 
     def advance(self, consumer: str, before: int, acked: int, fence: int) -> bool:

@@ -376,7 +376,7 @@ class Events:
     def append(
         self, new: Sequence[NewEvent], refs: Refs | None = None, at: str | None = None
     ) -> Appended:
-        """Store events in order, but for those whose key was used before; see `store.base`."""
+        """Store events in order, but for those whose key was used before; see `store.protocol`."""
         db = self._db
         is_keyed = len(new) == 1 and at is None and new[0][4] is not None
         answers = any(map(may_answer, new))
@@ -641,7 +641,7 @@ class Events:
     def tally(
         self, text: str, after: int, upto: int, most: int, seconds: float | None = None
     ) -> Tally:
-        """Return how many events of a range match; see `store.base`.
+        """Return how many events of a range match; see `store.protocol`.
 
         With a limit of time, only so many events are searched.
         """

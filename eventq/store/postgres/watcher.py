@@ -96,7 +96,7 @@ class Watcher:
         self._listen()
 
     def nudge(self) -> None:
-        """Do nothing: a notice to all who wait would need a connection; see `store.base`."""
+        """Do nothing: a notice to all who wait would need a connection; see `store.protocol`."""
 
     def fileno(self) -> int:
         """Return a descriptor that can be read when `wait(0)` may return True; -1 for none."""

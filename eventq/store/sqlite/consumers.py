@@ -365,7 +365,7 @@ class Consumers(Progress):
         return woke
 
     def raise_fence(self, consumer: str) -> int:
-        """Return the fence of a new supervisor; see `store.base`.
+        """Return the fence of a new supervisor; see `store.protocol`.
 
         A power cut may undo it, but ends all handlers too.
         """

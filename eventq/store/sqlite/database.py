@@ -25,7 +25,7 @@ from eventq.errors import (
     way_back,
 )
 from eventq.records.info import Stats
-from eventq.store.engine import Engine
+from eventq.store.engine import AREAS, Engine
 from eventq.store.layout import FRESH
 from eventq.store.rules import no_more_ids
 from eventq.store.sqlite import migrate
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from eventq.records.event import Commit, Event
     from eventq.records.info import Overview
     from eventq.records.rows import Rows, Values
-    from eventq.store.base import Area
+    from eventq.store.protocol import Area
     from eventq.store.queueing import QueueStatements
     from eventq.store.sqlite.claims import Claims
     from eventq.store.sqlite.events import Restored
@@ -74,6 +74,8 @@ LOOK_SECONDS = 0.02  # between two looks of reads, each of which costs a pop 5 %
 _TICK = 20_000_000  # ns: before Linux 6.13 two changes of a folder within one may have one time
 # A transaction of a program that knows this schema: SQLite refuses it once a newer one is there.
 _BEGIN = f"BEGIN IMMEDIATE; SELECT 1 FROM {migrate.CURRENT} WHERE 0"  # noqa: S608 (a constant)
+# Claims are not of the memory, and a push can do without them as well.
+_AREAS = {**AREAS, "claims": ("sqlite.claims", "Claims", "claims")}
 _opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
 os.register_at_fork(
     before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release
@@ -139,10 +141,12 @@ def configure(connection: apsw.Connection) -> None:
 class Database(Engine):
     """One connection to one `events.db`; safe to use from several threads, of one process."""
 
+    areas = _AREAS
     schema_guard = migrate.IS_CURRENT
 
     if TYPE_CHECKING:
         events: Events
+        consumers: Consumers
         claims: Claims
 
     def __init__(
@@ -214,18 +218,8 @@ class Database(Engine):
         """The same database: it has every area."""
         return self
 
-    def __getattr__(self, name: str) -> object:
-        """Make an area when it is first used; a push needs no claims either."""
-        if name != "claims":
-            return super().__getattr__(name)
-        from eventq.store.sqlite.claims import Claims
-
-        self.check_tables("claims")
-        self.claims = Claims(self)
-        return self.claims
-
     def restore(self, rows: Sequence[Restored]) -> None:
-        """Store events again, inside `write`; see `store.base`."""
+        """Store events again, inside `write`; see `store.protocol`."""
         self.events.restore(rows)
         self.ring_on_commit()
 
@@ -626,7 +620,7 @@ class Database(Engine):
         return ConsumerLock.take(files_of(self.directory, consumer))
 
     def hold(self, consumer: str) -> Hold:
-        """Note that this process works for a consumer; see `store.base`."""
+        """Note that this process works for a consumer; see `store.protocol`."""
         from eventq.system.locks import Hold
 
         return Hold(self.directory, consumer)
@@ -1084,7 +1078,7 @@ class Database(Engine):
         self._tend("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def scrub(self) -> None:
-        """Leave nothing in the files of what was deleted; see `store.base`.
+        """Leave nothing in the files of what was deleted; see `store.protocol`.
 
         What SQLite deletes stays in free pages, and in gaps of others: `secure_delete` misses
         those of rows that were moved. So the whole database is written anew.
@@ -1130,7 +1124,7 @@ class Database(Engine):
         )
 
     def overview(self, limit: int) -> Overview:
-        """Return what goes on in the memory; see `store.base`."""
+        """Return what goes on in the memory; see `store.protocol`."""
         from eventq.store.overview import overview
 
         return overview(self, limit)
@@ -1143,7 +1137,7 @@ class Database(Engine):
         seconds: float,
         payload: Callable[[Any], str | bytes | None],
     ) -> Rows:
-        """Run a statement that somebody wrote, at a moment; see `store.base`."""
+        """Run a statement that somebody wrote, at a moment; see `store.protocol`."""
         from eventq.store.sqlite.queries import query
 
         return query(self, text, values, limit, seconds, payload)
@@ -1157,7 +1151,7 @@ class Database(Engine):
         return int(self.one("PRAGMA freelist_count")) * int(self.one("PRAGMA page_size"))
 
     def faults(self, area: Area = "log") -> Iterable[str]:
-        """Yield a sentence for each fault of the rows of an area; see `store.base`."""
+        """Yield a sentence for each fault of the rows of an area; see `store.protocol`."""
         return self._log_faults() if area == "log" else _FAULTS[area](self)
 
     def _log_faults(self) -> Iterator[str]:

@@ -460,7 +460,7 @@ class Events:
     def tally(
         self, text: str, after: int, upto: int, most: int, seconds: float | None = None
     ) -> Tally:
-        """Return how many events of a range match; see `store.base`.
+        """Return how many events of a range match; see `store.protocol`.
 
         `text` need not be accepted before. Raises FilterError for a filter that is refused.
         """

@@ -139,7 +139,7 @@ def query(
     seconds: float,
     payload: Callable[[Any], str | bytes | None],
 ) -> Rows:
-    """Run a statement at a moment that is used for nothing else; see `store.base`."""
+    """Run a statement at a moment that is used for nothing else; see `store.protocol`."""
     statement = _Statement(text or _TABLES, limit, seconds)
     scalar: Any = payload
     views = _VIEWS if moment.has_memory() else ""

@@ -62,7 +62,7 @@ class Watcher:
         return -1 if self._watch is None else self._watch.fileno()
 
     def nudge(self) -> None:
-        """Let `wait` return soon: the bell wakes it, if there is one; see `store.base`."""
+        """Let `wait` return soon: the bell wakes it, if there is one; see `store.protocol`."""
         try:
             os.utime(os.path.join(self._db.directory, BELL))
         except OSError:
