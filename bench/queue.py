@@ -20,7 +20,7 @@ from bench.machine import PYTHON
 from bench.peers import PEERS, installed
 from bench.report import Row, Sample, alone, percentile, versus
 from bench.rounds import rate
-from eventq.store.queueing import Queue
+from eventq.store.queue_rules import Queue
 from eventq.store.sqlite import queues
 from eventq.store.sqlite.consumers import SET_ACKED
 from eventq.store.sqlite.database import Busy, configure

@@ -24,8 +24,8 @@ from eventq.log.events import EventLog, fresh, refuse_conflict
 from eventq.log.journal import Journal
 from eventq.records.checks import check_natural, check_positive
 from eventq.records.event import Batch, Event
-from eventq.store import engines
-from eventq.store.layout import LINK, Layout, is_shared, is_url, resolve
+from eventq.store import opening
+from eventq.store.paths import LINK, Layout, is_shared, is_url, resolve
 from eventq.system import clock, disk, environment
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.locks import alone_in
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from eventq.store.engine import Engine
     from eventq.store.protocol import Log
     from eventq.store.queue_rows import Outcome
-    from eventq.store.shared import SharedLayout
+    from eventq.store.shared_paths import SharedLayout
 
     _T = TypeVar("_T")
 
@@ -105,7 +105,7 @@ def exists(path: Path) -> bool:
     """Return whether there is a thread at `path`."""
     text = _text(path)
     if is_url(text):
-        return engines.shared_exists(text)
+        return opening.shared_exists(text)
     directory = resolve(text)
     return os.path.exists(Layout(directory).database) or os.path.exists(f"{directory}/{LINK}")
 
@@ -120,7 +120,7 @@ def init(path: Path, *, shared: bool = False, any_mount: bool = False) -> str:
     a file system that only this machine writes.
     """
     if is_url(_text(path)):
-        return engines.init_shared(_text(path))
+        return opening.init_shared(_text(path))
     if "://" in _text(path):
         what = f"'{_text(path)}' is no directory, and not the URL of a database"
         raise UsageError(what, "give the path of a directory, or postgresql://…")
@@ -130,7 +130,7 @@ def init(path: Path, *, shared: bool = False, any_mount: bool = False) -> str:
         raise UsageError("the path is empty", "give the directory of the new thread")
     layout = Layout(resolve(_text(path)))
     _refuse_a_thread(layout)
-    engines.check_path(layout.directory)
+    opening.check_path(layout.directory)
     if not any_mount:
         check_local(layout.directory)
     try:
@@ -188,7 +188,7 @@ def recover(path: Path) -> int:
         raise NotAThreadError(layout.directory)
 
     def begin_anew() -> None:
-        if engines.is_sound(layout.database):
+        if opening.is_sound(layout.database):
             raise LogicError(
                 f"'{layout.database}' is sound: there is no log to make anew",
                 "give a file with lines of events, to push those again",
@@ -225,7 +225,7 @@ def _fill(layout: Layout, folder: int, file: int) -> None:
     for path in (layout.run, layout.logs, layout.handlers):
         disk.make_folder(path, layout.directory, folder)
     os.close(disk.create(layout.mirror, os.O_WRONLY, layout.directory, file))
-    if not engines.create(layout.directory, layout.database, file):
+    if not opening.create(layout.directory, layout.database, file):
         raise ThreadExistsError(layout.directory)
     # Without this a power cut could lose the whole thread with the events pushed since.
     for path in (layout.directory, os.path.dirname(layout.directory)):
@@ -240,7 +240,7 @@ def destroy(path: Path) -> None:
     """
     text = _text(path)
     if is_url(text):
-        engines.destroy_shared(text)
+        opening.destroy_shared(text)
         return
     what = f"'{text}' is not the URL of a thread in a database; nothing was deleted"
     raise UsageError(what, _how_to_delete(text))
@@ -273,13 +273,13 @@ def init_schema(url: str) -> int:
     """
     if not is_url(url):
         raise UsageError(f"'{url}' is no URL of a database", "give postgresql://user@host/database")
-    return engines.init_schema(url)
+    return opening.init_schema(url)
 
 
 def threads(place: Path) -> Iterator[str]:
     """Return an iterator of the threads in a database, or below a folder, sorted."""
     if is_url(_text(place)):
-        return iter(engines.shared_threads(_text(place)))
+        return iter(opening.shared_threads(_text(place)))
     root = resolve(_text(place))
     if not os.path.isdir(root):
         raise UsageError(f"there is no folder '{root}'", "give one, or the URL of a database")
@@ -347,11 +347,11 @@ class Thread:
         self.is_shared = shared is not None
         try:
             if shared is None:
-                self.database = engines.open_database(
+                self.database = opening.open_database(
                     self.layout.directory, write=not read_only, patience=patience
                 )
             else:
-                self.database = engines.open_shared(shared.address, write=not read_only)
+                self.database = opening.open_shared(shared.address, write=not read_only)
         except StoreError as error:
             # Without a journal this may not be a thread's directory at all.
             if not read_only and os.path.exists(self.layout.journal):
@@ -1365,7 +1365,7 @@ def _place_of(text: str) -> tuple[Layout, SharedLayout | None]:
     """Return the files of a thread; twice, if it is in a database that others share."""
     if not is_shared(text):
         return Layout(resolve(text)), None
-    from eventq.store.shared import SharedLayout, url_in
+    from eventq.store.shared_paths import SharedLayout, url_in
 
     directory = None if is_url(text) else resolve(text)
     url = text if directory is None else url_in(f"{directory}/{LINK}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eventq.cli import groups
 from eventq.output import artifacts
 from eventq.running import supervisor
-from eventq.store import queueing
+from eventq.store import queue_rules
 from eventq.wire import frames
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 DIAGRAMS = {  # page of promises: mark: transitions, initial states
     "consumers": {
         "states": (supervisor.TRANSITIONS, ["look"]),
-        "queue": (queueing.TRANSITIONS, ["unexamined"]),
+        "queue": (queue_rules.TRANSITIONS, ["unexamined"]),
     },
     "output": {"artifacts": (artifacts.TRANSITIONS, ["open"])},
     "servers": {"server": (frames.SERVER, ["new", "locked"])},

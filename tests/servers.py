@@ -13,8 +13,8 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq.store import engines
-from eventq.store.layout import is_url
+from eventq.store import opening
+from eventq.store.paths import is_url
 from eventq.system import clock
 from tests.running import MARK
 
@@ -44,7 +44,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with made as server:
         url = str(server.get_uri()).replace(":@", "@")
         quickly(url)
-        engines.init_schema(url)
+        opening.init_schema(url)
         yield url
 
 

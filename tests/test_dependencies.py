@@ -52,7 +52,7 @@ def imported(path: Path) -> Iterator[str]:
 def test_an_installation_has_what_is_imported() -> None:
     """The dependencies are what is imported outside of the folders of extras, no more and no less."""
     of_extras = tuple(ROOT / "eventq" / folder for folder in OF_EXTRAS.values())
-    engines = ROOT / "eventq/store/engines.py"
+    engines = ROOT / "eventq/store/opening.py"
     used: dict[str, list[str]] = {}
     for path in (ROOT / "eventq").rglob("*.py"):
         if not any(path.is_relative_to(folder) for folder in of_extras):

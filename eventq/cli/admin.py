@@ -54,7 +54,7 @@ def init(*, path: str, shared: bool, any_mount: bool, schema: bool, json: bool) 
 
 
 def _note_others(made: str) -> None:
-    from eventq.store.layout import Layout, is_url
+    from eventq.store.paths import Layout, is_url
 
     if not is_url(made) and (others := Layout(made).entries()[1]):
         count = len(others)

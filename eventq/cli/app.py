@@ -113,7 +113,7 @@ def _complete_names(part: Option, own: Sequence[Option]) -> Any:
 
     def complete(ctx: click.Context, _: click.Parameter, start: str) -> list[Any]:
         from eventq.cli import names
-        from eventq.store.layout import is_thread
+        from eventq.store.paths import is_thread
 
         words = [value for name, value in ctx.params.items() if name.endswith("_word")]
         words += ctx.args  # where click left them, as the last option has no value yet

@@ -14,7 +14,7 @@ from eventq.errors import EventqError
 from eventq.record import Record
 from eventq.running import coding_agents
 from eventq.running.coding_agents import AGENTS
-from eventq.store.layout import is_shared, shown
+from eventq.store.paths import is_shared, shown
 from eventq.system import clock, environment, processes
 from eventq.system.counts import count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from eventq.store.layout import is_thread
+from eventq.store.paths import is_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

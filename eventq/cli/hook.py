@@ -13,7 +13,7 @@ from eventq.cli.options import thread_option
 from eventq.cli.table import Command, Option
 from eventq.errors import BusyError, StoreError, UnknownOutcomeError
 from eventq.log.events import limit_of_event
-from eventq.store.layout import is_shared, is_url
+from eventq.store.paths import is_shared, is_url
 from eventq.system import clock, environment
 from eventq.thread import Thread
 

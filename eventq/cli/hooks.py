@@ -6,7 +6,7 @@ from eventq.cli import kinds, show
 from eventq.cli.options import JSON, thread_option
 from eventq.cli.table import Command, Option, together
 from eventq.errors import EventqError, LogicError, NotAThreadError, UsageError
-from eventq.store.layout import is_url, resolve, shown
+from eventq.store.paths import is_url, resolve, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -185,7 +185,7 @@ def handled(word: str, name: str) -> str:
 
 def directory(word: str, name: str) -> str:
     """Return the directory of a thread; raise UsageError for the address of a server."""
-    from eventq.store.layout import is_shared
+    from eventq.store.paths import is_shared
 
     if word and is_shared(word):
         raise UsageError(

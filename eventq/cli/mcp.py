@@ -37,7 +37,7 @@ def config(thread: str, options: list[str]) -> str:
     import json
 
     from eventq.errors import NotAThreadError
-    from eventq.store.layout import is_url, resolve, shown
+    from eventq.store.paths import is_url, resolve, shown
     from eventq.system.processes import program
     from eventq.thread import exists
 

@@ -12,7 +12,7 @@ from eventq.cli.work import ALLOW, LABEL
 from eventq.errors import NotAThreadError, UsageError
 from eventq.log.claims import milliseconds
 from eventq.store.address import parse
-from eventq.store.layout import is_shared, is_url, resolve, resolve_folder, shown
+from eventq.store.paths import is_shared, is_url, resolve, resolve_folder, shown
 from eventq.system import processes
 
 TYPE_CHECKING = False

@@ -148,7 +148,7 @@ def keep_streams() -> None:
 def begin(place: str) -> None:
     """Record the value of --thread."""
     if "://" in place:
-        from eventq.store.layout import shown
+        from eventq.store.paths import shown
 
         place = shown(place)
     _now["place"] = place

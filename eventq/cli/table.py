@@ -245,7 +245,7 @@ class Command:
         return stray
 
     def _take_place(self, raw: Raw) -> str | None:
-        from eventq.store.layout import is_thread
+        from eventq.store.paths import is_thread
 
         names, last = [part.name for part in self.own], raw.pop(PLACE.name)
         words = [*(raw[name] for name in names), last]

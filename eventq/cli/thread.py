@@ -24,7 +24,7 @@ def rm(*, url: str, json: bool) -> None:
 
     A thread in a directory is deleted with the directory: rm -r.
     """
-    from eventq.store.layout import shown
+    from eventq.store.paths import shown
     from eventq.thread import destroy
 
     destroy(url)

@@ -25,8 +25,8 @@ from eventq.log.mirror_lines import line
 from eventq.memory.blobs import digest_of
 from eventq.record import Record
 from eventq.records.checks import check_name, check_natural
-from eventq.store.asking import erased_content
-from eventq.store.layout import rotated
+from eventq.store.paths import rotated
+from eventq.store.question_rules import erased_content
 from eventq.store.rules import erased, thing
 
 TYPE_CHECKING = False
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from eventq.output.artifacts import Artifacts
     from eventq.records.info import Erasure
     from eventq.store.engine import Engine
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
 
     # An erasure, step by step: each yields the texts that logs are to lose before the next one.
     # First it only says them, as nobody knows them after a crash; then they are erased, and said

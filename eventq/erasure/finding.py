@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from eventq.store.engine import Engine
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
 
 LEAST = 6  # characters of a text: a shorter one stands everywhere
 MOST = 1 << 16

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
 
 _GRAM = 16
 _PART = 2 * _GRAM - 1

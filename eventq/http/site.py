@@ -18,7 +18,7 @@ from eventq.http.app import App
 from eventq.http.connections import KEPT_SECONDS, SWEEP_SECONDS, Connections, Protocol
 from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit, tell_of_full
 from eventq.serving.served import ServedThread
-from eventq.store.layout import is_url
+from eventq.store.paths import is_url
 from eventq.thread import threads
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import os
 from json import loads
 
-from eventq.store.layout import ROTATE_LINES, rotated, touch_folder
+from eventq.store.paths import ROTATE_LINES, rotated, touch_folder
 from eventq.system import clock, disk
 from eventq.system.locks import lock_whole
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
 
 KEPT = "original-mirror"  # the folder of the old files; -2, -3 … when taken
 _OLD = "old"

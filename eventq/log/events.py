@@ -339,7 +339,7 @@ class EventLog:
 
     def _signed(self, source: str, type_: str, content: str, subtype: str | None, key: str) -> str:
         """Return the content of an answer, with who gives it."""
-        from eventq.store.asking import signed  # few pushes answer
+        from eventq.store.question_rules import signed  # few pushes answer
 
         content = signed(NewEvent(source, type_, content, subtype, key), self.answerer())
         self._check_content(content)

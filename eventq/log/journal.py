@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from _thread import RLock
 
-from eventq.store.layout import ROTATE_LINES, Layout, rotate_log
+from eventq.store.paths import ROTATE_LINES, Layout, rotate_log
 from eventq.system import clock
 from eventq.system.locks import alone_in
 

@@ -29,7 +29,7 @@ from eventq.log.mirror_lines import (
     lines_of,
     number_of,
 )
-from eventq.store.layout import ROTATE_LINES, Layout, rotate, rotated, touch_folder
+from eventq.store.paths import ROTATE_LINES, Layout, rotate, rotated, touch_folder
 from eventq.system import disk
 from eventq.system.disk import write_all
 from eventq.system.locks import FolderLock, alone_in, lock_whole

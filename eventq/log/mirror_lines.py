@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from itertools import count, repeat
 
-from eventq.store.layout import rotated
+from eventq.store.paths import rotated
 from eventq.system.jsontext import quote
 
 TYPE_CHECKING = False
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from eventq.records.event import Commit, NewEvent
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
 
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _HEAD = b'{"id":'

@@ -15,7 +15,7 @@ import sys
 from time import thread_time
 
 from eventq.errors import FilterError, LogicError, UsageError
-from eventq.store.layout import is_shared, shown
+from eventq.store.paths import is_shared, shown
 from eventq.system import clock, disk, environment, processes
 from eventq.system.locks import queue
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eventq.log.journal import Journal
     from eventq.records.consumer import ConsumerState
     from eventq.records.event import Commit
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
     from eventq.store.protocol import Database
 
 SECONDS = 5.0  # the time limit of the external notifier

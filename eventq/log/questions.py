@@ -1,11 +1,11 @@
-"""Ask questions, answer them, and wait for answers; `eventq.store.asking` has their form."""
+"""Ask questions, answer them, and wait for answers; `store.question_rules` has their form."""
 
 from __future__ import annotations
 
 from eventq.errors import InputError, UnknownQuestionError
 from eventq.records.checks import ERASED, check_natural, check_whole
 from eventq.records.event import ANSWER, ASKING
-from eventq.store.asking import DECISIONS, key_of, question_of
+from eventq.store.question_rules import DECISIONS, key_of, question_of
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.jsontext import writer

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eventq.records.claim import WorkerStatus
     from eventq.records.consumer import ConsumerState
     from eventq.records.event import Tally
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
     from eventq.store.protocol import Database, Log
 
 _UNSERVED_SECONDS = 15.0  # after which an event that nobody works on is worth a warning

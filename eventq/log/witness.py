@@ -18,8 +18,8 @@ from eventq.errors import InputError, LogicError
 from eventq.log.adoption import agrees, fields_of
 from eventq.log.mirror_lines import last_place, line
 from eventq.records.event import NewEvent
-from eventq.store.asking import erased_content, key_in
-from eventq.store.layout import rotated
+from eventq.store.paths import rotated
+from eventq.store.question_rules import erased_content, key_in
 from eventq.system import clock, disk
 from eventq.system.counts import count
 from eventq.system.locks import alone_in
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from eventq.log.journal import Journal
     from eventq.records.event import Event
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
     from eventq.store.protocol import Database, Mirrored
 
     Row = tuple[int, str, NewEvent]  # id, time, and what was pushed

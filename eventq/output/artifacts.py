@@ -25,7 +25,7 @@ from eventq.memory.blobs import flat
 from eventq.memory.streams import after_lines, pieces_from
 from eventq.records.artifact import ArtifactInfo
 from eventq.records.checks import check_positive
-from eventq.store import engines
+from eventq.store import opening
 from eventq.store.output_rows import ArtifactRow
 from eventq.store.rules import erased
 from eventq.store.turn_rows import Ending, Growth, StreamPiece
@@ -595,7 +595,7 @@ def in_memory() -> Artifacts:
 
     The caller can use their numbers, but URLs cannot name them.
     """
-    return Artifacts(engines.in_memory())
+    return Artifacts(opening.in_memory())
 
 
 def listed(names: list[str], count: int) -> str:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-ASKING = frozenset(("question", "approval"))  # the types of questions; see `store.asking`
+ASKING = frozenset(("question", "approval"))  # the types of questions; see `store.question_rules`
 ANSWER = "answer"
 ANSWER_KEY = f"{ANSWER}:"  # what the key of an answer begins with, before the id of its question
 NOTED = ASKING | {ANSWER}  # the types of events that change what is asked

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eventq.log.consumers import Subscriptions
     from eventq.log.journal import Journal
     from eventq.records.consumer import ConsumerState
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
     from eventq.store.protocol import Lease, Leases
 
 _MOST_SECONDS = 60.0  # the longest a dispatch is deferred

@@ -12,8 +12,8 @@ import signal
 from eventq.errors import LogicError, NotAThreadError, StoreError
 from eventq.log.mirror import Mirror
 from eventq.store.address import parse
-from eventq.store.layout import LINK, Layout
-from eventq.store.shared import SharedLayout, url_in
+from eventq.store.paths import LINK, Layout
+from eventq.store.shared_paths import SharedLayout, url_in
 from eventq.system import clock, disk, processes
 
 TYPE_CHECKING = False

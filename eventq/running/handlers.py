@@ -8,7 +8,7 @@ from errno import E2BIG
 from eventq.errors import BusyError
 from eventq.log import fences
 from eventq.record import Record
-from eventq.store.layout import ROTATE_LINES, rotate_log
+from eventq.store.paths import ROTATE_LINES, rotate_log
 from eventq.system import clock, disk, processes
 from eventq.system.locks import alone_in
 from eventq.system.processes import MARK, identity, mark_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from eventq.log.journal import Journal
     from eventq.records.event import Event
-    from eventq.store.layout import Layout
+    from eventq.store.paths import Layout
 
 _LONG_LOG = 1 << 20  # bytes of a log worth counting its lines
 _GONE_SECONDS = 5.0  # for a process to end that may not become a handler

@@ -18,8 +18,8 @@ from eventq.log.notifier import Notifier
 from eventq.log.outcomes import report
 from eventq.running.handlers import Handlers, Job
 from eventq.running.pool import Pool
-from eventq.store.engines import open_database
-from eventq.store.layout import Layout
+from eventq.store.opening import open_database
+from eventq.store.paths import Layout
 from eventq.store.queue_rows import Outcome
 from eventq.store.rules import backoff, ending
 from eventq.system import clock, environment, processes

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from eventq.errors import DamagedError, EventqError, NotAThreadError
 from eventq.running.supervisor import Supervisor
-from eventq.store.engines import trace
-from eventq.store.layout import shown
+from eventq.store.opening import trace
+from eventq.store.paths import shown
 from eventq.system import clock
 from eventq.thread import Thread
 

@@ -18,7 +18,7 @@ from math import inf
 
 from eventq.log.journal import Journal
 from eventq.running.dispatch import detach
-from eventq.store.layout import Layout
+from eventq.store.paths import Layout
 from eventq.system import clock, processes
 from eventq.system.locks import FRESH_SECONDS
 from eventq.thread import Thread

@@ -23,8 +23,8 @@ from eventq.errors import (
 from eventq.running.supervisor import Waker, milliseconds_to
 from eventq.running.thread_runner import ThreadRunner
 from eventq.running.watchdog import Watchdog
-from eventq.store.engines import bells
-from eventq.store.layout import Layout, is_shared, is_url, resolve, resolve_folder, shown
+from eventq.store.opening import bells
+from eventq.store.paths import Layout, is_shared, is_url, resolve, resolve_folder, shown
 from eventq.system import clock, processes
 from eventq.system.counts import count
 

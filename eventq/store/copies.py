@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from eventq.errors import UnknownBlobError, UnknownContextError, UnknownTurnError
 from eventq.records.checks import REF
-from eventq.store.copied import (
+from eventq.store.copy_rows import (
     AliasCopy,
     AttemptCopy,
     ContextCopy,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from eventq.store.copied import Restorable
+    from eventq.store.copy_rows import Restorable
     from eventq.store.engine import Engine
 
     Copied = TypeVar("Copied", bound="tuple[Any, ...]")  # a kind of record of `copied`

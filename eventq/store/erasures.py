@@ -6,8 +6,8 @@ from eventq.errors import ConflictError
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
 from eventq.store import LEASED
-from eventq.store.asking import erased_content
 from eventq.store.blobs import ADD, ADD_BYTES
+from eventq.store.question_rules import erased_content
 from eventq.store.turn_rows import GONE
 
 TYPE_CHECKING = False
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from eventq.store.copied import ErasedCopy
+    from eventq.store.copy_rows import ErasedCopy
     from eventq.store.engine import Engine
 
 # ruff: noqa: S608 (the parts are constants)

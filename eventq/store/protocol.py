@@ -64,7 +64,7 @@ class Events(Protocol):
         `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
         earlier part of the same batch, as that was told. Questions among them are open from then
         on, and those that they answer closed. Before anything is stored, answers are refused as
-        `asking.check_answers` does.
+        `question_rules.check_answers` does.
         """
 
     def announce(self, source: str, content: str, subtype: str) -> None:

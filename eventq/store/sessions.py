@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from eventq.store.copied import LineCopy, SessionCopy
+    from eventq.store.copy_rows import LineCopy, SessionCopy
     from eventq.store.engine import Engine
     from eventq.store.session_rows import NewLine
     from eventq.store.turn_rows import PreparedBlob

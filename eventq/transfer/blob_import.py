@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventq.errors import BusyError, DamagedError, EventqError
 from eventq.memory.blobs import LARGEST, digest_of
 from eventq.records.checks import check_name
-from eventq.store.copied import ErasedCopy
+from eventq.store.copy_rows import ErasedCopy
 from eventq.store.turn_rows import GONE
 from eventq.transfer import packfile
 from eventq.transfer.job import fits, is_time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.memory.contexts import is_context_name
-from eventq.store.copied import ContextCopy
+from eventq.store.copy_rows import ContextCopy
 from eventq.transfer import packfile
 from eventq.transfer.job import LARGEST_ID, Ids
 from eventq.transfer.known import KnownContexts

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from eventq.store.contexts import Contexts
-    from eventq.store.copied import AttemptCopy, PatchCopy, TurnCopy
     from eventq.store.copies import Copies
+    from eventq.store.copy_rows import AttemptCopy, PatchCopy, TurnCopy
     from eventq.transfer.packfile import TurnRecord
 
     Ids = OrderedDict[int, None]

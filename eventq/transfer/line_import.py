@@ -7,7 +7,7 @@ from eventq.memory.blobs import digest_of
 from eventq.memory.contexts import check_context_name
 from eventq.memory.nodes import START_TYPE, StartNode, StateNode
 from eventq.records.checks import check_name
-from eventq.store.copied import AttemptCopy, ContextLabel, PatchCopy, RunCopy
+from eventq.store.copy_rows import AttemptCopy, ContextLabel, PatchCopy, RunCopy
 from eventq.store.output_rows import FileRow
 from eventq.system.counts import count as counted
 from eventq.transfer import packfile
@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq.store.copied import Restorable
+    from eventq.store.copy_rows import Restorable
     from eventq.transfer.artifact_import import ArtifactImport
     from eventq.transfer.head_import import HeadImport
     from eventq.transfer.job import Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.memory.blobs import digest_of
 from eventq.memory.contexts import is_context_name
-from eventq.store.copied import LineCopy, SessionCopy, TipCopy
+from eventq.store.copy_rows import LineCopy, SessionCopy, TipCopy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

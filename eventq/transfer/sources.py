@@ -19,7 +19,7 @@ from eventq.errors import DamagedError, LogicError
 from eventq.memory.blobs import Blobs
 from eventq.output.artifacts import Artifacts
 from eventq.output.output_store import scope_of
-from eventq.store.copied import (
+from eventq.store.copy_rows import (
     AliasCopy,
     AttemptCopy,
     ContextCopy,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.records.artifact import ArtifactInfo
-    from eventq.store.copied import TurnCopy
+    from eventq.store.copy_rows import TurnCopy
     from eventq.store.engine import Engine
     from eventq.transfer.packfile import FoundBlob
 

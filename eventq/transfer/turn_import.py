@@ -8,7 +8,7 @@ from eventq.errors import DamagedError, UnknownBlobError
 from eventq.memory.blobs import digest_of
 from eventq.memory.nodes import START_TYPE, STATE_TYPE, StateNode, decode, linked
 from eventq.records.checks import REF
-from eventq.store.copied import TurnCopy
+from eventq.store.copy_rows import TurnCopy
 from eventq.transfer import packfile
 from eventq.transfer.descriptions import Descriptions
 from eventq.transfer.job import LARGEST_ID, Ids

@@ -9,7 +9,7 @@ import pytest
 
 import eventq
 from eventq.output import entries
-from eventq.store.layout import is_shared
+from eventq.store.paths import is_shared
 from tests.contract.support import dump
 from tests.servers import fresh, use_our_clock
 

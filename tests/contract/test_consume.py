@@ -19,8 +19,8 @@ from eventq.errors import (
     FilterError,
     LeaseLostError,
 )
-from eventq.store.layout import is_shared
-from eventq.store.postgres.link import MINE
+from eventq.store.paths import is_shared
+from eventq.store.postgres.connection import MINE
 from eventq.system import clock
 from tests.contract.test_consumers import acked
 from tests.engines import sqlite

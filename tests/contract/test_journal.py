@@ -11,7 +11,7 @@ import pytest
 
 import eventq
 from eventq.log.journal import Journal
-from eventq.store.layout import Layout
+from eventq.store.paths import Layout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -231,7 +231,7 @@ def test_lines_stay_whole(path: str, run_python: RunPython) -> None:
     code = (
         "import sys, threading\n"
         "from eventq.log.journal import Journal\n"
-        "from eventq.store.layout import Layout\n"
+        "from eventq.store.paths import Layout\n"
         "journal = Journal(Layout(sys.argv[1]))\n"
         "def write(name):\n"
         "    for n in range(1500): journal.info(f'{name} {n} ' + 'x' * 60)\n"

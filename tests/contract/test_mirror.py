@@ -15,7 +15,7 @@ import pytest
 import eventq
 from eventq.log import adoption
 from eventq.log.mirror_lines import line
-from eventq.store.layout import rotated
+from eventq.store.paths import rotated
 from eventq.system import disk
 from tests.conftest import write_as_original
 

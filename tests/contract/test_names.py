@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import eventq
 from eventq import InputError, Source
 from eventq.log.notifier import quote, slug
-from eventq.store.layout import Layout
+from eventq.store.paths import Layout
 from eventq.system.locks import encode
 
 SPECIAL = [*"aA.%+~/\\-_ \n\0é☃", "..", "%2e", "+a", "a.lock", "~" + "0" * 64]

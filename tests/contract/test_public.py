@@ -177,7 +177,7 @@ def test_only_one_module_knows_an_engine(engine: str) -> None:
         if not module.startswith(engine)
         if any(name.startswith(engine) for name in imports(modules()[module]))
     }
-    assert known == {"eventq.store.engines"}
+    assert known == {"eventq.store.opening"}
 
 
 def test_the_public_names_are_exact() -> None:

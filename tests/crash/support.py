@@ -18,7 +18,7 @@ import pytest
 
 import eventq
 from eventq.errors import DiskError
-from eventq.store import engines
+from eventq.store import opening
 from eventq.store.sqlite.database import Database
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class FaultyVFS(apsw.VFS):
         """Open a thread whose `number`-th change fails; `refused`: whether the block ended."""
         self.refused = False
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engines, "Database", functools.partial(Database, vfs=self.name))
+            patch.setattr(opening, "Database", functools.partial(Database, vfs=self.name))
             with eventq.open(path) as thread:
                 self.arm(number, error, lasting=lasting)
                 try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.store import engines
+from eventq.store import opening
 from eventq.store.sqlite.database import Database
 from tests.claiming import dead, ids, progress, settle, subscribe, take, verdict
 from tests.crash.support import PowerVFS
@@ -64,7 +64,7 @@ def run(tmp_path: Path, vfs: PowerVFS, patch: pytest.MonkeyPatch) -> int:
     path = eventq.init(tmp_path / "thread")
     cuts = Cuts(str(tmp_path / "cuts"), vfs)
     with patch.context() as patched:
-        patched.setattr(engines, "Database", functools.partial(Database, vfs="power"))
+        patched.setattr(opening, "Database", functools.partial(Database, vfs="power"))
         with eventq.open(path) as thread:
             subscribe(thread.database)
             thread.push_many(("self", "t", str(n)) for n in range(EVENTS))

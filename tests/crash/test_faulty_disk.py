@@ -12,7 +12,7 @@ import pytest
 
 import eventq
 from eventq.errors import DiskError, EventqError
-from eventq.store import engines
+from eventq.store import opening
 from eventq.store.sqlite.database import Database
 from tests.crash.support import REFUSALS, FaultyVFS, contents, copy, sound
 from tests.engines import sqlite
@@ -174,7 +174,7 @@ def test_a_refused_change_loses_nothing_and_leaves_nothing_half(
         assert number < 500
         path = copy(template, str(tmp_path / "thread"))
         with monkeypatch.context() as patch:
-            patch.setattr(engines, "Database", functools.partial(Database, vfs="faulty"))
+            patch.setattr(opening, "Database", functools.partial(Database, vfs="faulty"))
             vfs.arm(number, error, lasting=lasting)
             outcome, refused = attempt(path, vfs, scenario)
             vfs.disarm()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.store import engines
+from eventq.store import opening
 from eventq.store.sqlite.database import Database
 from tests.crash.support import PowerVFS, sound
 from tests.engines import sqlite
@@ -76,7 +76,7 @@ def run(tmp_path: Path, vfs: PowerVFS, patch: pytest.MonkeyPatch, seed: int, rou
     path = eventq.init(tmp_path / "thread")
     cuts = Cuts(path, str(tmp_path / "cuts"), vfs, seed)
     with patch.context() as patched:
-        patched.setattr(engines, "Database", functools.partial(Database, vfs="power"))
+        patched.setattr(opening, "Database", functools.partial(Database, vfs="power"))
         with eventq.open(path) as thread:
             vfs.moment = cuts.cut
             work(thread, cuts, rounds)

@@ -17,7 +17,7 @@ import pytest
 import eventq
 import eventq.cli
 from eventq.errors import UsageError
-from eventq.store.shared import SharedLayout
+from eventq.store.shared_paths import SharedLayout
 
 if TYPE_CHECKING:
     from pathlib import Path

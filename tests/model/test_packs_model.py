@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 import eventq
 from eventq import EventqError
 from eventq.records.turn import NewTurn
-from eventq.store.copied import RootCopy
+from eventq.store.copy_rows import RootCopy
 from tests.contract.pack_files import FILES, NOTHING, added, tree
 from tests.model.support import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eventq.store.copied import TurnCopy
+    from eventq.store.copy_rows import TurnCopy
 
 KINDS = [*["append"] * 4, "create", "fork", "move", "patch", "attach", "delete", "pin"]
 STEP = st.tuples(st.sampled_from(KINDS), st.integers(0, 50), st.integers(0, 6))

@@ -15,7 +15,7 @@ from hypothesis.stateful import initialize, invariant, rule
 import eventq
 from eventq.errors import ConflictError, UnknownContextError, UnknownTurnError
 from eventq.memory import turns as turns_module
-from eventq.store.copied import TurnCopy
+from eventq.store.copy_rows import TurnCopy
 from tests.engines import sqlite
 from tests.model.support import Beside, bounded, drive
 

@@ -10,7 +10,7 @@ import pytest
 
 import eventq
 from eventq.records.turn import NewTurn
-from eventq.store.copied import AttemptCopy, PatchCopy, RefCopy, RootCopy, RunCopy
+from eventq.store.copy_rows import AttemptCopy, PatchCopy, RefCopy, RootCopy, RunCopy
 from tests.engines import sqlite
 from tests.plans.support import scans
 from tests.plans.test_plans import Traced

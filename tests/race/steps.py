@@ -25,7 +25,7 @@ from eventq.log.consumers import Subscriptions
 from eventq.log.journal import Journal
 from eventq.running import dispatch, handlers, supervisor
 from eventq.running.dispatch import Dispatch
-from eventq.store.layout import Layout
+from eventq.store.paths import Layout
 from eventq.store.sqlite.database import Database
 from eventq.store.sqlite.events import Events
 from eventq.system import clock, locks, processes

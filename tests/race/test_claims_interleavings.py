@@ -19,7 +19,7 @@ from eventq.errors import (
     UnknownDeadLetterError,
 )
 from eventq.log.consumers import Subscriptions
-from eventq.store import queueing
+from eventq.store import queue_rules
 from eventq.store.sqlite import claims as store
 from eventq.store.sqlite import queues
 from eventq.store.sqlite.claims import Claims
@@ -497,12 +497,12 @@ def looked_ahead(remake: Callable[[Any, Any], Any]) -> Callable[[pytest.MonkeyPa
     """Return a mistake: what a claim found ahead is taken for something else."""
 
     def mistake(patch: pytest.MonkeyPatch) -> None:
-        real = queueing.Change.claim
+        real = queue_rules.Change.claim
 
         def claim(change: Any, *args: Any) -> Any:
             return real(*(change, *args[:-1], remake(change, args[-1])))
 
-        patch.setattr(queueing.Change, "claim", claim)
+        patch.setattr(queue_rules.Change, "claim", claim)
 
     return mistake
 
@@ -547,13 +547,13 @@ def a_look_before_the_lock(patch: pytest.MonkeyPatch) -> None:
 
 def a_pause_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     """A claim asks only before it takes the lock whether the consumer is paused."""
-    real = queueing.Change.claim
+    real = queue_rules.Change.claim
 
     def claim(change: Any, *args: Any) -> Any:
         change.queue = change.queue._replace(paused=0)
         return real(change, *args)
 
-    patch.setattr(queueing.Change, "claim", claim)
+    patch.setattr(queue_rules.Change, "claim", claim)
 
 
 def a_subscription_read_before_the_lock(patch: pytest.MonkeyPatch) -> None:

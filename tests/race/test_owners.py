@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.store.layout import Layout
+from eventq.store.paths import Layout
 from eventq.system import disk
 from tests.race.support import Box, until
 

@@ -43,7 +43,7 @@ for n in range(count // 2):
 FRAME = """
 import sys, eventq
 from eventq.log import journal, mirror
-from eventq.store import layout
+from eventq.store import paths
 rotate = int(sys.argv[4])
 if rotate:
     mirror.ROTATE_LINES = journal.ROTATE_LINES = rotate

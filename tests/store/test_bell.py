@@ -13,7 +13,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.records.event import NewEvent
-from eventq.store.engines import bells
+from eventq.store.opening import bells
 from eventq.store.run_rows import PreparedAttempt, PreparedRun, PreparedStep
 from eventq.store.turn_rows import AppendTo, Piece, PreparedBlob, PreparedTurn
 from tests.claiming import push, settle, subscribe, take
@@ -46,7 +46,7 @@ def _alone(until: Until) -> None:
 @pytest.fixture
 def bare(opened: eventq.Thread) -> Iterator[Database]:
     """Return a database that writes no mirror: only the bell is heard."""
-    from eventq.store.engines import open_database
+    from eventq.store.opening import open_database
 
     made = open_database(opened.path)
     yield made

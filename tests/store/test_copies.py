@@ -9,7 +9,7 @@ from blake3 import blake3
 
 import eventq
 from eventq.errors import StoreError, UnknownBlobError, UnknownTurnError
-from eventq.store.copied import (
+from eventq.store.copy_rows import (
     AttemptCopy,
     ContextCopy,
     PatchCopy,
@@ -17,8 +17,8 @@ from eventq.store.copied import (
 )
 
 if TYPE_CHECKING:
-    from eventq.store.copied import Restorable
     from eventq.store.copies import Copies
+    from eventq.store.copy_rows import Restorable
     from eventq.store.protocol import Database
 
 pytestmark = pytest.mark.engines("sqlite")  # the others hold events only

@@ -10,7 +10,7 @@ import eventq
 from eventq.errors import FilterError
 from eventq.log.filters import sandbox
 from eventq.records.event import NewEvent, Tally
-from eventq.store.engines import in_memory
+from eventq.store.opening import in_memory
 
 if TYPE_CHECKING:
     from eventq.store.protocol import Database, Events

@@ -1,6 +1,6 @@
 """Claims in PostgreSQL: who has which event, what is tried again, and what failed for good.
 
-`eventq.store.queueing` has the rules of a change, `queues` its statements.
+`eventq.store.queue_rules` has the rules of a change, `queues` its statements.
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 from eventq.errors import NotAThreadError
 from eventq.records.claim import WorkerStatus
 from eventq.store import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
-from eventq.store.claiming import DAY_MS, Claiming
-from eventq.store.postgres.link import BEGIN, DURABLE, MINE, NOW
+from eventq.store.claim_rules import DAY_MS, Claiming
+from eventq.store.postgres.connection import BEGIN, DURABLE, MINE, NOW
 from eventq.store.postgres.names import short
 from eventq.store.postgres.queues import LIVE, LOCK, NEXT_END, NOBODY, READ
 from eventq.store.postgres.schema import IS_CURRENT
 from eventq.store.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
-from eventq.store.queueing import Change, Queue
+from eventq.store.queue_rules import Change, Queue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from eventq.store.postgres.connection import Link
     from eventq.store.postgres.database import Database
-    from eventq.store.postgres.link import Link
     from eventq.store.queue_rows import Verdict, Worker
     from eventq.store.transactions import Write
 

@@ -14,11 +14,11 @@ from eventq.errors import (
 from eventq.records.consumer import ORIGINAL, ConsumerState, Popped, Settings
 from eventq.records.event import EventPage
 from eventq.store import LEASED, SLACK_MS, WAITING
+from eventq.store.ack_rules import Position, Progress
+from eventq.store.postgres.connection import DURABLE, MINE, NOW
 from eventq.store.postgres.events import lines_of
-from eventq.store.postgres.link import DURABLE, MINE, NOW
 from eventq.store.postgres.names import check_short
 from eventq.store.postgres.schema import IS_CURRENT
-from eventq.store.progress import Position, Progress
 from eventq.store.rules import stall
 
 TYPE_CHECKING = False
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from eventq.store.postgres.connection import Rows
     from eventq.store.postgres.database import Database
-    from eventq.store.postgres.link import Rows
 
 # ruff: noqa: S608 (the parts are constants)
 
@@ -494,7 +494,7 @@ class Consumers(Progress):
     def position(
         self, consumer: str, fence: int | None = None, acked: int = 0, *, replay: bool = False
     ) -> Position:
-        """Return where a consumer is; see `store.progress`. Raises NotAThreadError, too."""
+        """Return where a consumer is; see `store.ack_rules`. Raises NotAThreadError, too."""
         rows = self._db.rows(_POSITION, {"consumer": consumer})
         if not rows:
             self._db.alive()

@@ -24,10 +24,10 @@ from eventq.errors import (
 from eventq.records.info import Stats
 from eventq.store.postgres import failures, queues, schema
 from eventq.store.postgres.claims import Claims
+from eventq.store.postgres.connection import BEGIN, MINE, NOW, Link
 from eventq.store.postgres.consumers import Consumers
 from eventq.store.postgres.events import Events
 from eventq.store.postgres.filters import Filters
-from eventq.store.postgres.link import BEGIN, MINE, NOW, Link
 from eventq.store.transactions import Transactions, is_owned
 from eventq.system import clock
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from eventq.errors import EventqError
     from eventq.records.event import Commit, Event
     from eventq.store.address import Address
+    from eventq.store.postgres.connection import Rows, Values
     from eventq.store.postgres.leases import Hold, Lease, Leases
-    from eventq.store.postgres.link import Rows, Values
     from eventq.store.postgres.watcher import Watcher
-    from eventq.store.queueing import QueueStatements
+    from eventq.store.queue_rules import QueueStatements
 
     T = TypeVar("T")
 

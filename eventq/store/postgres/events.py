@@ -16,13 +16,13 @@ from eventq.records.event import (
     Tally,
     may_answer,
 )
-from eventq.store.asking import changes, check_answers
 from eventq.store.postgres import failures, questions
+from eventq.store.postgres.connection import MINE, NOW
 from eventq.store.postgres.gathering import Gathering
-from eventq.store.postgres.link import MINE, NOW
 from eventq.store.postgres.names import short
 from eventq.store.postgres.pushdown import NOTHING
 from eventq.store.postgres.schema import IS_CURRENT
+from eventq.store.question_rules import changes, check_answers
 from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
+    from eventq.store.postgres.connection import Rows, Step, Values
     from eventq.store.postgres.database import Database
-    from eventq.store.postgres.link import Rows, Step, Values
 
     Refs = Mapping[int, Collection[bytes]]
     Row = tuple[Any, ...]

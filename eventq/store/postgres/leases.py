@@ -11,8 +11,8 @@ import os
 import psycopg
 
 from eventq.errors import BusyError, EventqError, StoreError
+from eventq.store.postgres.connection import DURABLE, MINE, NOW, Link
 from eventq.store.postgres.failures import translate
-from eventq.store.postgres.link import DURABLE, MINE, NOW, Link
 from eventq.store.postgres.names import check_short
 from eventq.store.postgres.schema import IS_CURRENT
 from eventq.system import clock
@@ -22,8 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from eventq.store.postgres.connection import Rows
     from eventq.store.postgres.database import Database
-    from eventq.store.postgres.link import Rows
 
 # ruff: noqa: S608 (the parts are constants)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from eventq.store.asking import differences, open_after
-from eventq.store.postgres.link import MINE
+from eventq.store.postgres.connection import MINE
+from eventq.store.question_rules import differences, open_after
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from eventq.store.postgres.link import Link, Rows
+    from eventq.store.postgres.connection import Link, Rows
 
     Read = Callable[[str, dict[str, Any]], Rows]
 

@@ -7,7 +7,7 @@ event, or free the next one of a group, has locked the thread. Others lock the c
 from __future__ import annotations
 
 from eventq.store import HELD, LEASED, SLACK_MS, STALLED, WAITING
-from eventq.store.postgres.link import MINE
+from eventq.store.postgres.connection import MINE
 from eventq.store.postgres.schema import IS_CURRENT
 
 TYPE_CHECKING = False

@@ -21,7 +21,7 @@ from eventq.errors import (
 from eventq.record import Record
 from eventq.store.migrations import files
 from eventq.store.postgres import failures, questions
-from eventq.store.postgres.link import Link
+from eventq.store.postgres.connection import Link
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

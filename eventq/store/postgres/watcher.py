@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from eventq.errors import EventqError
-from eventq.store.postgres.link import MINE, NOW, Link
+from eventq.store.postgres.connection import MINE, NOW, Link
 from eventq.system import clock
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from eventq.errors import FilterError
 from eventq.records.claim import WorkerStatus
 from eventq.store import HELD, LEASED, STALLED, WAITING
-from eventq.store.claiming import DAY_MS, Claiming
+from eventq.store.claim_rules import DAY_MS, Claiming
 from eventq.store.queue_rows import ClaimRow, DeadRow, QueueStatus, Taken
-from eventq.store.queueing import Change, Queue, as_list
+from eventq.store.queue_rules import Change, Queue, as_list
 from eventq.store.sqlite import queues
 from eventq.store.sqlite.migrate import IS_CURRENT
 from eventq.store.sqlite.queues import LIVE, NEXT_END

@@ -15,7 +15,7 @@ from eventq.errors import (
 )
 from eventq.records.consumer import ORIGINAL, ConsumerState, Settings
 from eventq.store import LEASED, SLACK_MS
-from eventq.store.progress import Position, Progress
+from eventq.store.ack_rules import Position, Progress
 from eventq.store.sqlite.migrate import IS_CURRENT
 from eventq.store.sqlite.values import is_text, name_of
 from eventq.system import clock
@@ -385,7 +385,7 @@ class Consumers(Progress):
     def position(
         self, consumer: str, fence: int | None = None, acked: int = 0, *, replay: bool = False
     ) -> Position:
-        """Return where a consumer is; see `store.progress`."""
+        """Return where a consumer is; see `store.ack_rules`."""
         if fence is not None and self._run(_FENCED, (consumer, fence)):
             raise FencedError(consumer, acked)
         sql = _ORIGINAL_POSITION if self._db.is_original() else _POSITION

@@ -7,7 +7,7 @@ import os
 import apsw
 
 from eventq.errors import InputError
-from eventq.store.layout import FRESH
+from eventq.store.paths import FRESH
 from eventq.store.sqlite import migrate
 from eventq.store.sqlite.failures import LONGEST, translate
 from eventq.system import clock, disk

@@ -26,7 +26,7 @@ from eventq.errors import (
 )
 from eventq.records.info import Stats
 from eventq.store.engine import AREAS, Engine
-from eventq.store.layout import FRESH
+from eventq.store.paths import FRESH
 from eventq.store.rules import no_more_ids
 from eventq.store.sqlite import migrate
 from eventq.store.sqlite.bell import BELL, make_bell
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from eventq.records.info import Overview
     from eventq.records.rows import Rows, Values
     from eventq.store.protocol import Area
-    from eventq.store.queueing import QueueStatements
+    from eventq.store.queue_rules import QueueStatements
     from eventq.store.sqlite.claims import Claims
     from eventq.store.sqlite.events import Restored
     from eventq.store.sqlite.readers import Reader

@@ -290,13 +290,13 @@ class Events:
     # --- questions --------------------------------------------------------------------------------
 
     def _check_answers(self, new: Sequence[NewEvent], found: Sequence[tuple[int, int]]) -> None:
-        from eventq.store.asking import check_answers  # few pushes answer
+        from eventq.store.question_rules import check_answers  # few pushes answer
 
         check_answers(self, new, found)
 
     def _note_questions(self, rows: Sequence[NewEvent], first: int) -> None:
         """Open the questions that new events ask, and close those that they answer."""
-        from eventq.store.asking import changes  # few pushes ask
+        from eventq.store.question_rules import changes  # few pushes ask
 
         asked, answered = changes(rows, first)
         self._db.many("INSERT INTO open_questions (event_id) VALUES (?)", [(one,) for one in asked])

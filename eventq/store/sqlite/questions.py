@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventq.store.asking import differences, open_after
+from eventq.store.question_rules import differences, open_after
 from eventq.store.sqlite.values import is_utf8
 
 TYPE_CHECKING = False

@@ -314,7 +314,7 @@ def sides(
 ) -> Sides:
     """Return both engines; they wait equally long after failures."""
     monkeypatch.setattr(
-        "eventq.store.queueing.backoff",
+        "eventq.store.queue_rules.backoff",
         lambda attempt, base, most: min(base << min(attempt - 1, 30), most),
     )
     return Sides(path, tmp_path, postgres, clock)

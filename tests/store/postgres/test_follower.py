@@ -14,7 +14,7 @@ from eventq.errors import LogicError, NotAThreadError
 from eventq.log import mirror
 from eventq.log.mirror_lines import line as line_of
 from eventq.running.follower import Follower
-from eventq.store.layout import rotated
+from eventq.store.paths import rotated
 from eventq.system import processes
 from tests.race.support import DEADLINE, until
 from tests.servers import fresh

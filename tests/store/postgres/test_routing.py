@@ -12,7 +12,7 @@ import eventq
 from eventq.records.event import NewEvent
 from eventq.store.migrations import files
 from eventq.store.postgres import claims, consumers, events, leases, queues, watcher
-from eventq.store.postgres.link import Link
+from eventq.store.postgres.connection import Link
 from eventq.thread import init_schema, threads
 from tests.claiming import push, settle, subscribe, take
 from tests.servers import fresh, use_our_clock

@@ -20,7 +20,7 @@ from eventq.errors import (
 from eventq.store.address import parse
 from eventq.store.migrations import files
 from eventq.store.postgres import schema
-from eventq.store.postgres.link import Link
+from eventq.store.postgres.connection import Link
 from eventq.thread import init_schema, threads
 from tests.servers import fresh
 

@@ -21,7 +21,7 @@ from eventq.running.allowed import Allowed
 from eventq.running.shared_runner import SharedRunner
 from eventq.running.watchdog import Watchdog
 from eventq.running.work import Work
-from eventq.store import engines
+from eventq.store import opening
 from eventq.system import clock, processes
 from eventq.thread import destroy
 from tests.race.support import DEADLINE, until
@@ -45,7 +45,7 @@ class Machines:
         self.guarded: dict[str, float] = {}
         self.name = "other"
         self.freeze = 0.0  # for which the worker freezes once it has said until when one may run
-        now, monotonic, opened = clock.now, clock.monotonic, engines.open_shared
+        now, monotonic, opened = clock.now, clock.monotonic, opening.open_shared
 
         def open_shared(*args: Any, **more: Any) -> Any:
             made: Any = opened(*args, **more)
@@ -54,7 +54,7 @@ class Machines:
 
         patch.setattr(clock, "now", lambda: now() + self.later)
         patch.setattr(clock, "monotonic", lambda: monotonic() + self.later)
-        patch.setattr(engines, "open_shared", open_shared)
+        patch.setattr(opening, "open_shared", open_shared)
         patch.setattr(processes, "machine", lambda: self.name)
         self.thread = eventq.open(path)
 

@@ -13,7 +13,7 @@ import pytest
 import eventq
 from eventq.output import artifacts as artifacts_module
 from eventq.output.sink import SPILL
-from eventq.store import engines
+from eventq.store import opening
 from eventq.store.sqlite.database import Database
 from tests.contract.test_capture import SEQ, SOON, seen
 from tests.contract.test_sink import model_view
@@ -53,7 +53,7 @@ def vfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[CommitVFS]:
     """Open every thread on the faulty VFS, unarmed."""
     made = CommitVFS("faulty-capture")
     opened = functools.partial(Database, vfs="faulty-capture")
-    monkeypatch.setattr(engines, "Database", opened)
+    monkeypatch.setattr(opening, "Database", opened)
     yield made
     monkeypatch.undo()
     made.unregister()

@@ -15,7 +15,7 @@ import pytest
 import eventq
 from eventq.log import reader
 from eventq.store import transactions
-from eventq.store.engines import in_memory
+from eventq.store.opening import in_memory
 from eventq.store.sqlite import database, memory
 from eventq.system import locks
 from eventq.system.locks import FolderLock

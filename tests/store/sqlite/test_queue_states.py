@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eventq.store.queueing import ROW_STATES, TRANSITIONS
+from eventq.store.queue_rules import ROW_STATES, TRANSITIONS
 from tests.engines import sqlite
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from eventq.errors import UsageError, reason
 from eventq.store.address import parse
-from eventq.store.layout import Layout, is_url
+from eventq.store.paths import Layout, is_url
 from eventq.system import environment
 
 _MOST = 64 << 10  # bytes of it that are read

@@ -1,14 +1,14 @@
 """Claims of workers on every engine: what is leased, settled and tried again, and in which order.
 
-`queueing` has the rules of one change; here each begins and ends its transaction. An engine reads a
-queue, locks it, and may spare itself transactions where nothing else follows from a claim.
+`queue_rules` has the rules of one change. Here each begins and ends its transaction. An engine
+reads a queue, locks it, and may spare itself transactions where nothing else follows from a claim.
 """
 
 from __future__ import annotations
 
 from eventq.errors import UnknownConsumerError
 from eventq.store.queue_rows import Claimed, Settled, Taken
-from eventq.store.queueing import NEVER, Ahead, Change
+from eventq.store.queue_rules import NEVER, Ahead, Change
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eventq.records.event import Event
     from eventq.store.queue_rows import Verdict, Worker
-    from eventq.store.queueing import Queue, QueueDatabase
+    from eventq.store.queue_rules import Queue, QueueDatabase
 
     class ClaimDatabase(QueueDatabase, Protocol):
         """What claims need of a database, beside what a change does."""
