@@ -22,8 +22,8 @@ from bench.report import Row, Sample, alone, percentile, versus
 from bench.rounds import rate
 from eventq.store.queue_rules import Queue
 from eventq.store.sqlite import queues
+from eventq.store.sqlite.connecting import Busy, configure
 from eventq.store.sqlite.consumers import SET_ACKED
-from eventq.store.sqlite.database import Busy, configure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

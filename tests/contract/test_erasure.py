@@ -28,7 +28,7 @@ from eventq.log import mirror
 from eventq.log.mirror_lines import line as line_of
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
-from eventq.store.sqlite import database
+from eventq.store.sqlite import care
 from eventq.system.jsontext import quote
 from eventq.system.locks import lock_whole
 from tests.conftest import write_as_original
@@ -390,7 +390,7 @@ def test_what_cannot_be_erased(thread: Thread) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait for readers."""
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0)
+    monkeypatch.setattr(care, "BUSY_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("impatient")

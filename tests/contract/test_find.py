@@ -24,7 +24,7 @@ from eventq.errors import BusyError, DiskError, InputError, StoreError
 from eventq.log import mirror
 from eventq.records.checks import ERASED
 from eventq.records.run import NewRun, NewStep
-from eventq.store.sqlite import database
+from eventq.store.sqlite import care
 from tests.erasing import remains, secret
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_rotated_files_of_the_mirror_are_read(
 
 def test_a_reader_that_still_sees_it(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is called erased; the same call finishes all of it once the reader is gone."""
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0)
+    monkeypatch.setattr(care, "BUSY_SECONDS", 0)
     for number in range(3):
         thread.push("self", "note", f"{number} {PLAIN}")
         thread.contexts.create().append(f"{number} {PLAIN}")

@@ -20,7 +20,6 @@ from tests.conftest import ROOT
 from tests.contract.memory import DAY, MIB, MISSING, hash_of, ref_of, said
 from tests.contract.runs import content_ref, full
 from tests.contract.support import HOUR, collect
-from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -378,9 +377,9 @@ def test_a_full_disk_after_the_deletion(
         with pytest.raises(DiskError, match="3 turns and 4 blobs were deleted, but their space"):
             thread.gc(apply=True)
     assert not any(thread.blobs.has(name) for name in expected)
-    assert sqlite(thread.database).free_bytes() > 0
+    assert thread.database.stats().free > 0
     assert thread.gc(apply=True).blobs == 0
-    assert sqlite(thread.database).free_bytes() == 0
+    assert thread.database.stats().free == 0
 
 
 # --- ids ------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 
 import eventq
 from tests.crash.support import contents, kill, mirror_lines, numbers, read_lines, sound, start
-from tests.engines import sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +180,7 @@ def prunes(path: str, rounds: int, seed: int) -> None:
         stored = max((int(one[2]) for one in words if one[0] == "stored"), default=0)
         assert stored <= thread.last_id()
         assert thread.prune(keep_last=10) >= 0
-        assert sqlite(thread.database).free_bytes() == 0
+        assert thread.database.stats().free == 0
         assert list(thread.check()) == []
 
 

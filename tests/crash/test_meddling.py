@@ -453,14 +453,15 @@ def test_the_wal_is_taken_away_before_the_line_is_written(
     """A push whose event is lost as it waits for the mirror says so, and does not return an id."""
     with eventq.open(path) as thread:
         push(thread, 1)
-        ring = sqlite(thread.database).ring_for_events
+        bell = sqlite(thread.database).bell
+        ring = bell.ring_for_events
 
         def ring_and_clean_up() -> None:
             ring()
             for suffix in ("-wal", "-shm"):
                 os.unlink(f"{path}/events.db{suffix}")
 
-        monkeypatch.setattr(sqlite(thread.database), "ring_for_events", ring_and_clean_up)
+        monkeypatch.setattr(bell, "ring_for_events", ring_and_clean_up)
         with pytest.raises(LostError, match="events 1 to 2"):
             push(thread, 1)
         monkeypatch.undo()

@@ -140,7 +140,7 @@ def again(path: str, name: str, *, done: bool) -> None:
         assert rows(thread, "turns") == 2 + times * (name in ("append", "append_text", "seal"))
         if name.startswith("put"):  # with them the parts that the crash had left
             assert rows(thread, "blobs") == 2
-        assert sqlite(thread.database).free_bytes() == 0
+        assert thread.database.stats().free == 0
 
 
 @pytest.mark.parametrize("edge", [4, pytest.param(40, marks=pytest.mark.soak)])

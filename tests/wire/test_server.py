@@ -1150,7 +1150,7 @@ def test_a_store_that_is_busy_for_too_long_is_500(
     told: Peer, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unknown codes become 500; nothing is stored, and the next append works."""
-    monkeypatch.setattr("eventq.store.sqlite.database.Busy.__call__", lambda *_: False)
+    monkeypatch.setattr("eventq.store.sqlite.connecting.Busy.__call__", lambda *_: False)
     raw.execute("BEGIN IMMEDIATE")
     assert told.refused(append(1, b"x")) == BusyError.wire_code // 100 * 100
     raw.execute("COMMIT")

@@ -7,12 +7,11 @@ literal SQL with bound parameters.
 from __future__ import annotations
 
 import os
-from _thread import RLock, allocate_lock
+from _thread import RLock
 
 import apsw
 
 from eventq.errors import (
-    BusyError,
     DamagedError,
     DiskError,
     EventqError,
@@ -24,17 +23,17 @@ from eventq.errors import (
     StoreError,
     way_back,
 )
-from eventq.records.info import Stats
 from eventq.store.engine import AREAS, Engine
 from eventq.store.paths import FRESH
 from eventq.store.rules import no_more_ids
 from eventq.store.sqlite import migrate
-from eventq.store.sqlite.bell import BELL, make_bell
+from eventq.store.sqlite.bell import Bell
+from eventq.store.sqlite.connecting import Busy, connect, connect_to_read, first_look
 from eventq.store.sqlite.consumers import Consumers
 from eventq.store.sqlite.events import Events
 from eventq.store.sqlite.failures import is_lacking, translate
 from eventq.store.sqlite.handles import BUSY_SECONDS, Handles, WriteLock
-from eventq.system import clock, disk, environment, processes
+from eventq.system import clock, disk
 from eventq.system.locks import within
 
 TYPE_CHECKING = False
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from eventq.log.filters.sandbox import FilterSandbox
     from eventq.records.event import Commit, Event
-    from eventq.records.info import Overview
+    from eventq.records.info import Overview, Stats
     from eventq.records.rows import Rows, Values
     from eventq.store.protocol import Area
     from eventq.store.queue_rules import QueueStatements
@@ -58,12 +57,6 @@ if TYPE_CHECKING:
     from eventq.system.locks import Hold, Leases
 
 LONG_WAL = 800_000  # bytes: a longer one is cut at close, as whoever opens it next reads all of it
-_VACUUM_PAGES = 1_000
-_NEXT_TRY = 0.01  # seconds between two tries to empty the WAL
-_READ_LOCKS = (
-    123,
-    127,
-)  # the bytes of the shared memory that readers lock: sqlite.org/walformat.html
 _TRIES = 1_000  # of a reader that a writer is in the way of, about two seconds
 _LONG_TRY = 200  # tries that a ProtocolError counts for: SQLite has waited for seconds before it
 _TRY_SECONDS = 0.001
@@ -76,66 +69,6 @@ _TICK = 20_000_000  # ns: before Linux 6.13 two changes of a folder within one m
 _BEGIN = f"BEGIN IMMEDIATE; SELECT 1 FROM {migrate.CURRENT} WHERE 0"  # noqa: S608 (a constant)
 # Claims are not of the memory, and a push can do without them as well.
 _AREAS = {**AREAS, "claims": ("sqlite.claims", "Claims", "claims")}
-_opening = RLock()  # what one thread does to SQLite as a whole, another must not meet
-os.register_at_fork(
-    before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_opening.release
-)
-
-
-def _look_as_root(connection: apsw.Connection, *, write: bool) -> None:
-    """Read a database for the first time as root, which opens its WAL and the shared memory.
-
-    SQLite then gives both to the owner of the database. A writer needs that: it may have made
-    them. For a reader it would only change their times, so SQLite is told another user.
-    """
-    with _opening:
-        if write:
-            _first_look(connection)
-            return
-        calls = apsw.VFS("eventq-reader", base="unix")
-        user, number = calls.xGetSystemCall("geteuid"), calls.xGetSystemCall("getpagesize")
-        if not user or not number:  # then SQLite was built without them, and changes no owners
-            return
-        try:
-            calls.xSetSystemCall("geteuid", number)  # it never gives 0
-            _first_look(connection)
-        finally:
-            calls.xSetSystemCall("geteuid", user)
-
-
-def _first_look(connection: apsw.Connection) -> None:
-    try:
-        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-    except apsw.Error:
-        pass  # what is read next says it, and is tried again
-
-
-class Busy:
-    """A busy handler with short random waits: SQLite's back-off starves the longest waiter."""
-
-    def __init__(self, seconds: float = BUSY_SECONDS) -> None:
-        """Take how long to wait."""
-        self._seconds = seconds
-        self._until = 0.0
-
-    def __call__(self, tries: int) -> bool:
-        """Wait a moment; return False when the time is up."""
-        if tries == 0:
-            self._until = clock.monotonic() + self._seconds
-        elif clock.monotonic() > self._until:
-            return False
-        clock.pause(0.0002 + os.urandom(1)[0] * 0.0008 / 255)
-        return True
-
-
-def configure(connection: apsw.Connection) -> None:
-    """Enforce references, and plan each statement once, whatever it is bound to.
-
-    Otherwise SQLite plans again whenever a value changes that might match the condition of a
-    partial index, which takes longer than running the statement.
-    """
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
 class Database(Engine):
@@ -170,12 +103,10 @@ class Database(Engine):
         self.on_first_write: Callable[[], object] | None = None
         self.refuses_links = True
         self._is_first = True
-        self._patience = BUSY_SECONDS if patience is None else patience
+        self.patience = BUSY_SECONDS if patience is None else patience
         # What the transaction under way wakes others with: `ring` if it can make anybody due.
         self._signal: Callable[[], None] | None = None
-        self._bell = f"{directory}/{BELL}"
-        self._bell_fd = -1
-        self._bell_lock = allocate_lock()
+        self.bell = Bell(directory)
         self._level: int | None = None  # of `synchronous`, for changes that are not relaxed
         self.changes = 0  # how many there were on this connection, but for pushes of one event
         self._vfs = vfs
@@ -278,7 +209,7 @@ class Database(Engine):
         except apsw.BusyError:
             pass
         finally:
-            connection.set_busy_handler(Busy(self._patience))
+            connection.set_busy_handler(Busy(self.patience))
         return True
 
     @property
@@ -328,24 +259,8 @@ class Database(Engine):
     def _connect(self, *, write: bool) -> apsw.Connection:
         with self.handles.lock:
             if write:
-                connection = apsw.Connection(self.path, apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
-                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            else:
-                connection = self._connect_to_read()
-            if os.geteuid() == 0:
-                _look_as_root(connection, write=write)
-            else:
-                _first_look(connection)
-        connection.set_busy_handler(Busy(self._patience))
-        configure(connection)
-        if write and environment.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal") == "normal":
-            connection.pragma("synchronous", "normal")
-        return connection
-
-    def _connect_to_read(self) -> apsw.Connection:
-        from eventq.store.sqlite.readonly import connect
-
-        return connect(self.path, self._stamp, self._vfs)
+                return connect(self.path, vfs=self._vfs, patience=self.patience)
+            return connect_to_read(self.path, self._stamp, vfs=self._vfs, patience=self.patience)
 
     def _stamp_now(self) -> Stamp:
         from eventq.store.sqlite.readonly import stamp_of
@@ -501,7 +416,7 @@ class Database(Engine):
                 self._cut_wal(self.open_connection)
             self.step_aside()
             self._is_aside = False
-            self._drop_bell()
+            self.bell.close()
             self.handles.remove(self)
 
     def _cut_wal(self, connection: apsw.Connection) -> None:
@@ -520,7 +435,7 @@ class Database(Engine):
         if outdated:
             found: EventqError = migrate.outdated(self.path)
         else:
-            found = self._full(error) or translate(error, self.path, self._patience)
+            found = self._full(error) or translate(error, self.path, self.patience)
         # Other errors are about a text or a path that the caller passed.
         of_sqlite = isinstance(error, (apsw.Error, FilterError))
         if self.on_refusal is not None and of_sqlite and isinstance(found, StoreError):
@@ -794,7 +709,7 @@ class Database(Engine):
             connection.pragma("journal_mode", "wal")
         except apsw.BusyError:
             return  # somebody goes on reading: the first write of another process does it
-        _first_look(connection)  # SQLite makes the WAL now
+        first_look(connection)  # SQLite makes the WAL now
         self._note_wal()
 
     def _set_level(self, *, relaxed: bool) -> None:
@@ -841,39 +756,12 @@ class Database(Engine):
 
     def tell(self, commit: Commit) -> None:
         """Wake who waits for events, then call all subscribers with a commit."""
-        self.ring_for_events()
+        self.bell.ring_for_events()
         self.call_subscribers(commit)
-
-    def ring_for_events(self) -> None:
-        """Wake who waits for something to do, at a fifth of the cost of `ring`.
-
-        A bell that was removed and made again since does not hear it: then the mirror wakes them.
-        """
-        try:
-            with self._bell_lock:  # or a number that was closed might be that of another file
-                if self._bell_fd < 0:
-                    self._bell_fd = os.open(self._bell, os.O_WRONLY | os.O_CLOEXEC)
-                os.pwrite(self._bell_fd, b"\n", 0)
-                # Not `fstat`: it reads the time, after which each write has to store another one.
-                if os.access(self._bell, os.F_OK):
-                    return
-        except OSError:
-            pass
-        self._drop_bell()
-        make_bell(self.directory)
-
-    def _drop_bell(self) -> None:
-        with self._bell_lock:
-            fd, self._bell_fd = self._bell_fd, -1
-            if fd >= 0:
-                os.close(fd)
 
     def ring(self) -> None:
         """Wake who waits for something to do."""
-        try:
-            os.utime(self._bell)
-        except OSError:
-            make_bell(self.directory)
+        self.bell.ring()
 
     def ring_on_commit(self) -> None:
         """Ring after the transaction under way, or now if there is none."""
@@ -883,14 +771,8 @@ class Database(Engine):
             self.ring()
 
     def wake(self) -> None:
-        """Wake who watches the bell, and leave its time, which only those need who cannot watch.
-
-        The next commit would have to write the time, too: a step of a run took 8 % longer.
-        """
-        try:
-            os.close(os.open(self._bell, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError:
-            make_bell(self.directory)
+        """Wake who watches the bell."""
+        self.bell.wake()
 
     def wake_on_commit(self) -> None:
         """Wake who watches after the transaction under way, or now if there is none."""
@@ -921,7 +803,7 @@ class Database(Engine):
                 self.alive()
             return found
 
-    def _tend(self, sql: str) -> None:
+    def tend(self, sql: str) -> None:
         """Run a statement that changes no row, outside of `write`."""
         with self.lock:
             try:
@@ -1063,65 +945,22 @@ class Database(Engine):
         return found[0] if found else None
 
     def compact(self) -> None:
-        """Return the space of deleted rows to the system, some pages a transaction.
+        """Return the space of deleted rows to the system."""
+        from eventq.store.sqlite.care import compact
 
-        Inside `write` nothing is done.
-        """
-        if self.in_write():
-            return
-        # A database made by the original tool needs one full VACUUM first.
-        if self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL:
-            self._tend(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
-            self._tend("VACUUM")
-        while self.free_bytes():
-            self._tend(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
-        self._tend("PRAGMA wal_checkpoint(TRUNCATE)")
+        compact(self)
 
     def scrub(self) -> None:
-        """Leave nothing in the files of what was deleted; see `store.protocol`.
+        """Leave nothing in the files of what was deleted. Raises BusyError while it is read."""
+        from eventq.store.sqlite.care import scrub
 
-        What SQLite deletes stays in free pages, and in gaps of others: `secure_delete` misses
-        those of rows that were moved. So the whole database is written anew.
-        """
-        if self.one("PRAGMA auto_vacuum") != migrate.INCREMENTAL:
-            self._tend(f"PRAGMA auto_vacuum = {migrate.INCREMENTAL}")
-        self._tend("VACUUM")
-        self._empty_wal()
+        scrub(self)
 
-    def _empty_wal(self) -> None:
-        """Cut the WAL to nothing, once no reader needs it; raise BusyError if one goes on.
+    def stats(self) -> Stats:
+        """Return the sizes of what is stored."""
+        from eventq.store.sqlite.care import stats
 
-        Each try ends at once: SQLite would keep writers waiting until the readers are gone.
-        """
-        deadline = clock.monotonic() + BUSY_SECONDS
-        while not self._cut_now():
-            if clock.monotonic() > deadline:
-                raise self._held()
-            clock.pause(_NEXT_TRY)
-
-    def _cut_now(self) -> bool:
-        with self.lock:
-            connection = self.prepare_write()
-            connection.set_busy_handler(None)
-            try:
-                ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-                return not busy
-            except apsw.BusyError:
-                return False
-            except apsw.Error as error:
-                raise self.explain(error) from error
-            finally:
-                connection.set_busy_handler(Busy(self._patience))
-
-    def _held(self) -> BusyError:
-        """Return the error for a WAL that others still read, with their names."""
-        pids = processes.lockers(self.path + "-shm", *_READ_LOCKS)
-        found = [processes.described(pid) for pid in pids]
-        who = ", ".join(found) or "another process"
-        return BusyError(
-            f"{who} still reads what was deleted, so it is still in '{self.path}-wal'",
-            "end that, or wait for it, then do this again",
-        )
+        return stats(self)
 
     def overview(self, limit: int) -> Overview:
         """Return what goes on in the memory; see `store.protocol`."""
@@ -1141,14 +980,6 @@ class Database(Engine):
         from eventq.store.sqlite.queries import query
 
         return query(self, text, values, limit, seconds, payload)
-
-    def stats(self) -> Stats:
-        """Return the sizes of the database, of its WAL, and of the space that deleted rows left."""
-        return Stats(_size(self.path), _size(self.path + "-wal"), self.free_bytes())
-
-    def free_bytes(self) -> int:
-        """Return the space that deleted rows have left."""
-        return int(self.one("PRAGMA freelist_count")) * int(self.one("PRAGMA page_size"))
 
     def faults(self, area: Area = "log") -> Iterable[str]:
         """Yield a sentence for each fault of the rows of an area; see `store.protocol`."""
@@ -1188,10 +1019,3 @@ _FAULTS: dict[str, Callable[[Database], Iterable[str]]] = {
     "runs": lambda db: db.runs.faults(),
     "outputs": lambda db: [*db.outputs.faults(), *db.scopes.faults(), *db.sessions.faults()],
 }
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import apsw
 
 from eventq.store.sqlite import migrate
-from eventq.store.sqlite.database import Database, configure
+from eventq.store.sqlite.connecting import configure
+from eventq.store.sqlite.database import Database
 from eventq.store.sqlite.readers import Reader
 from eventq.store.transactions import Read
 from eventq.system import clock

@@ -212,9 +212,9 @@ def test_what_is_removed_leaves_no_chunks(thread: eventq.Thread, raw: apsw.Conne
     thread.artifacts.put(b"stays")
     thread.artifacts.remove(0)
     assert ask(raw, "SELECT artifact_id FROM artifact_chunks") == [(2,)]  # the row of number 1
-    assert sqlite(thread.database).free_bytes() > 200 << 12
+    assert thread.database.stats().free > 200 << 12
     thread.gc(apply=True, grace=0)
-    assert sqlite(thread.database).free_bytes() == 0
+    assert thread.database.stats().free == 0
 
 
 # --- owners ---------------------------------------------------------------------------------------
