@@ -24,6 +24,7 @@
         ├── UnknownTurnError    1  404
         ├── ErasedError         1  410   its bytes are gone for good
         ├── UnknownContextError 1  404
+        │   └── UnknownSessionError 1 404
         ├── UnknownRunError     1  404
         ├── UnknownArtifactError 1 404
         ├── UnknownOutputError  1  404

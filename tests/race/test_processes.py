@@ -48,7 +48,7 @@ rotate = int(sys.argv[4])
 if rotate:
     mirror.ROTATE_LINES = journal.ROTATE_LINES = rotate
     journal._SHORTEST = 1
-    layout.KEPT_FILES = 10_000  # every fact is looked for
+    paths.KEPT_FILES = 10_000  # every fact is looked for
 name, count = sys.argv[2], int(sys.argv[3])
 with eventq.open(sys.argv[1]) as thread:
     sys.stdin.read()

@@ -26,7 +26,6 @@ from eventq.records.checks import check_name
 from eventq.records.turn import NewTurn
 from eventq.serving import workers
 from eventq.store.sqlite.database import Database
-from eventq.store.turns import Turns as TurnTable
 from eventq.wire import requests
 from eventq.wire.frames import (
     MAX_FRAME,
@@ -1049,17 +1048,18 @@ def test_a_step_that_the_disk_refuses_refuses_all_of_its_group(
     with eventq.open(path) as thread:
         thread.contexts.create()
     held, served = Commits(monkeypatch), serve()
-    add = TurnTable.add
+    insert = Database.insert
     calls = [0]
 
-    def refused(table: Any, *fields: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == 5:
-            table.database.connection.execute("ROLLBACK")
+    def refused(db: Database, sql: str, bindings: tuple[Any, ...] = ()) -> int | None:
+        is_turn = "INTO turns " in sql
+        calls[0] += is_turn
+        if is_turn and calls[0] == 5:
+            db.connection.execute("ROLLBACK")
             raise DiskError("the disk is full", "free some space")
-        return add(table, *fields)
+        return insert(db, sql, bindings)
 
-    monkeypatch.setattr(TurnTable, "add", refused)
+    monkeypatch.setattr(Database, "insert", refused)
     peers = gather(served, held, until, *[append(1, b"%d" % number) for number in range(10)])
     replies = [peer.reply() for peer in peers]
     assert [one.code for one in replies if isinstance(one, Failure)] == [500] * 10
