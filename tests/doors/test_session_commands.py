@@ -146,5 +146,5 @@ def test_what_is_no_session(box: str) -> None:
     """Other contexts, and none, are errors that name the command to look at."""
     for word in ("show main", "show main --tree"):
         refused(1, "context 'main' is of no session", run(f"session {word} --thread", box))
-    for word in ("show nobody", "cat nobody", "diff nobody p"):
-        refused(1, "there is no context 'nobody'", run(f"session {word} --thread", box))
+    for word, what in (("show", "session"), ("cat", "context"), ("diff p", "context")):
+        refused(1, f"there is no {what} 'nobody'", run(f"session {word} nobody --thread", box))
