@@ -39,10 +39,9 @@ if TYPE_CHECKING:
 
     Copied = TypeVar("Copied", bound="tuple[Any, ...]")  # a kind of record of `copied`
 
-Record = TypeVar("Record")
 
 PAGE = 1_000
-_FIRST = -1 << 63  # before the first row id
+_ONE = (-1 << 63,)  # the key before the first row, of those that are one number
 
 
 class Copies:
@@ -84,30 +83,11 @@ class Copies:
             LIMIT ?3
         """
         rows = self._run(sql, (parent or None, digest, -1 if limit is None else limit))
-        return [*map(_turn, rows)]
+        return [*map(TurnCopy._make, rows)]
 
     def beside(self, turn: int, kind: type[Copied]) -> list[Copied]:
         """Return the patches on a turn, or the attempts after it, in no order."""
-        found: list[Any] = self._patches(turn) if kind is PatchCopy else self._attempts(turn)
-        return found
-
-    def _patches(self, turn: int) -> list[PatchCopy]:
-        sql = """
-            SELECT turn_id, hash, flags, created_at_ms
-            FROM turn_patches
-                LEFT JOIN blobs USING (blob_id)
-            WHERE turn_id = ?
-        """
-        return [*map(_patch, self._run(sql, (turn,)))]
-
-    def _attempts(self, parent: int) -> list[AttemptCopy]:
-        sql = """
-            SELECT parent_id, hash, created_at_ms
-            FROM run_attempts
-                JOIN blobs USING (blob_id)
-            WHERE parent_id = ?
-        """
-        return [*map(_attempt, self._run(sql, (parent,)))]
+        return [*map(_whole(kind), self._run(_BESIDE[kind], (turn,)))]
 
     def is_reached(self, turn: int) -> bool:
         """Return whether a context has a turn on its chain."""
@@ -162,20 +142,9 @@ class Copies:
             raise UnknownBlobError(REF + new.digest.hex())
 
     def _add_context(self, new: ContextCopy) -> None:
-        now = self._db.milliseconds()
-        self._run(
-            _ADD_CONTEXT,
-            (
-                new.context,
-                new.head or None,
-                new.flags,
-                new.at,
-                now,
-                new.name,
-                new.fork_of,
-                new.scope,
-            ),
-        )
+        head, now = new.head or None, self._db.milliseconds()
+        rest = (new.name, new.fork_of, new.scope)
+        self._run(_ADD_CONTEXT, (new.context, head, new.flags, new.at, now, *rest))
 
     def _add_patch(self, new: PatchCopy) -> None:
         blob_id = None if new.digest is None else self._db.blobs.row_id(new.digest)
@@ -282,26 +251,11 @@ class Selection:
             ORDER BY blob_id
             LIMIT ?
         """
-        return _pages(self._run, sql, lambda row: row[1])
-
-    def _erased(self) -> Iterator[ErasedCopy]:
-        """Yield every blob that was erased."""
-        sql = """
-            SELECT blob_id, hash, raw_len, coalesce(bytes, x''), reason, coalesce(at_ms, 0)
-            FROM chosen_blobs
-                CROSS JOIN blobs USING (blob_id)
-                LEFT JOIN blob_bytes USING (blob_id)
-                LEFT JOIN erased_blobs USING (blob_id)
-                LEFT JOIN erasures USING (erasure_id)
-            WHERE blob_id > ? AND codec = 3
-            ORDER BY blob_id
-            LIMIT ?
-        """
-        return _pages(self._run, sql, lambda row: ErasedCopy(*row[1:]))
+        return (digest for _, digest in self._pages(sql))
 
     def turns(self, *, canonical: bool = False) -> Iterator[TurnCopy]:
         """Yield every turn, or those with a canonical rule, by id: no turn before its parent."""
-        return _pages(self._run, _RULED_TURNS if canonical else _TURNS, _turn)
+        return map(_whole(TurnCopy), self._pages(_RULED_TURNS if canonical else _TURNS))
 
     def records(self, kind: type[Copied]) -> Iterator[Copied]:
         """Yield every record of a kind.
@@ -310,65 +264,20 @@ class Selection:
         aliases, scopes, files and versions of outputs are sorted. A blob that names others
         comes once with each.
         """
-        read: dict[type, Callable[[], Iterable[Any]]] = {
-            ContextCopy: self._contexts,
-            ErasedCopy: self._erased,
-            PatchCopy: self._patches,
-            RootCopy: self._roots,
-            RefCopy: self._refs,
-            RunCopy: self._runs,
-            AttemptCopy: self._attempts,
-            PinCopy: self._pins,
-            AliasCopy: self._aliases,
-            OutputCopy: self._outputs,
-            ScopeRow: self._scopes,
-            FileCopy: self._files,
-            SessionCopy: self._sessions,
-            LineCopy: self._lines,
-            TipCopy: self._tips,
-        }
-        return iter(read[kind]())
+        if kind is RefCopy:
+            return self._refs()
+        rows = self._pages(_RECORDS[kind], _KEYS.get(kind, _ONE))
+        return map(_MAKERS.get(kind) or _whole(kind), rows)
 
-    def _contexts(self) -> Iterator[ContextCopy]:
-        """Yield every context, by id."""
-        sql = """
-            SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags, c.created_at_ms,
-                name, fork_of, coalesce(c.scope_id, context_id)
-            FROM chosen_contexts
-                CROSS JOIN contexts c USING (context_id)
-                LEFT JOIN turns ON turn_id = head_id
-            WHERE context_id > ?
-            ORDER BY context_id
-            LIMIT ?
-        """
-        return _pages(self._run, sql, _context)
+    def _pages(self, sql: str, after: tuple[Any, ...] = _ONE) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a statement whose parameters are a key to go on after and a limit."""
+        if not after:
+            yield from self._run(sql)
+        while after and (rows := self._run(sql, (*after, PAGE))):
+            yield from rows
+            after = rows[-1][: len(after)]
 
-    def _patches(self) -> Iterator[PatchCopy]:
-        """Yield every patch, in the order they came."""
-        sql = """
-            SELECT seq, turn_id, hash, p.flags, p.created_at_ms
-            FROM turn_patches p
-                CROSS JOIN chosen_turns USING (turn_id)
-                LEFT JOIN blobs USING (blob_id)
-            WHERE seq > ?
-            ORDER BY seq
-            LIMIT ?
-        """
-        return _pages(self._run, sql, lambda row: PatchCopy(*row[1:]))
-
-    def _roots(self) -> Iterator[RootCopy]:
-        """Yield the root of every turn that does not inherit it, by turn."""
-        sql = """
-            SELECT turn_id, root
-            FROM turn_roots
-                CROSS JOIN chosen_turns USING (turn_id)
-            WHERE turn_id > ?
-            ORDER BY turn_id
-            LIMIT ?
-        """
-        return _pages(self._run, sql, _root)
-
-    def _refs(self) -> Iterator[RefCopy]:
+    def _refs(self) -> Iterator[Any]:
         """Yield every blob that names others, once with each of them."""
         holders = """
             SELECT blob_id, hash
@@ -386,136 +295,8 @@ class Selection:
             WHERE r.blob_id = ?
             ORDER BY 1
         """
-        for blob_id, digest in _pages(self._run, holders, tuple):
+        for blob_id, digest in self._pages(holders):
             yield from (RefCopy(digest, to) for (to,) in self._run(named, (blob_id,)))
-
-    def _runs(self) -> Iterator[RunCopy]:
-        """Yield every run, by id."""
-        sql = """
-            SELECT context_id, name, grouped, status, start_id, completed_at_ms
-            FROM runs
-                CROSS JOIN chosen_contexts USING (context_id)
-            WHERE context_id > ?
-            ORDER BY context_id
-            LIMIT ?
-        """
-        return _pages(self._run, sql, _run_of)
-
-    def _attempts(self) -> Iterator[AttemptCopy]:
-        """Yield every attempt at a step, in the order they came."""
-        sql = """
-            SELECT attempt_id, parent_id, hash, created_at_ms
-            FROM run_attempts
-                CROSS JOIN chosen_turns ON turn_id = parent_id
-                CROSS JOIN blobs USING (blob_id)
-            WHERE attempt_id > ?
-            ORDER BY attempt_id
-            LIMIT ?
-        """
-        return _pages(self._run, sql, lambda row: AttemptCopy(*row[1:]))
-
-    def _pins(self) -> list[PinCopy]:
-        """Return every pin, sorted."""
-        sql = """
-            SELECT name, hash
-            FROM pins
-                JOIN blobs USING (blob_id)
-            WHERE blob_id IN chosen_blobs
-            ORDER BY 1, 2
-        """
-        return [*map(_pin, self._run(sql))]
-
-    def _aliases(self) -> list[AliasCopy]:
-        """Return every blob whose SHA-256 is noted, sorted."""
-        sql = """
-            SELECT hash, sha256
-            FROM blob_names
-                JOIN blobs USING (blob_id)
-            WHERE blob_id IN chosen_blobs AND codec < 3
-            ORDER BY 1, 2
-        """
-        return [*map(_alias, self._run(sql))]
-
-    def _outputs(self) -> Iterator[OutputCopy]:
-        """Yield every version of every output, sorted."""
-        sql = """
-            SELECT scope_id, output_id, version, hash, created_at_ms
-            FROM agent_outputs
-                CROSS JOIN chosen_outputs USING (scope_id, output_id)
-                CROSS JOIN blobs USING (blob_id)
-            WHERE (scope_id, output_id, version) > (?, ?, ?)
-            ORDER BY scope_id, output_id, version
-            LIMIT ?
-        """
-        after = (-1, "", 0)
-        while rows := self._run(sql, (*after, PAGE)):
-            yield from map(OutputCopy._make, rows)
-            after = rows[-1][:3]
-
-    def _scopes(self) -> Iterator[ScopeRow]:
-        """Yield every scope but the thread's, by number."""
-        sql = """
-            SELECT scope_id, name, created_at_ms
-            FROM chosen_scopes
-                CROSS JOIN scopes USING (scope_id)
-            WHERE scope_id > ?
-            ORDER BY scope_id
-            LIMIT ?
-        """
-        return _pages(self._run, sql, ScopeRow._make)
-
-    def _files(self) -> Iterator[FileCopy]:
-        """Yield every file that is a chosen artifact, output or blob, by scope and path."""
-        after = (-1, "")
-        while rows := self._run(_FILES, (*after, PAGE)):
-            yield from (FileCopy(row[0], FileRow(*row[1:])) for row in rows)
-            after = rows[-1][:2]
-
-    def _sessions(self) -> Iterator[SessionCopy]:
-        """Yield every session, by number."""
-        sql = """
-            SELECT session_id, name, generation, tool, size, digest, owner, path, started_by
-            FROM chosen_sessions
-                CROSS JOIN sessions USING (session_id)
-            WHERE session_id > ?
-            ORDER BY session_id
-            LIMIT ?
-        """
-        return _pages(self._run, sql, SessionCopy._make)
-
-    def _lines(self) -> Iterator[LineCopy]:
-        """Yield every line of every session, in order."""
-        sql = """
-            SELECT session_id, position, hash, form, before, after, is_node, entry, parent, kind,
-                response, agent, coalesce(turn_id, 0)
-            FROM session_lines
-                CROSS JOIN blobs USING (blob_id)
-            WHERE (session_id, position) > (?, ?)
-                AND session_id IN (SELECT session_id FROM chosen_sessions)
-                AND position < (
-                    SELECT lines
-                    FROM sessions s
-                    WHERE s.session_id = session_lines.session_id
-                )
-            ORDER BY session_id, position
-            LIMIT ?
-        """
-        after = (-1, 0)
-        while rows := self._run(sql, (*after, PAGE)):
-            yield from map(LineCopy._make, rows)
-            after = rows[-1][:2]
-
-    def _tips(self) -> Iterator[TipCopy]:
-        """Yield every chosen context that is a tip, by context."""
-        sql = """
-            SELECT context_id, session_id, turn_id
-            FROM session_tips
-                CROSS JOIN chosen_contexts USING (context_id)
-            WHERE context_id > ?
-            ORDER BY context_id
-            LIMIT ?
-        """
-        return _pages(self._run, sql, TipCopy._make)
 
     def artifacts(self) -> Iterator[tuple[int, int]]:
         """Yield scope and number of every artifact, in order."""
@@ -527,34 +308,13 @@ class Selection:
             ORDER BY scope_id, number
             LIMIT ?
         """
-        after = (-1, 0)
-        while rows := self._run(sql, (*after, PAGE)):
-            yield from rows
-            after = rows[-1]
+        return self._pages(sql, (-1, 0))
 
 
-def _pages(
-    run: Callable[..., list[Any]], sql: str, make: Callable[[Any], Record]
-) -> Iterator[Record]:
-    """Yield the rows of a statement whose parameters are a key to go on after and a limit.
+def _whole(kind: type) -> Callable[[Any], Any]:
+    """Return what makes a record of a whole row: `_make` takes three times as long."""
+    return partial(tuple.__new__, kind)
 
-    The key is its first column.
-    """
-    after = _FIRST
-    while rows := run(sql, (after, PAGE)):
-        yield from map(make, rows)
-        after = rows[-1][0]
-
-
-# What makes a record of a whole row: `_make` takes three times as long.
-_turn: Callable[[Any], TurnCopy] = partial(tuple.__new__, TurnCopy)
-_context: Callable[[Any], ContextCopy] = partial(tuple.__new__, ContextCopy)
-_patch: Callable[[Any], PatchCopy] = partial(tuple.__new__, PatchCopy)
-_root: Callable[[Any], RootCopy] = partial(tuple.__new__, RootCopy)
-_run_of: Callable[[Any], RunCopy] = partial(tuple.__new__, RunCopy)
-_attempt: Callable[[Any], AttemptCopy] = partial(tuple.__new__, AttemptCopy)
-_pin: Callable[[Any], PinCopy] = partial(tuple.__new__, PinCopy)
-_alias: Callable[[Any], AliasCopy] = partial(tuple.__new__, AliasCopy)
 
 _TURNS = """
 SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag, encoding, flags,
@@ -599,6 +359,20 @@ ON CONFLICT (context_id) DO UPDATE SET
     status = excluded.status,
     completed_at_ms = excluded.completed_at_ms
 """
+_BESIDE: dict[type, str] = {
+    AttemptCopy: """
+    SELECT parent_id, hash, created_at_ms
+    FROM run_attempts
+        JOIN blobs USING (blob_id)
+    WHERE parent_id = ?
+    """,
+    PatchCopy: """
+    SELECT turn_id, hash, flags, created_at_ms
+    FROM turn_patches
+        LEFT JOIN blobs USING (blob_id)
+    WHERE turn_id = ?
+    """,
+}
 # Down from a turn. Those that are asked about in one import have nothing below them in common.
 _REACHED = """
 WITH RECURSIVE down (id) AS (
@@ -826,3 +600,139 @@ WHERE (scope_id, path) > (?, ?)
 ORDER BY scope_id, path
 LIMIT ?
 """
+# How each kind of record is read. The key of a page is the first columns of the last row before it.
+_RECORDS: dict[type, str] = {
+    ContextCopy: """
+        SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags, c.created_at_ms,
+            name, fork_of, coalesce(c.scope_id, context_id)
+        FROM chosen_contexts
+            CROSS JOIN contexts c USING (context_id)
+            LEFT JOIN turns ON turn_id = head_id
+        WHERE context_id > ?
+        ORDER BY context_id
+        LIMIT ?
+    """,
+    ErasedCopy: """
+        SELECT blob_id, hash, raw_len, coalesce(bytes, x''), reason, coalesce(at_ms, 0)
+        FROM chosen_blobs
+            CROSS JOIN blobs USING (blob_id)
+            LEFT JOIN blob_bytes USING (blob_id)
+            LEFT JOIN erased_blobs USING (blob_id)
+            LEFT JOIN erasures USING (erasure_id)
+        WHERE blob_id > ? AND codec = 3
+        ORDER BY blob_id
+        LIMIT ?
+    """,
+    PatchCopy: """
+        SELECT seq, turn_id, hash, p.flags, p.created_at_ms
+        FROM turn_patches p
+            CROSS JOIN chosen_turns USING (turn_id)
+            LEFT JOIN blobs USING (blob_id)
+        WHERE seq > ?
+        ORDER BY seq
+        LIMIT ?
+    """,
+    RootCopy: """
+        SELECT turn_id, root
+        FROM turn_roots
+            CROSS JOIN chosen_turns USING (turn_id)
+        WHERE turn_id > ?
+        ORDER BY turn_id
+        LIMIT ?
+    """,
+    RunCopy: """
+        SELECT context_id, name, grouped, status, start_id, completed_at_ms
+        FROM runs
+            CROSS JOIN chosen_contexts USING (context_id)
+        WHERE context_id > ?
+        ORDER BY context_id
+        LIMIT ?
+    """,
+    AttemptCopy: """
+        SELECT attempt_id, parent_id, hash, created_at_ms
+        FROM run_attempts
+            CROSS JOIN chosen_turns ON turn_id = parent_id
+            CROSS JOIN blobs USING (blob_id)
+        WHERE attempt_id > ?
+        ORDER BY attempt_id
+        LIMIT ?
+    """,
+    PinCopy: """
+        SELECT name, hash
+        FROM pins
+            JOIN blobs USING (blob_id)
+        WHERE blob_id IN chosen_blobs
+        ORDER BY 1, 2
+    """,
+    AliasCopy: """
+        SELECT hash, sha256
+        FROM blob_names
+            JOIN blobs USING (blob_id)
+        WHERE blob_id IN chosen_blobs AND codec < 3
+        ORDER BY 1, 2
+    """,
+    OutputCopy: """
+        SELECT scope_id, output_id, version, hash, created_at_ms
+        FROM agent_outputs
+            CROSS JOIN chosen_outputs USING (scope_id, output_id)
+            CROSS JOIN blobs USING (blob_id)
+        WHERE (scope_id, output_id, version) > (?, ?, ?)
+        ORDER BY scope_id, output_id, version
+        LIMIT ?
+    """,
+    ScopeRow: """
+        SELECT scope_id, name, created_at_ms
+        FROM chosen_scopes
+            CROSS JOIN scopes USING (scope_id)
+        WHERE scope_id > ?
+        ORDER BY scope_id
+        LIMIT ?
+    """,
+    SessionCopy: """
+        SELECT session_id, name, generation, tool, size, digest, owner, path, started_by
+        FROM chosen_sessions
+            CROSS JOIN sessions USING (session_id)
+        WHERE session_id > ?
+        ORDER BY session_id
+        LIMIT ?
+    """,
+    LineCopy: """
+        SELECT session_id, position, hash, form, before, after, is_node, entry, parent, kind,
+            response, agent, coalesce(turn_id, 0)
+        FROM session_lines
+            CROSS JOIN blobs USING (blob_id)
+        WHERE (session_id, position) > (?, ?)
+            AND session_id IN (SELECT session_id FROM chosen_sessions)
+            AND position < (
+                SELECT lines
+                FROM sessions s
+                WHERE s.session_id = session_lines.session_id
+            )
+        ORDER BY session_id, position
+        LIMIT ?
+    """,
+    TipCopy: """
+        SELECT context_id, session_id, turn_id
+        FROM session_tips
+            CROSS JOIN chosen_contexts USING (context_id)
+        WHERE context_id > ?
+        ORDER BY context_id
+        LIMIT ?
+    """,
+    FileCopy: _FILES,
+}
+# The key before the first row, where that is not one number; with () there is one page.
+_KEYS: dict[type, tuple[int | str, ...]] = {
+    AliasCopy: (),
+    FileCopy: (-1, ""),
+    LineCopy: (-1, 0),
+    OutputCopy: (-1, "", 0),
+    PinCopy: (),
+}
+# What makes a record of a row, where that is not the row itself.
+_MAKERS: dict[type, Callable[[Any], Any]] = {
+    AttemptCopy: lambda row: AttemptCopy(*row[1:]),
+    ErasedCopy: lambda row: ErasedCopy(*row[1:]),
+    FileCopy: lambda row: FileCopy(row[0], FileRow(*row[1:])),
+    PatchCopy: lambda row: PatchCopy(*row[1:]),
+}
