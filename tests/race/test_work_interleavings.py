@@ -15,6 +15,7 @@ import eventq
 from eventq.running import work
 from eventq.running.thread_runner import ThreadRunner
 from eventq.running.work import Work
+from eventq.store.sqlite.bell import Bell
 from eventq.store.sqlite.database import Database
 from eventq.system import locks
 from tests.engines import sqlite
@@ -57,7 +58,7 @@ class WorkPlay(Play):
             return False
 
         patch.setattr(Database, "ring", ring)
-        patch.setattr(Database, "ring_for_events", ring)
+        patch.setattr(Bell, "ring_for_events", ring)
         patch.setattr(ThreadRunner, "advance", advance)
         for owner, name in (
             (locks.Hold, "renew"),
@@ -287,7 +288,7 @@ def a_late_ear(patch: pytest.MonkeyPatch) -> None:
 def no_bell(patch: pytest.MonkeyPatch) -> None:
     """A push does not ring."""
     patch.setattr(Database, "ring", lambda _: None)
-    patch.setattr(Database, "ring_for_events", lambda _: None)
+    patch.setattr(Bell, "ring_for_events", lambda _: None)
 
 
 def no_last_look(patch: pytest.MonkeyPatch) -> None:
