@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from eventq.records.event import NewEvent
-    from eventq.records.info import Overview, Stats
+    from eventq.records.info import Overview
     from eventq.records.rows import Rows, Values
     from eventq.store.blobs import Blobs
     from eventq.store.contexts import Contexts
     from eventq.store.copies import Copies
     from eventq.store.erasures import Erasures
     from eventq.store.outputs import Outputs
-    from eventq.store.protocol import Area, Claims, Consumers, Events, Watcher
+    from eventq.store.protocol import Area
+    from eventq.store.protocol import Database as Log
     from eventq.store.runs import Runs
     from eventq.store.scopes import Scopes
     from eventq.store.sessions import Sessions
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from eventq.store.turns import Turns
 
     Row = tuple[Any, ...]
+else:
+    Log = object
 
 # What holds an area: its module, its class, and what a thread of the original tool lacks of it.
 AREAS = {
@@ -54,13 +57,12 @@ AREAS = {
 }
 
 
-class Engine(Transactions):
-    """A database with the areas of the memory."""
+class Engine(Transactions, Log):
+    """A database with the areas of the memory beside the log."""
 
     areas = AREAS
 
     if TYPE_CHECKING:
-        events: Events
         blobs: Blobs
         turns: Turns
         contexts: Contexts
@@ -106,49 +108,16 @@ class Engine(Transactions):
         def reserve(self, table: str, upto: int) -> None:
             """Give no new row of a table an id up to this one."""
 
-        def milliseconds(self) -> int:
-            """Return the time of the engine, in milliseconds since 1970."""
-
         def wake_on_commit(self) -> None:
             """Wake who watches after the transaction under way, or now if there is none."""
-
-        def has_memory(self) -> bool:
-            """Return whether there are tables of the memory: the original tool makes none."""
 
         def check_tables(self, what: str) -> None:
             """Raise StoreError when there are no tables of the memory."""
 
-        # --- of the database as a whole -------------------------------------------------------
+        # --- of the database as a whole, beside what it does for the log ----------------------
 
-        consumers: Consumers
-        claims: Claims
         on_first_write: Callable[[], object] | None  # called before it, once the files were opened
         refuses_links: bool  # whether it takes no write to a file with several names
-
-        @property
-        def identity(self) -> str:
-            """What tells this thread from a later one at its place, however it is opened."""
-
-        def check_open(self) -> None:
-            """Raise ClosedError after `close`, and in a forked process."""
-
-        def alive(self, *, thorough: bool = False) -> int:
-            """Return what changes with the thread's files. Raises NotAThreadError."""
-
-        def watch(self) -> Watcher:
-            """Return a watcher for one waiter; what is committed from now on wakes it."""
-
-        def data_version(self) -> int | None:
-            """Return a number that changes when another connection has committed anything."""
-
-        def interrupt(self) -> None:
-            """End the statement that another thread runs, if there is one. Raises ClosedError."""
-
-        def compact(self) -> None:
-            """Return the space of deleted rows to the system."""
-
-        def stats(self) -> Stats:
-            """Return the sizes of what is stored."""
 
         def read(self) -> AbstractContextManager[Engine]:  # type: ignore[override]
             """Return a context manager for what is committed when its block begins."""
