@@ -186,11 +186,10 @@ def _of_people(found: ThreadStatus) -> Iterator[str]:
     if found.runs:
         yield f"Runs: {', '.join(f'{number} {status}' for status, number in found.runs.items())}"
     if found.artifacts:
-        urls = ", ".join(
-            f"{one.url} ({one.tool}, {count(one.size, 'byte')})" for one in found.artifacts[:3]
-        )
-        more = f" and {len(found.artifacts) - 3} more" * (len(found.artifacts) > 3)
-        yield f"Being written: {urls}{more}"
+        from eventq.system.counts import some
+
+        urls = [f"{one.url} ({one.tool}, {count(one.size, 'byte')})" for one in found.artifacts]
+        yield f"Being written: {some(urls, 3)}"
 
 
 def _consumer(consumer: ConsumerStatus) -> list[str]:

@@ -15,6 +15,7 @@ from eventq.memory.nodes import START_TYPE, STATE_TYPE, ContentNode, StartNode, 
 from eventq.records.checks import ERASED, REF
 from eventq.store.rules import erased_blob
 from eventq.store.turn_rows import GONE, PARTS
+from eventq.system.counts import some
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,10 +202,8 @@ class Targets:
                     self._add_any(sharer)
                     todo.append(sharer)
         if others and not everywhere:
-            names = [*others]
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             raise LogicError(
-                f"these have the same bytes, or refer to them: {', '.join(names[:_NAMED])}{more}",
+                f"these have the same bytes, or refer to them: {some([*others], _NAMED)}",
                 "erase it there too with --everywhere (everywhere=True), or leave it",
             )
 

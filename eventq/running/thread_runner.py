@@ -12,6 +12,7 @@ from eventq.running.supervisor import Supervisor
 from eventq.store.opening import trace
 from eventq.store.paths import shown
 from eventq.system import clock
+from eventq.system.counts import some
 from eventq.thread import Thread
 
 TYPE_CHECKING = False
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _RETRY_SECONDS = 1.0  # after the first error; doubled for each further one
 _RETRY_MOST = 60.0
-_SHOWN = 10  # consumers that a line names
 _MOST_COMPLAINTS = 1_000  # that are remembered, as each is reported once
 
 
@@ -139,9 +139,8 @@ class ThreadRunner:
     def _miss(self, others: list[str]) -> None:
         """Say that there is no consumer yet to work for, and which others there are."""
         named = " or ".join(f"'{name}'" for name in sorted(self._names))
-        there = ", ".join(f"'{name}'" for name in others[:_SHOWN])
-        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-        beside = f"; it has {there}{more}" if others else ""
+        there = some([f"'{name}'" for name in others])
+        beside = f"; it has {there}" if others else ""
         self.say(f"has no consumer {named or 'to work for'} yet{beside}")
 
     def _take(self, state: ConsumerState, leases: Leases, newest: int) -> None:
