@@ -259,7 +259,7 @@ class Blobs:
             FROM blobs
             WHERE hash = ?1
             ON CONFLICT (blob_id) DO UPDATE SET bytes = excluded.bytes
-            WHERE bytes IS NOT excluded.bytes
+            WHERE blob_bytes.bytes IS NOT excluded.bytes
         """
         self._db.many(sql, [(piece.digest, piece.stored) for piece in pieces])
         sql = "DELETE FROM blob_parts WHERE blob_id = (SELECT blob_id FROM blobs WHERE hash = ?)"
@@ -505,7 +505,7 @@ FROM json_each(?)
 _PIECES = """
 SELECT hash, raw_len, codec, bytes
 FROM json_each(?)
-    CROSS JOIN blobs b ON b.blob_id = value
+    CROSS JOIN blobs b ON b.blob_id = CAST(value AS INTEGER)
     CROSS JOIN blob_bytes y ON y.blob_id = b.blob_id
 """
 _PIECES_OF = """
@@ -518,7 +518,8 @@ FROM json_each(?)
 _RANGE = """
 SELECT max(blob_id)
 FROM (
-    SELECT blob_id, sum(stored_len * (codec < 2)) OVER (ORDER BY blob_id) AS kept
+    SELECT blob_id,
+        sum(CASE WHEN codec < 2 THEN stored_len ELSE 0 END) OVER (ORDER BY blob_id) AS kept
     FROM (
         SELECT blob_id, stored_len, codec
         FROM blobs

@@ -139,7 +139,7 @@ live_blobs (id) AS (
 # ?1 is a list of turns, ?2 of the digits of digests.
 _REACHABLE = f"""
 WITH RECURSIVE live_turns (id) AS (
-    SELECT value
+    SELECT CAST(value AS INTEGER)
     FROM json_each(?1)
     {_ABOVE}
 ),
@@ -160,14 +160,14 @@ _DEAD_TURNS = f"""
 WITH RECURSIVE {_LIVE_TURNS}
 SELECT turn_id
 FROM turns
-WHERE turn_id NOT IN live_turns
+WHERE turn_id NOT IN (SELECT id FROM live_turns)
 """
 _DEAD_BLOBS = f"""
 WITH RECURSIVE {_LIVE_TURNS},
 {_LIVE_BLOBS}
 SELECT blob_id, hash, raw_len, stored_len, codec, part
 FROM blobs
-WHERE blob_id NOT IN live_blobs
+WHERE blob_id NOT IN (SELECT id FROM live_blobs)
 """
 _COUNT_DEAD_TURNS = f"SELECT count(*) FROM ({_DEAD_TURNS})"
 _LIST_DEAD_BLOBS = f"""
@@ -187,8 +187,11 @@ CREATE TEMP TABLE dead_blobs (
     part
 )
 """
-_MARK_DEAD_TURNS = f"INSERT INTO dead_turns {_DEAD_TURNS}"
-_MARK_DEAD_BLOBS = f"INSERT INTO dead_blobs {_DEAD_BLOBS}"
+_MARK_DEAD_TURNS = f"INSERT INTO dead_turns (turn_id) {_DEAD_TURNS}"
+_MARK_DEAD_BLOBS = f"""
+INSERT INTO dead_blobs (blob_id, hash, raw_len, stored_len, codec, part)
+{_DEAD_BLOBS}
+"""
 _LIST_MARKED_BLOBS = """
 SELECT hash, raw_len, stored_len, codec, part
 FROM dead_blobs

@@ -125,7 +125,8 @@ class Contexts:
                 VALUES (
                     ?1, ?2, ?2, ?3, ?4, ?4,
                     CASE
-                        WHEN ?3 IS NULL THEN (SELECT scope_id FROM scopes WHERE name = ?1)
+                        WHEN CAST(?3 AS INTEGER) IS NULL
+                            THEN (SELECT scope_id FROM scopes WHERE name = ?1)
                         ELSE (
                             SELECT coalesce(scope_id, context_id)
                             FROM contexts
@@ -263,7 +264,7 @@ class Contexts:
             info = self.get(context_id)
             if info is None:
                 raise UnknownContextError(context_id)
-            if opened := self._db.open_turns.page(0, -1, context=context_id):
+            if opened := self._db.open_turns.page(0, 1 << 32, context=context_id):
                 raise ConflictError(
                     f"context {context_id} has turns that are still open ({len(opened)})",
                     "seal or discard them first",

@@ -82,7 +82,7 @@ class Copies:
             ORDER BY turn_id
             LIMIT ?3
         """
-        rows = self._run(sql, (parent or None, digest, -1 if limit is None else limit))
+        rows = self._run(sql, (parent or None, digest, 1 << 32 if limit is None else limit))
         return [*map(TurnCopy._make, rows)]
 
     def beside(self, turn: int, kind: type[Copied]) -> list[Copied]:

@@ -102,6 +102,12 @@ class Engine(Transactions, Log):
         def many(self, sql: str, rows: Iterable[Row]) -> int:
             """Run a statement inside `write` for each of some rows; return how many it changed."""
 
+        def new_ids(self, table: str, count: int) -> range:
+            """Return ids that no row of a table has, inside `write`.
+
+            Raises LogicError when there are no more.
+            """
+
         def last_id(self, table: str) -> int:
             """Return the highest id that a row of a table ever had, 0 for none."""
 

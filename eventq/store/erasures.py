@@ -155,7 +155,7 @@ class Erasures:
             INSERT INTO erasures (kind, name, reason, at_ms)
             VALUES (?, ?, ?, ?)
             ON CONFLICT (kind, name) DO UPDATE SET
-                reason = coalesce(excluded.reason, reason),
+                reason = coalesce(excluded.reason, erasures.reason),
                 at_ms = excluded.at_ms,
                 finished = 0
             RETURNING erasure_id

@@ -196,7 +196,7 @@ def _info(row: tuple[Any, ...]) -> OutputInfo:
 _FAULTS = (
     """
     SELECT 'artifact ' || number || ' is not below the next number, ' || next
-        || iif(scope_id, ', of scope ' || scope_id, '')
+        || CASE WHEN scope_id <> 0 THEN ', of scope ' || scope_id ELSE '' END
     FROM (
         SELECT scope_id, number,
             coalesce(

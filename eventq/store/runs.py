@@ -36,7 +36,9 @@ WHERE r.context_id = ?
 # The pages of a choice; each has an index of its own.
 _ALL = f"""
 {_RUN}
-WHERE r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2) AND ?4 IS NULL
+WHERE r.context_id > ?1
+    AND (CAST(?2 AS TEXT) IS NULL OR r.grouped = ?2)
+    AND CAST(?4 AS TEXT) IS NULL
 ORDER BY r.context_id
 LIMIT ?3
 """
@@ -44,14 +46,16 @@ _ACTIVE = f"""
 {_RUN}
 WHERE r.status IN ('active', 'suspended')
     AND r.context_id > ?1
-    AND (?2 IS NULL OR r.grouped = ?2)
-    AND ?4 IS NULL
+    AND (CAST(?2 AS TEXT) IS NULL OR r.grouped = ?2)
+    AND CAST(?4 AS TEXT) IS NULL
 ORDER BY r.context_id
 LIMIT ?3
 """
 _DAY = f"""
 {_RUN}
-WHERE r.completed_on = ?4 AND r.context_id > ?1 AND (?2 IS NULL OR r.grouped = ?2)
+WHERE r.completed_on = ?4
+    AND r.context_id > ?1
+    AND (CAST(?2 AS TEXT) IS NULL OR r.grouped = ?2)
 ORDER BY r.context_id
 LIMIT ?3
 """
@@ -63,14 +67,14 @@ SELECT n.change_id, n.op, n.run_id, r.context_id, r.name, r.grouped, r.status,
     c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name
 FROM run_changes n
     LEFT JOIN runs r ON r.context_id = n.run_id
-    LEFT JOIN contexts c USING (context_id)
+    LEFT JOIN contexts c ON c.context_id = r.context_id
     LEFT JOIN turns h ON h.turn_id = c.head_id
     LEFT JOIN blobs hb ON hb.blob_id = h.blob_id
     LEFT JOIN turns s ON s.turn_id = r.start_id
     LEFT JOIN blobs sb ON sb.blob_id = s.blob_id
 WHERE n.change_id > ?1
     AND n.change_id <= ?2
-    AND (?3 IS NULL OR coalesce(r.grouped, n.grouped) = ?3)
+    AND (CAST(?3 AS TEXT) IS NULL OR coalesce(r.grouped, n.grouped) = ?3)
 ORDER BY n.change_id
 LIMIT ?4
 """

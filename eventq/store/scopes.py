@@ -61,16 +61,16 @@ class Scopes:
         """Return the scopes of some times, and the contexts of these that may begin one."""
         sql = """
             WITH times AS MATERIALIZED (
-                SELECT value
+                SELECT CAST(value AS INTEGER) AS value
                 FROM json_each(?1)
             )
             SELECT scope_id, name, created_at_ms
             FROM scopes
-            WHERE created_at_ms IN times
+            WHERE created_at_ms IN (SELECT value FROM times)
             UNION
             SELECT context_id, name, created_at_ms
             FROM contexts
-            WHERE created_at_ms IN times
+            WHERE created_at_ms IN (SELECT value FROM times)
                 AND coalesce(scope_id, context_id) = context_id
                 AND context_id NOT IN (SELECT scope_id FROM scopes)
         """
@@ -99,7 +99,7 @@ class Scopes:
         """Move a context of the thread's scope, and its forks, to a scope of their own."""
         sql = """
             WITH RECURSIVE own (id) AS (
-                SELECT ?1
+                SELECT CAST(?1 AS INTEGER)
                 UNION
                 SELECT context_id
                 FROM own
@@ -108,7 +108,7 @@ class Scopes:
             )
             UPDATE contexts
             SET scope_id = ?1
-            WHERE context_id IN own AND scope_id = 0
+            WHERE context_id IN (SELECT id FROM own) AND scope_id = 0
         """
         self._db.change(sql, (context,))
 
@@ -184,8 +184,8 @@ def count_on(db: Engine, scope: int, counter: str) -> int:
     sql = """
         INSERT INTO counters (scope_id, name, next)
         VALUES (?, ?, 1)
-        ON CONFLICT (scope_id, name) DO UPDATE SET next = next + 1
-        RETURNING next - 1
+        ON CONFLICT (scope_id, name) DO UPDATE SET next = counters.next + 1
+        RETURNING counters.next - 1
     """
     with db.joined():
         keep(db, scope)
@@ -196,14 +196,12 @@ def pass_by(db: Engine, scope: int, numbers: Sequence[tuple[str, int]]) -> None:
     """Reserve all numbers of a scope up to these."""
     sql = """
         INSERT INTO counters (scope_id, name, next)
-        SELECT ?1, value ->> 0, (value ->> 1) + 1
-        FROM json_each(?2)
-        WHERE true
-        ON CONFLICT (scope_id, name) DO UPDATE SET next = max(next, excluded.next)
+        VALUES (?, ?, ?)
+        ON CONFLICT (scope_id, name) DO UPDATE SET next = max(counters.next, excluded.next)
     """
     with db.joined():
         keep(db, scope)
-        db.run(sql, (scope, json.dumps(numbers)))
+        db.many(sql, [(scope, name, number + 1) for name, number in numbers])
 
 
 # A name that another scope has got meanwhile is not this one's.

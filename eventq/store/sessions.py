@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from itertools import count
 
 from eventq.errors import UnknownTurnError
 from eventq.store.blobs import ADD_BYTES
-from eventq.store.rules import link, no_more_ids
+from eventq.store.rules import link
 from eventq.store.session_rows import LineLink, SessionRow, StoredLine, Tip
 
 TYPE_CHECKING = False
@@ -214,8 +213,7 @@ class Sessions:
         """
         for (known,) in self._run(sql, (json.dumps([digest.hex() for digest in simple]),)):
             del simple[known]
-        end = 1 + (self._db.one("SELECT max(blob_id) FROM blobs", ()) or 0)
-        ids = dict(zip(simple, count(end), strict=False))
+        ids = dict(zip(simple, self._db.new_ids("blobs", len(simple)), strict=True))
         self._db.many(
             _ADD_BLOB,
             [
@@ -417,9 +415,7 @@ class _Placing:
         positions = json.dumps([*{n for node in nodes for n in node[:2] if n >= 0}])
         rows = db.run(_LINES, (positions, session))
         self._lines: dict[int, tuple[int, int, int | None]] = {row[0]: row[1:] for row in rows}
-        self._first = self._next = db.last_id("turns") + 1
-        if self._first + len(nodes) >= 1 << 63:
-            raise no_more_ids("turns")
+        self._first = self._next = db.new_ids("turns", len(nodes)).start
         self._spots: dict[int, Spot] = {}
         self._turns: list[tuple[Any, ...]] = []
         self._placed: list[tuple[int, int, int]] = []
@@ -499,7 +495,9 @@ ON CONFLICT (session_id, position) DO UPDATE SET
     kind = excluded.kind,
     response = excluded.response,
     agent = excluded.agent,
-    turn_id = CASE WHEN blob_id = excluded.blob_id THEN turn_id END
+    turn_id = CASE
+        WHEN session_lines.blob_id = excluded.blob_id THEN session_lines.turn_id
+    END
 """
 _GROWN = """
 UPDATE sessions
@@ -525,7 +523,7 @@ VALUES (?, ?, ?, ?, ?, ?, 1, 0, ?, ?, ?)
 _LINES = """
 SELECT position, blob_id, form, turn_id
 FROM json_each(?)
-    CROSS JOIN session_lines ON session_id = ? AND position = value
+    CROSS JOIN session_lines ON session_id = ? AND position = CAST(value AS INTEGER)
 """
 _PLACED = """
 UPDATE session_lines

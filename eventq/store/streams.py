@@ -44,13 +44,17 @@ class _Streams:
 # One statement for the look and the change takes longer than two, whether it is an upsert, an
 # UPDATE with a subquery or one that RETURNING answers.
 _LAST = """
-SELECT rowid, position, length(bytes)
+SELECT position, length(bytes)
 FROM open_pieces
 WHERE open_id = ?
 ORDER BY position DESC
 LIMIT 1
 """
-_JOIN = "UPDATE open_pieces SET bytes = CAST(bytes || ? AS BLOB) WHERE rowid = ?"
+_JOIN = """
+UPDATE open_pieces
+SET bytes = CAST(bytes || ? AS BLOB)
+WHERE open_id = ? AND position = ?
+"""
 _ADD = "INSERT INTO open_pieces (open_id, position, bytes) VALUES (?, ?, ?)"
 
 
@@ -142,9 +146,9 @@ class OpenTurns(_Streams):
         To rewrite a piece of a MiB costs 1.9 ms a delta; a row for each delta makes 50,000 rows of
         a MiB to read.
         """
-        rowid, position, held = (self._run(_LAST, (number,)) or [(0, -1, JOINED_BYTES)])[0]
+        position, held = (self._run(_LAST, (number,)) or [(-1, JOINED_BYTES)])[0]
         if len(pieces) == 1 and held + len(pieces[0].stored) <= JOINED_BYTES:
-            self._run(_JOIN, (pieces[0].stored, rowid))
+            self._run(_JOIN, (pieces[0].stored, number, position))
             return
         for place, piece in enumerate(pieces, position + 1):
             self._run(_ADD, (number, place, piece.stored))

@@ -34,18 +34,18 @@ _row: Callable[[Any], TurnRow] = partial(tuple.__new__, TurnRow)  # `_make` cost
 _CHAIN = """
 WITH RECURSIVE chain (
     turn_id, parent_id, depth, type_id, type_version, encoding, flags, created_at_ms, canonical,
-    blob_id, left
+    blob_id, more
 ) AS (
     SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags,
-        created_at_ms, canonical, blob_id, ?3 - 1
+        created_at_ms, canonical, blob_id, CAST(?3 AS INTEGER) - 1
     FROM turns
     WHERE turn_id = ?1
     UNION ALL
     SELECT t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.encoding,
-        t.flags, t.created_at_ms, t.canonical, t.blob_id, c.left - 1
+        t.flags, t.created_at_ms, t.canonical, t.blob_id, c.more - 1
     FROM chain c
         CROSS JOIN turns t ON t.turn_id = c.parent_id
-    WHERE c.left > 0
+    WHERE c.more > 0
 )"""
 _NEWEST = """
 WITH chain AS (
@@ -394,7 +394,7 @@ class Turns:
             )
             SELECT turn_id, depth
             FROM up
-            WHERE flags & ?2
+            WHERE flags & ?2 <> 0
             LIMIT 1
         """
         rows = self._run(sql, (turn_id, flag))

@@ -91,10 +91,10 @@ class Database(Transactions):
             raise
         self.keys: dict[str, Any] = {"b": found.bucket, "t": found.thread_id, "now": None}
         self.identity = found.identity
-        self._channel = f"eventq_{found.thread_id}"
+        self.channel = f"eventq_{found.thread_id}"
         # Its own transaction, which waits for no disk.
         relaxed = "SET LOCAL synchronous_commit = off"
-        self._notify = f"BEGIN; {relaxed}; NOTIFY {self._channel}; COMMIT".encode()
+        self._notify = f"BEGIN; {relaxed}; NOTIFY {self.channel}; COMMIT".encode()
         self._lock_text = f"""
             SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000
             FROM eventq.counters
@@ -364,11 +364,6 @@ class Database(Transactions):
                 if is_owned(self._telling):
                     self._telling.release()
 
-    @property
-    def may_write(self) -> bool:
-        """Whether it was opened for writing, and not for one moment."""
-        return self.writable
-
     def aside(self, call: Callable[[Link], T]) -> T:
         """Call a function on a connection that takes no part in the transaction under way."""
         with self.other.lock:
@@ -385,11 +380,6 @@ class Database(Transactions):
             link.close()
         else:
             self._ears.append(link)
-
-    @property
-    def channel(self) -> str:
-        """The name under which notices of this thread are sent."""
-        return self._channel
 
     # --- others -----------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class Watcher:
     def _say(self) -> None:
         """Note that somebody waits, so that notices are sent."""
         now = clock.monotonic()
-        if self._link is None or now < self._said_at + _SAY_AGAIN or not self._db.may_write:
+        if self._link is None or now < self._said_at + _SAY_AGAIN or not self._db.writable:
             return
         given = self._db.bound(None)
         try:

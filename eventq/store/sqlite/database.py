@@ -863,6 +863,14 @@ class Database(Engine):
         """Return the highest id that a row of a table ever had, 0 for none."""
         return self.one("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)) or 0
 
+    def new_ids(self, table: str, count: int) -> range:
+        """Return ids that no row of a table has, inside `write`."""
+        sql = f"SELECT max({table.removesuffix('s')}_id) FROM {table}"  # noqa: S608 (a constant)
+        last = max(self.last_id(table), self.one(sql) or 0)
+        if last + count >= 1 << 63:
+            raise no_more_ids(table)
+        return range(last + 1, last + 1 + count)
+
     def reserve(self, table: str, upto: int) -> None:
         """Give no new row of a table an id up to this one."""
         with self.joined():
