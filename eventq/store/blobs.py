@@ -146,7 +146,7 @@ class Blobs:
         blob_id = self._db.insert(ADD, (digest, size, len(stored), codec, now))
         if blob_id is None:
             return self.match(piece, now)
-        self._run(ADD_BYTES, (blob_id, stored))
+        self._db.changed(ADD_BYTES, (blob_id, stored))
         return blob_id, True
 
     def match(self, piece: Piece, now: int) -> tuple[int, bool]:
@@ -162,7 +162,7 @@ class Blobs:
         blob_id, *found, part, same = self._run(sql, (digest, stored))[0]
         if not same or tuple(found) != shape:
             self._mend(blob_id, shape, now)
-            self._run(ADD_BYTES, (blob_id, stored))
+            self._db.changed(ADD_BYTES, (blob_id, stored))
         elif part:
             sql = "UPDATE blobs SET part = 0, touched_at_ms = ? WHERE blob_id = ?"
             self._run(sql, (now, blob_id))

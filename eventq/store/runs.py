@@ -189,7 +189,7 @@ class Runs:
 
     def _add_attempt(self, parent: int, blob_id: int, now: int) -> None:
         sql = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (?, ?, ?)"
-        self._run(sql, (parent, blob_id, now))
+        self._db.changed(sql, (parent, blob_id, now))
 
     def _take_back(self, run_id: int, found: tuple[Any, ...], now: int) -> tuple[Any, ...]:
         """Move the head above the last step, which becomes an attempt; return the state then."""
@@ -233,7 +233,7 @@ class Runs:
 
     def _set_status(self, run_id: int, status: str, now: int | None) -> None:
         sql = "UPDATE runs SET status = ?, completed_at_ms = ? WHERE context_id = ?"
-        self._run(sql, (status, now if status == "completed" else None, run_id))
+        self._db.changed(sql, (status, now if status == "completed" else None, run_id))
 
     def _tell(self, run_id: int, op: str, source: str | None) -> None:
         """Note a change, and store the event that reports it, if anybody does."""
@@ -244,7 +244,7 @@ class Runs:
     def note(self, run_id: int, op: str) -> None:
         """Note a change inside `write`; who follows runs is woken after the commit."""
         sql = "INSERT OR REPLACE INTO run_changes (run_id, op) VALUES (?, ?)"
-        self._run(sql, (run_id, op))
+        self._db.changed(sql, (run_id, op))
         self._db.wake_on_commit()
 
     # --- reading ----------------------------------------------------------------------------------

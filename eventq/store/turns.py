@@ -252,8 +252,8 @@ class Turns:
              blob_id, flags, now),
         )  # fmt: skip
         assert turn_id is not None
-        self._run(_MOVE, (turn_id, version + 1, now, context_id))
-        self._run(_LOG, (context_id, version + 1, head or None, turn_id, now))
+        self._db.changed(_MOVE, (turn_id, version + 1, now, context_id))
+        self._db.changed(_LOG, (context_id, version + 1, head or None, turn_id, now))
         made = TurnRow(
             turn_id, parent, depth, type_id, type_version, encoding, flags, now, canonical, 0,
             blob.digest, blob.size, 0,
@@ -290,7 +290,7 @@ class Turns:
         blob_id = self._db.insert(ADD, (digest, size, len(stored), codec, now))
         if blob_id is None:
             return self._blobs.keep(blob, now)[0]
-        self._run(ADD_BYTES, (blob_id, stored))
+        self._db.changed(ADD_BYTES, (blob_id, stored))
         if blob.refs:
             refs = '["' + '","'.join([ref.hex() for ref in blob.refs]) + '"]'
             if self._db.changed(ADD_REFS, (blob_id, refs)) != len(set(blob.refs)):
