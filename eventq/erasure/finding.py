@@ -95,7 +95,7 @@ class Found:
     # --- tables -----------------------------------------------------------------------------------
 
     def _rows(self) -> Iterator[Place]:
-        for table, rows in self._database.erasures.texts():
+        for table, rows in self._database.texts():
             if self._has(b"\0".join(chain.from_iterable(rows))):
                 for name, *values in rows:
                     yield from self._of_row(table, name.decode(), values)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from eventq.errors import ConflictError
 from eventq.records.checks import ERASED
 from eventq.records.info import Erasure
@@ -9,6 +11,7 @@ from eventq.store import LEASED
 from eventq.store.blobs import ADD, ADD_BYTES
 from eventq.store.question_rules import erased_content
 from eventq.store.turn_rows import GONE
+from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,17 +55,8 @@ WHERE blob_id = ?1
     AND part = 1
     AND NOT EXISTS (SELECT 1 FROM blob_parts WHERE part_id = ?1)
 """
-_REPORTS = """
-UPDATE events
-SET content = json_set(content, '$.error', ?2)
-WHERE id > ?1
-    AND type = 'record'
-    AND subtype = 'dead-letter'
-    AND json_valid(content)
-    AND json_extract(content, '$.event_id') = ?1
-    AND json_extract(content, '$.error') IS NOT NULL
-RETURNING id
-"""
+_REPORTS = "type = 'record' AND subtype = 'dead-letter'"
+_PAGE = 500  # reports that are looked at together
 
 # Where bytes are in pieces, by the number of what they belong to. Parts of long blobs are read with
 # these; those of none, which an interrupted put has left, by themselves.
@@ -107,7 +101,6 @@ _PLACES = {
     "open turn": "SELECT open_id, x'' FROM open_turns WHERE open_id = ?",
 }
 _ROOM = 4 << 20  # bytes that are read at once, unless one value has more
-_NAMES = {"dead_letters": "event_id", "unfinished": "event_id"}  # by what a row is found
 
 
 class Erasures:
@@ -166,9 +159,9 @@ class Erasures:
         """Return the erasure that took the bytes of a blob, or None."""
         sql = """
             SELECT kind, name, reason, at_ms, finished
-            FROM erasures
-                JOIN erased_blobs USING (erasure_id)
-                JOIN blobs USING (blob_id)
+            FROM erasures e
+                JOIN erased_blobs g ON g.erasure_id = e.erasure_id
+                JOIN blobs b ON b.blob_id = g.blob_id
             WHERE hash = ?
         """
         rows = self._run(sql, (digest,))
@@ -256,52 +249,36 @@ class Erasures:
                     number,
                 )
             self.begin("event", str(number), reason)
-            sql = "SELECT type, content, subtype FROM events WHERE id = ?"
-            for row in self._run(sql, (number,)):
-                sql = "UPDATE events SET content = ? WHERE id = ?"
-                self._run(sql, (erased_content(*row), number))
+            event = self._db.events.get(number)
+            if event is not None:
+                shown = erased_content(event.type, event.content, event.subtype)
+                self._db.events.rewrite(number, shown)
             self._run("DELETE FROM event_blob_refs WHERE event_id = ?", (number,))
             self._run("DELETE FROM open_questions WHERE event_id = ?", (number,))
             for queue, group in self._run(_GROUPS, (number,)):
                 self._run(_RENAME, (f"{ERASED} {number}", queue, group))
-            changed = [number, *(row[0] for row in self._run(_REPORTS, (number, ERASED)))]
+            changed = [number, *self._erase_reports(number)]
             for one in changed:  # a report is an event as well, and attempts at it may say the same
                 self.said(one)
             return changed
+
+    def _erase_reports(self, number: int) -> Iterator[int]:
+        """Erase what the reports of an event's death say of its attempts; yield their numbers."""
+        events = self._db.events
+        text, after, last = events.accept(_REPORTS), number, events.last()
+        while after < last:
+            found, after = events.page(text, after, last, _PAGE)
+            for one in found:
+                said = _report(one.content)
+                if said.get("event_id") == number and said.get("error") is not None:
+                    events.rewrite(one.id, writer()({**said, "error": ERASED}))
+                    yield one.id
 
     def said(self, number: int) -> None:
         """Erase what was said of attempts at an event, and leave the event."""
         with self._db.write():
             for sql in _ERRORS:
                 self._run(sql, (number, ERASED))
-
-    def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
-        """Yield what tables hold as text, a few MiB at a time: the table, and rows.
-
-        A row begins with its name, which holds no text; b"" is a value that is missing.
-        """
-        sql = """
-            SELECT name, wr
-            FROM pragma_table_list
-            WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite%'
-        """
-        for table, no_rowid in self._run(sql):
-            sql = "SELECT name, type, pk FROM pragma_table_info(?)"
-            columns = self._run(sql, (table,))
-            keys = [f"{name}" for name, kind, pk in columns if pk and kind == "INTEGER"]
-            name = _NAMES.get(table) or (" || '/' || ".join(keys) if keys else "''")
-            values = [f"CAST({one} AS BLOB)" for one, kind, _ in columns if kind == "TEXT"]
-            if table == "session_lines":
-                values += ["before", "after"]
-            if not values:
-                continue
-            found = ", ".join(f"coalesce({one}, x'')" for one in values)
-            head = f"SELECT CAST({name if no_rowid else 'rowid'} AS BLOB), {found} FROM {table}"
-            tail = "LIMIT -1 OFFSET ?" if no_rowid else "WHERE rowid > ? ORDER BY rowid"
-            at = 0
-            while page := self._page((at,), f"{head} {tail}"):
-                at = at + len(page) if no_rowid else int(page[-1][0])
-                yield table, page
 
     def pieces(self) -> Iterator[tuple[str, list[tuple[int, int, int, bytes]]]]:
         """Yield what is stored in pieces, a few MiB at a time: the kind, and rows.
@@ -328,6 +305,15 @@ class Erasures:
         """
         rows = self._run(_PLACES[kind.removeprefix("long ")], (number,))
         return (str(rows[0][0]), rows[0][1]) if rows else None
+
+
+def _report(content: str) -> dict[str, Any]:
+    """Return what a report says; nothing for one that is none."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _record(row: tuple[str, str, str | None, int, int]) -> Erasure:

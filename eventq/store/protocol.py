@@ -137,6 +137,9 @@ class Events(Protocol):
     def prune(self, before: int) -> int:
         """Delete the events below an id; return their number."""
 
+    def rewrite(self, number: int, content: str) -> None:
+        """Let an event say something else, inside `write`."""
+
 
 class Consumers(Protocol):
     """Subscriptions, and the progress of their consumers."""

@@ -991,7 +991,13 @@ class Database(Engine):
 
     def faults(self, area: Area = "log") -> Iterable[str]:
         """Yield a sentence for each fault of the rows of an area; see `store.protocol`."""
-        return self._log_faults() if area == "log" else _FAULTS[area](self)
+        return self._log_faults() if area == "log" else self.memory_faults(area)
+
+    def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
+        """Yield what tables hold as text; see `Engine.texts`."""
+        from eventq.store.sqlite.texts import texts
+
+        return texts(self)
 
     def _log_faults(self) -> Iterator[str]:
         """Yield a sentence for each thing that is broken in the file, the events or consumers."""
@@ -1017,13 +1023,3 @@ def _undone() -> DiskError:
         " away: nothing of it is stored",
         "see that there is space, then do all of it again",
     )
-
-
-_FAULTS: dict[str, Callable[[Database], Iterable[str]]] = {
-    "turns": lambda db: db.turns.faults(),
-    "open turns": lambda db: db.open_turns.faults(),
-    "roots": lambda db: db.turns.root_faults(),
-    "blobs": lambda db: db.blobs.faults(),
-    "runs": lambda db: db.runs.faults(),
-    "outputs": lambda db: [*db.outputs.faults(), *db.scopes.faults(), *db.sessions.faults()],
-}
