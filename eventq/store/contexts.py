@@ -52,7 +52,7 @@ LIMIT ?2
 # The appends since a turn, from each head that is newer down its log: those of a context rise.
 _APPENDS_OF_HEADS = """
 WITH RECURSIVE moves (context_id, version, op, new_id) AS (
-    SELECT context_id, version + 1, NULL, NULL
+    SELECT context_id, version + 1, CAST(NULL AS TEXT), CAST(NULL AS INTEGER)
     FROM contexts
     WHERE head_id > ?1
     UNION ALL
@@ -63,14 +63,14 @@ WITH RECURSIVE moves (context_id, version, op, new_id) AS (
 )
 SELECT new_id, context_id
 FROM moves
-WHERE op = 'append' AND new_id BETWEEN ?1 + 1 AND ?2
+WHERE op = 'append' AND new_id BETWEEN CAST(?1 AS INTEGER) + 1 AND ?2
 """
 # Also those that no head leads to: of deleted contexts, and of heads that went back. It reads the
 # whole log; an index on its turns would cost each append more than these few looks.
 _APPENDS = """
 SELECT new_id, context_id
 FROM context_log
-WHERE op = 'append' AND new_id BETWEEN ?1 + 1 AND ?2
+WHERE op = 'append' AND new_id BETWEEN CAST(?1 AS INTEGER) + 1 AND ?2
 """
 # The turns that heads came to without an append, which an import has stored.
 _CAME = """
@@ -90,7 +90,7 @@ WITH RECURSIVE up (context_id, base_id, turn_id, parent_id, jump_id) AS (
 )
 SELECT turn_id, min(context_id)
 FROM up
-WHERE turn_id BETWEEN ?1 + 1 AND ?2 AND turn_id > base_id
+WHERE turn_id BETWEEN CAST(?1 AS INTEGER) + 1 AND ?2 AND turn_id > base_id
 GROUP BY turn_id
 """
 

@@ -15,9 +15,9 @@ from eventq.store.transactions import Transactions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from typing import Any
+    from typing import Any, Protocol
 
     from eventq.records.event import NewEvent
     from eventq.records.info import Overview
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from eventq.store.turns import Turns
 
     Row = tuple[Any, ...]
+
+    class _Faulty(Protocol):
+        def faults(self) -> Iterable[str]: ...
 else:
     Log = object
 
@@ -149,6 +152,12 @@ class Engine(Transactions, Log):
         def faults(self, area: Area = "log") -> Iterable[str]:
             """Return a sentence for each fault of the rows of an area, at most 20 of a kind."""
 
+        def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
+            """Yield what tables hold as text, a few MiB at a time: the table, and rows.
+
+            A row begins with its name, which holds no text; b"" is a value that is missing.
+            """
+
         def restore(self, rows: Sequence[tuple[int, str, NewEvent]]) -> None:
             """Store events again, inside `write`, with the ids and times that they had.
 
@@ -161,6 +170,15 @@ class Engine(Transactions, Log):
             Readers that still see it are waited for. Raises BusyError with the name of one that
             goes on.
             """
+
+    def memory_faults(self, area: Area) -> Iterable[str]:
+        """Return a sentence for each fault of the rows of an area of the memory."""
+        if area == "outputs":
+            return [*self.outputs.faults(), *self.scopes.faults(), *self.sessions.faults()]
+        if area == "roots":
+            return self.turns.root_faults()
+        kept: _Faulty = getattr(self, area.replace(" ", "_"))
+        return kept.faults()
 
     if not TYPE_CHECKING:
 

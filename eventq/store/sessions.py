@@ -362,17 +362,17 @@ class Sessions:
     def tips(self, name: str) -> list[Tip]:
         """Return the tips of a session, of all generations."""
         sql = """
-            SELECT context_id, c.name, session_id, t.turn_id,
+            SELECT t.context_id, c.name, t.session_id, t.turn_id,
                 (
                     SELECT min(position)
                     FROM session_lines l
                     WHERE l.turn_id = t.turn_id AND l.session_id = t.session_id
                 )
             FROM sessions s
-                JOIN session_tips t USING (session_id)
-                JOIN contexts c USING (context_id)
+                JOIN session_tips t ON t.session_id = s.session_id
+                JOIN contexts c ON c.context_id = t.context_id
             WHERE s.name = ?
-            ORDER BY context_id
+            ORDER BY t.context_id
         """
         return [Tip(*row) for row in self._run(sql, (name,))]
 
@@ -534,7 +534,7 @@ _LINE_FAULTS = """
 SELECT 'session ' || name || ' counts ' || lines || ' lines, but has ' || count(position)
 FROM sessions
     LEFT JOIN session_lines USING (session_id)
-GROUP BY session_id
+GROUP BY session_id, name, lines
 HAVING lines > count(position)
 LIMIT 20
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from _functools import partial  # type: ignore[import-not-found]  # the package costs 1 ms
+from _operator import itemgetter
 
 from eventq.errors import UnknownContextError, UnknownTurnError
 from eventq.store.blobs import ADD, ADD_BYTES, ADD_REFS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _LATEST = (1 << 63) - 1  # as the number of a patch: all there are
 _MOST_TURNS = 1 << 32  # in a chain
+_depth = itemgetter(2)
 _row: Callable[[Any], TurnRow] = partial(tuple.__new__, TurnRow)  # `_make` costs 3 x
 
 # Both begin what `_PATCHED` ends: a `TurnRow` has its own columns, the newest patch up to a number,
@@ -316,7 +318,9 @@ class Turns:
     def chain(self, turn_id: int, count: int, as_of: int | None) -> list[TurnRow]:
         """Return a turn and those above it, newest first, patched up to `as_of` (None: all)."""
         upto = _LATEST if as_of is None else as_of
-        return self._rows(_CHAIN + _PATCHED, (turn_id, upto, min(count, _MOST_TURNS)))
+        rows = self._rows(_CHAIN + _PATCHED, (turn_id, upto, min(count, _MOST_TURNS)))
+        rows.sort(key=_depth, reverse=True)  # in SQL it would sort what comes sorted in SQLite
+        return rows
 
     def newest(self, before: int, limit: int) -> list[TurnRow]:
         """Return the turns before an id, of whatever context, newest first, with all patches."""

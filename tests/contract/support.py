@@ -10,6 +10,7 @@ import zstandard
 
 import eventq
 from eventq.records.turn import NewTurn
+from eventq.store.postgres import schema
 from eventq.system import clock
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ def dump(raw: apsw.Connection) -> Tables:
             f'SELECT * FROM "{name}" ORDER BY {"1" if name == "open_questions" else "1, 2"}'
         ).fetchall()
         for (name,) in names
+    }
+
+
+def rows_of(database: Any) -> Tables:
+    """Return every row of every table of a thread in PostgreSQL, without its key."""
+    where = "WHERE bucket = %(b)s AND thread_id = %(t)s"
+    return {
+        table: sorted(
+            (row[2:] for row in database.rows(f"SELECT * FROM eventq.{table} {where}")), key=repr
+        )
+        for table in schema.TABLES
     }
 
 

@@ -48,6 +48,7 @@ from tests.contract.produced import (
     save,
     write_file,
 )
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,7 @@ class Moments:
         return self.at
 
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from eventq.store.turn_rows import Growth, StreamPiece
 from tests.contract.memory import AT, DAY, LARGEST_ID, MIB, MISSING, grow, hash_of, said
 from tests.contract.support import ids
 from tests.crash.support import kill, read_lines, start
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     Call = Callable[[], object]
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 
 def counts(stored: Stored) -> dict[str, int]:

@@ -26,6 +26,7 @@ from eventq.output.outputs import check_id, output_name
 from eventq.records.artifact import OutputInfo
 from tests.contract.produced import Flood, files, write_file
 from tests.contract.support import collect
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ WRONG_IDS: list[Any] = [
 ]  # fmt: skip
 
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 
 def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:

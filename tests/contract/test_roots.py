@@ -10,6 +10,7 @@ from blake3 import blake3
 
 from eventq import InputError, UsageError
 from eventq.errors import UnknownTurnError
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from eventq import Context, Thread
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 A, B, C = (bytes(blake3(data).digest()) for data in (b"tree a", b"tree b", b"tree c"))
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from eventq.errors import InputError, StoreError
 from eventq.memory import runs as domain
 from eventq.records.run import NewRun, RunChange
 from tests.contract.runs import grow
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     Act = Callable[[], object]
     Seen = list[list[tuple[str, int, str | None]]]  # op, run and status of each page
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 LONG = 60.0  # seconds that nobody waits in vain
 
 

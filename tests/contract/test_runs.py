@@ -24,6 +24,7 @@ from eventq.records.turn import Move
 from eventq.store import runs as stored_runs
 from tests.contract.memory import AT, DAY, ref_of
 from tests.contract.runs import STOPS, grow, ids, read, trail
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     Call = Callable[[], object]
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 
 @pytest.fixture

@@ -16,11 +16,12 @@ from eventq.records.turn import NewTurn
 from eventq.store.output_rows import FileRow
 from tests.contract.support import ask
 from tests.engines import sqlite
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 ODD = "a b/ü?&#%"
 

@@ -11,6 +11,7 @@ import pytest
 import eventq
 from eventq.errors import ConflictError, LogicError
 from tests.contract.test_session_branches import REWOUND, export, shown, spell, turns
+from tests.servers import ENGINES
 from tests.sessions.support import answers, call, entry, header, result, says
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from eventq.sessions import imports, tree
 from eventq.sessions.omp import slot
 from eventq.system.zstd import ZstdCompressor
 from tests.engines import sqlite
+from tests.servers import ENGINES
 from tests.sessions.support import (
     SESSION,
     answers,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 
 def spell(*entries: Any) -> bytes:

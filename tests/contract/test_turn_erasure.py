@@ -22,6 +22,7 @@ from eventq.records.checks import ERASED
 from eventq.records.run import NewRun, NewStep
 from eventq.records.turn import NewTurn
 from tests.erasing import remains, secret
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from eventq.memory.contexts import Context
     from eventq.memory.runs import Run
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 CHANCE = random.Random(7)
 NOISE = CHANCE.randbytes(3 << 20)
 WORDS = " ".join(

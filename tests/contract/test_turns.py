@@ -25,6 +25,7 @@ from eventq.memory import turns as turns_module
 from eventq.records.turn import NewTurn
 from tests.contract.memory import AT, DAY, LARGEST_ID, MISSING, NO_NUMBERS, U32, grow, hash_of, said
 from tests.contract.support import append, ids
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 
 def place_of(turn: Turn) -> tuple[int, int, int]:

@@ -436,7 +436,7 @@ class Claims(Claiming):
             claims = [Claimed(event, 1, False, None) for event in page.events]
             return Taken(claims, token, now + length, length) if claims else None
 
-        return db.change(claim)
+        return db.changing(claim)
 
     def accept(self, text: str | None) -> str:
         """Return a filter as it is run; raise FilterError also for one that reads the clock."""
@@ -468,7 +468,7 @@ class Claims(Claiming):
         (consumer,) = consumers
         given = self._db.bound({"1": consumer, "tokens": tokens, "events": events})
         steps = [(LOCK, given), (_FINISH, given)]
-        _, rows = self._db.change(lambda link: link.relaxed(*steps), again=False)
+        _, rows = self._db.changing(lambda link: link.relaxed(*steps), again=False)
         if not rows:
             return None
         ((*had, freed, awake),) = rows
@@ -481,7 +481,7 @@ class Claims(Claiming):
         """Delete dead letters; return those that were there."""
         given = self._db.bound({"consumer": consumer, "events": [*events]})
         with self._db.joined():
-            rows = self._db.change(lambda link: link.run(_DROP, given))
+            rows = self._db.changing(lambda link: link.run(_DROP, given))
         return {event for (event,) in rows}
 
     def note(self, consumer: str, token: bytes, events: Sequence[int], process: str) -> None:
@@ -489,7 +489,7 @@ class Claims(Claiming):
         given = self._db.bound({
             "consumer": consumer, "token": token, "events": [*events], "process": process,
         })  # fmt: skip
-        self._db.change(lambda link: link.run(_NOTE, given), again=True)
+        self._db.changing(lambda link: link.run(_NOTE, given), again=True)
 
     def out(self, consumer: str | None, after: tuple[str, int], limit: int) -> list[ClaimRow]:
         """Return the next leases, by consumer and event; ("", 0) begins."""

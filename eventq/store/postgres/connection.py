@@ -19,7 +19,9 @@ from random import random
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import BytesBinaryDumper
 
 from eventq.errors import EventqError, StoreError
 from eventq.store.postgres import failures
@@ -66,6 +68,17 @@ _RELAXED = "SELECT set_config('synchronous_commit', 'off', true)"
 _UNUSABLE = (TransactionStatus.UNKNOWN, TransactionStatus.ACTIVE)
 
 
+class _Truth(psycopg.adapt.Dumper):
+    """Binds a truth as a number, as in SQLite."""
+
+    oid = 20
+    format = Format.BINARY
+
+    def dump(self, value: object) -> bytes:
+        """Return the number in eight bytes."""
+        return bool(value).to_bytes(8, "big")
+
+
 class Link:
     """A connection that one caller uses at a time, inside `with lock`."""
 
@@ -76,6 +89,7 @@ class Link:
         self.trips = 0  # round trips since it was opened
         self.is_lost = False  # the last one ended without an answer that can be trusted
         self._connection: psycopg.Connection[Any] | None = None
+        self._raw: psycopg.RawCursor[Any] | None = None
         self._poll = select.poll()
         self._is_telling = False  # a notice was sent whose answer is to be read
         self._heard_on = ""  # the channel that it listens on
@@ -146,6 +160,39 @@ class Link:
     def run(self, sql: str, values: Values) -> Rows:
         """Run one statement and return its rows. Raises psycopg.Error."""
         return self._trip(lambda made: _rows_of(made.execute(sql, values, binary=True)))
+
+    def numbered(self, sql: str, values: Sequence[Any]) -> tuple[Rows, int]:
+        """Run one statement with numbered parameters; return its rows, and how many it changed."""
+
+        def send(made: psycopg.Connection[Any]) -> tuple[Rows, int]:
+            cursor = self._numbered(made)
+            cursor.execute(sql, values, binary=True)
+            return _rows_of(cursor), cursor.rowcount
+
+        return self._trip(send)
+
+    def each(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        """Run such a statement for each of some rows, together; return how many were changed."""
+
+        def send(made: psycopg.Connection[Any]) -> int:
+            cursor = self._numbered(made)
+            cursor.executemany(sql, rows)
+            return cursor.rowcount
+
+        return self._trip(send)
+
+    def _numbered(self, made: psycopg.Connection[Any]) -> psycopg.RawCursor[Any]:
+        """Return the connection's cursor for those, which binds each value by its type alone."""
+        cursor = self._raw
+        if cursor is None or cursor.connection is not made:
+            self._raw = cursor = psycopg.RawCursor(made)
+            for kind, dumper in (
+                (int, Int8BinaryDumper),
+                (bool, _Truth),
+                (bytes, BytesBinaryDumper),
+            ):
+                cursor.adapters.register_dumper(kind, dumper)
+        return cursor
 
     def together(self, steps: Sequence[Step]) -> list[Rows]:
         """Run statements in one round trip, as one transaction unless one is under way.

@@ -339,12 +339,12 @@ class Consumers(Progress):
 
     def _change(self, sql: str, consumer: str, **values: Any) -> Rows:
         given = self._db.bound({"consumer": consumer, **values})
-        return self._db.change(lambda link: link.run(sql, given))
+        return self._db.changing(lambda link: link.run(sql, given))
 
     def _repeat(self, sql: str, consumer: str, **values: Any) -> Rows:
         """Run a statement that may be run twice without harm."""
         given = self._db.bound({"consumer": consumer, **values})
-        return self._db.change(lambda link: link.run(sql, given), again=True)
+        return self._db.changing(lambda link: link.run(sql, given), again=True)
 
     # --- subscribing ------------------------------------------------------------------------------
 
@@ -440,7 +440,7 @@ class Consumers(Progress):
         if read is None:
             return None
         steps = [(_POSITION, given), (_ACK_KNOWN, given), read]
-        positions, acks, rows = db.change(lambda link: link.relaxed(*steps), again=True)
+        positions, acks, rows = db.changing(lambda link: link.relaxed(*steps), again=True)
         if not positions or positions[0][0] != text:
             self._filters.pop(consumer, None)
             return None
@@ -464,9 +464,9 @@ class Consumers(Progress):
         sql = _GO_BACK if replay else _ACK
         given = self._db.bound({"consumer": consumer, "acked": acked, "fence": fence})
         if self._db.in_write():
-            rows = self._db.change(lambda link: link.run(sql, given))
+            rows = self._db.changing(lambda link: link.run(sql, given))
         else:
-            rows = self._db.change(lambda link: link.relaxed((sql, given))[0], again=True)
+            rows = self._db.changing(lambda link: link.relaxed((sql, given))[0], again=True)
         if rows:
             self._db.is_awake = bool(rows[0][0])
         return bool(rows)
@@ -488,8 +488,8 @@ class Consumers(Progress):
         words = {"consumer": consumer, "acked": acked, "before": before, "fence": fence}
         given = self._db.bound(words)
         if self._db.in_write():
-            return bool(self._db.change(lambda link: link.run(_ADVANCE, given)))
-        return bool(self._db.change(lambda link: link.relaxed((_ADVANCE, given))[0]))
+            return bool(self._db.changing(lambda link: link.run(_ADVANCE, given)))
+        return bool(self._db.changing(lambda link: link.relaxed((_ADVANCE, given))[0]))
 
     def position(
         self, consumer: str, fence: int | None = None, acked: int = 0, *, replay: bool = False

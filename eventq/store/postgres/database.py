@@ -8,11 +8,13 @@ and only while somebody waits for one.
 
 from __future__ import annotations
 
+import json
 import os
 from _thread import RLock
 from collections import deque
 
 import psycopg
+from psycopg.types.numeric import Int2
 
 from eventq.errors import (
     BusyError,
@@ -22,26 +24,34 @@ from eventq.errors import (
     UnsupportedError,
 )
 from eventq.records.info import Stats
+from eventq.store.engine import Engine
 from eventq.store.postgres import failures, queues, schema
 from eventq.store.postgres.claims import Claims
 from eventq.store.postgres.connection import BEGIN, MINE, NOW, Link
 from eventq.store.postgres.consumers import Consumers
 from eventq.store.postgres.events import Events
 from eventq.store.postgres.filters import Filters
-from eventq.store.transactions import Transactions, is_owned
+from eventq.store.postgres.statements import COUNTED, GUARD
+from eventq.store.postgres.translated import translated
+from eventq.store.rules import no_more_ids
+from eventq.store.transactions import is_owned
 from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any, NoReturn, TypeVar
 
     from eventq.errors import EventqError
     from eventq.records.event import Commit, Event
+    from eventq.records.info import Overview
     from eventq.store.address import Address
     from eventq.store.postgres.connection import Rows, Values
     from eventq.store.postgres.leases import Hold, Lease, Leases
+    from eventq.store.postgres.translated import Translated
     from eventq.store.postgres.watcher import Watcher
+    from eventq.store.protocol import Area
     from eventq.store.queue_rules import QueueStatements
 
     T = TypeVar("T")
@@ -49,7 +59,6 @@ if TYPE_CHECKING:
 # ruff: noqa: S608 (the parts are constants)
 
 _MOST_EARS = 4  # connections that listen, and wait for the next waiter
-_NO_MEMORY = "memory in PostgreSQL is not there yet: it keeps events and consumers only"
 _FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of it is stored"
 
 _STATS = f"""
@@ -59,12 +68,24 @@ SELECT (
     WHERE {MINE}
 )
 """
+_LAST_IDS = f"SELECT last_ids FROM eventq.counters WHERE {MINE}"
+_OF_A_QUEUE = "%(b)s"  # is in a statement of `queues`, and in none of the memory
+_LAST = (1 << 63) - 1  # the highest id
+_FEW, _MANY = 8, 1_000  # rows of the first page of `some`, and of another
 _TIME = f"SELECT {NOW}"
 _ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"
 
 
-class Database(Transactions):
+class Database(Engine):
     """One thread; safe to use from several OS threads, of one process."""
+
+    schema_guard = GUARD
+    identity: str = ""
+
+    if TYPE_CHECKING:
+        events: Events
+        consumers: Consumers
+        claims: Claims
 
     def __init__(self, address: Address, *, write: bool = True) -> None:
         """Open the thread at an address; without `write`, nothing is ever changed.
@@ -96,7 +117,8 @@ class Database(Transactions):
         relaxed = "SET LOCAL synchronous_commit = off"
         self._notify = f"BEGIN; {relaxed}; NOTIFY {self.channel}; COMMIT".encode()
         self._lock_text = f"""
-            SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000
+            SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000, last_ids,
+                (extract(epoch FROM clock_timestamp()) * 1000)::bigint
             FROM eventq.counters
             WHERE bucket = {found.bucket}
                 AND thread_id = {found.thread_id}
@@ -106,6 +128,12 @@ class Database(Transactions):
         self.events = Events(self)
         self.consumers = Consumers(self)
         self.claims = Claims(self)
+        self.on_first_write = None
+        self.refuses_links = False
+        self._kept_ids = ""  # the last ids of the row that is locked, as JSON
+        self._ids: dict[str, int] | None = None  # those, as this transaction has used them
+        self._marked_ids: list[dict[str, int] | None] = []  # as savepoints found them
+        self._began = (0, 0.0)  # the server's time when the row was locked, and ours
 
     def _found(self) -> schema.Found:
         try:
@@ -114,11 +142,9 @@ class Database(Transactions):
             raise failures.translate(error, self.address) from error
 
     @property
-    def memory(self) -> NoReturn:
-        """Refuse what this engine does not hold yet. Raises UnsupportedError."""
-        raise UnsupportedError(
-            _NO_MEMORY, "keep turns, runs and artifacts in a thread in a directory"
-        )
+    def memory(self) -> Database:
+        """The same database: it has every area."""
+        return self
 
     # --- the connection ---------------------------------------------------------------------------
 
@@ -159,8 +185,11 @@ class Database(Transactions):
         return self.rows(TRACE)
 
     def has_memory(self) -> bool:
-        """Return False: turns and blobs are not there yet."""
-        return False
+        """Return True: there are turns and blobs."""
+        return True
+
+    def check_tables(self, what: str) -> None:
+        """Do nothing: the tables are there."""
 
     def has_queues(self) -> bool:
         """Return True: there are claims."""
@@ -179,7 +208,7 @@ class Database(Transactions):
         given = self.bound(values)
         return self.reading(lambda link: link.run(sql, given))
 
-    def one(self, sql: str, values: Values | None = None) -> Any:
+    def value(self, sql: str, values: Values | None = None) -> Any:
         """Return the first column of the first row, or None."""
         rows = self.rows(sql, values)
         return rows[0][0] if rows else None
@@ -200,7 +229,7 @@ class Database(Transactions):
         finally:
             self.lock.release()
 
-    def change(self, call: Callable[[Link], T], *, again: bool = False) -> T:
+    def changing(self, call: Callable[[Link], T], *, again: bool = False) -> T:
         """Call a function that changes something, as one transaction or inside the one under way.
 
         It is tried again when the server has certainly undone it, and if `again` is true also when
@@ -249,6 +278,11 @@ class Database(Transactions):
         own.clock = self.clock
         return own
 
+    if TYPE_CHECKING:
+
+        def read(self) -> AbstractContextManager[Database]:  # type: ignore[override]
+            """See `Transactions.read`."""
+
     def _begin(self, *, relaxed: bool) -> None:
         self.check_writable()
         self.link.clean()
@@ -262,10 +296,14 @@ class Database(Transactions):
         rows = link.script(f"{BEGIN}; {level}{self._lock_text}")
         if not rows:
             raise NotAThreadError(self.address.shown)
-        self.is_awake = bool(rows[0][0])
+        awake, ids, now = rows[0]
+        self.is_awake = bool(awake)
+        self._kept_ids, self._ids = ids or "{}", None
+        self._began = int(now), clock.monotonic()
 
     def _set_savepoint(self, depth: int) -> None:
         self._inside(lambda link: link.script(f"SAVEPOINT s{depth}"))
+        self._marked_ids[depth - 1 :] = [None if self._ids is None else {**self._ids}]
 
     def _release(self, depth: int) -> None:
         self._inside(lambda link: link.script(f"RELEASE s{depth}"))
@@ -276,11 +314,19 @@ class Database(Transactions):
             self._spoiled = self.depth
         self.ready()
         try:
-            self.link.script("COMMIT")
+            self.link.script(f"{self._ids_text()}COMMIT")
         except psycopg.Error as error:
             if self.link.is_lost:
                 raise failures.unknown(self.address) from error
             raise self.explain(error) from error
+
+    def _ids_text(self) -> str:
+        """Return what stores the ids that the transaction has given, if it has."""
+        ids = "" if self._ids is None else json.dumps(self._ids)
+        if ids in ("", self._kept_ids):
+            return ""
+        where = f"bucket = {self.keys['b']} AND thread_id = {self.keys['t']}"
+        return f"UPDATE eventq.counters SET last_ids = '{ids}' WHERE {where}; "
 
     def _note(self, commit: Commit | None) -> None:
         rings, self._rings = self._rings, False
@@ -293,6 +339,7 @@ class Database(Transactions):
         self.tell()
 
     def _undo_statements(self, depth: int) -> None:
+        self._ids = self._marked_ids[depth - 1] if depth else None
         if not self.link.in_transaction:  # it is lost with the connection
             self._spoiled = depth
             return
@@ -420,11 +467,17 @@ class Database(Transactions):
 
     def stats(self) -> Stats:
         """Return the bytes of the stored events; the log and the free space are the server's."""
-        return Stats(int(self.one(_STATS)), 0, 0)
+        return Stats(int(self.value(_STATS)), 0, 0)
 
     def milliseconds(self) -> int:
-        """Return the time of the server, in ms since 1970."""
-        return int(self.one(_TIME))
+        """Return the time of the server, in ms since 1970; in `write`, by the clock of this host.
+
+        The server said it when the row of the thread was locked.
+        """
+        if self.clock is not None or not self.in_write():
+            return int(self.value(_TIME))
+        began, here = self._began
+        return began + int((clock.monotonic() - here) * 1000)
 
     def stamp(self, at: int | None = None) -> str:
         """Return a time of the server, in ms, as text; None is now."""
@@ -438,23 +491,162 @@ class Database(Transactions):
         """The statements of changes of queues."""
         return queues
 
-    def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
-        """Run a statement with numbered values, from 1, and return its rows."""
-        given = self.bound(_numbered(bindings))
-        return self.change(lambda link: link.run(sql, given))
+    # --- statements of the memory, and of queues ------------------------------------------------
 
-    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Run a statement for each of some rows, in one round trip."""
-        steps = [(sql, self.bound(_numbered(row))) for row in rows]
-        if steps:
-            self.change(lambda link: link.together(steps))
+    def run(self, sql: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+        """Run one statement and return its rows; one that writes, inside `write`."""
+        if _OF_A_QUEUE in sql:
+            given = self.bound(_numbered(bindings))
+            return self.changing(lambda link: link.run(sql, given))
+        return self._execute(translated(sql), bindings)[0]
+
+    def _execute(self, found: Translated, bindings: tuple[Any, ...]) -> tuple[Rows, int]:
+        values = self._values(found, bindings)
+        done = self.reading(lambda link: link.numbered(found.text, values))
+        name = found.table or found.given
+        if name and done[0]:
+            ids = self._counted()
+            ids[name] = max(ids.get(name, 0), *(row[0] for row in done[0]))
+        return done
+
+    def _values(self, found: Translated, bindings: tuple[Any, ...]) -> list[Any]:
+        """Return what a statement is bound to: the thread, perhaps the next id, and its own."""
+        values = [Int2(self.keys["b"]), self.keys["t"]]
+        if found.table:
+            values.append(self._next(found.table))
+        return [*values, *bindings][: found.values]
+
+    def _next(self, table: str) -> int:
+        last = self._counted().get(table, 0)
+        if last >= _LAST:
+            raise no_more_ids(table)
+        return last + 1
+
+    def _counted(self) -> dict[str, int]:
+        """Return the last ids, inside `write`."""
+        if self._ids is None:
+            self._ids = json.loads(self._kept_ids)
+        return self._ids
+
+    def one(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
+        """Return the first column of the first row, or None."""
+        rows = self.run(sql, bindings)
+        return rows[0][0] if rows else None
+
+    def change(
+        self, sql: str, bindings: tuple[Any, ...] = (), *, relaxed: bool = False
+    ) -> list[Any]:
+        """Run one statement that writes, also outside of `write`, and return its rows."""
+        if self.in_write():
+            return self.run(sql, bindings)
+        with self.write(relaxed=relaxed):
+            return self.run(sql, bindings)
+
+    def some(self, sql: str, bindings: tuple[Any, ...], room: int) -> list[tuple[Any, ...]]:
+        """Return the first rows until their bytes fill `room`, at least one.
+
+        They come in pages, so that no more is in memory: the first is small, as most have few rows.
+        """
+        found = translated(sql)
+        values, size = self._values(found, bindings), _FEW
+        rows: list[tuple[Any, ...]] = []
+        text = f"{found.text} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
+        while size:
+            given = [*values, size, len(rows)]
+            page = self.reading(lambda link, given=given: link.numbered(text, given)[0])  # type: ignore[misc]
+            rows += page
+            sizes = [sum(len(one) for one in row if one.__class__ is bytes) for row in rows]
+            left = room - sum(sizes)
+            size = 0 if len(page) < size or left <= 0 else max(1, left // max(1, *sizes))
+            size = min(size, _MANY)
+        while left < 0 and len(rows) > 1 and left + sizes[len(rows) - 1] <= 0:
+            left += sizes[len(rows) - 1]
+            rows.pop()
+        return rows
+
+    def last_id(self, table: str) -> int:
+        """Return the highest id that a row of a table ever had, 0 for none."""
+        if self.in_write():
+            return self._counted().get(table, 0)
+        return int(json.loads(self.value(_LAST_IDS) or "{}").get(table, 0))
+
+    def new_ids(self, table: str, count: int) -> range:
+        """Return ids that no row of a table has, inside `write`."""
+        if table in COUNTED:
+            first = self._next(table)
+            self._counted()[table] = first + count - 1
+        else:
+            highest = f"SELECT max({table.removesuffix('s')}_id) FROM eventq.{table} WHERE {MINE}"
+            first = int(self.value(highest) or 0) + 1
+        if first + count > _LAST:
+            raise no_more_ids(table)
+        return range(first, first + count)
+
+    def reserve(self, table: str, upto: int) -> None:
+        """Give no new row of a table an id up to this one."""
+        with self.joined():
+            self._counted()[table] = upto
+
+    def changed(self, sql: str, bindings: tuple[Any, ...] = ()) -> int:
+        """Run one statement inside `write`; return how many rows it changed."""
+        return self._execute(translated(sql), bindings)[1]
+
+    def insert(self, sql: str, bindings: tuple[Any, ...] = ()) -> int | None:
+        """Store one row inside `write`; return its id, None if a conflict kept it out."""
+        rows = self._execute(translated(sql), bindings)[0]
+        return rows[0][0] if rows else None
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
+        """Run a statement for each of some rows, together; return how many it changed."""
+        if _OF_A_QUEUE in sql:
+            steps = [(sql, self.bound(_numbered(row))) for row in rows]
+            if steps:
+                self.changing(lambda link: link.together(steps))
+            return len(steps)
+        found = translated(sql)
+        values = [self._values(found, (*row,)) for row in rows]
+        if found.table:
+            first = self._next(found.table)
+            for number, row in enumerate(values, first):
+                row[2] = number
+            self._counted()[found.table] = first + len(values) - 1
+        return self.reading(lambda link: link.each(found.text, values)) if values else 0
 
     def groups(self, events: Sequence[Event], by: str) -> list[str | None]:
         """Return what events are ordered by; None is no group."""
         return self.filters.groups(events, by)
 
-    def faults(self) -> Iterator[str]:
-        """Yield a sentence for each fault of the rows of the log."""
+    def wake_on_commit(self) -> None:
+        """Ring after the transaction under way, or now if there is none."""
+        self.ring_on_commit()
+
+    def overview(self, limit: int) -> Overview:
+        """Return what goes on in the memory; see `Engine.overview`."""
+        from eventq.store.overview import overview
+
+        return overview(self, limit)
+
+    def query(self, *_: object) -> NoReturn:
+        """Refuse it. Raises UnsupportedError."""
+        raise UnsupportedError(
+            "the statements of people run on a thread in a directory only",
+            f"use psql on {self.address.database}: all threads are in the schema eventq",
+        )
+
+    def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
+        """Yield what tables hold as text; see `Engine.texts`."""
+        from eventq.store.postgres.texts import texts
+
+        return texts(self)
+
+    def scrub(self) -> None:
+        """Do nothing: what is left of deleted rows in its files is the server's."""
+
+    def faults(self, area: Area = "log") -> Iterable[str]:
+        """Return a sentence for each fault of the rows of an area."""
+        return self._log_faults() if area == "log" else self.memory_faults(area)
+
+    def _log_faults(self) -> Iterator[str]:
         yield from self.events.faults()
         yield from self.consumers.faults()
         yield from self.claims.faults()

@@ -222,6 +222,7 @@ ORDER BY event_id
 LIMIT %(limit)s
 """
 _QUESTION_COUNT = f"SELECT count(*) FROM eventq.open_questions WHERE {MINE}"
+_REWRITE = f"UPDATE eventq.events SET content = %(content)s WHERE {MINE} AND id = %(id)s"
 _PRUNE = (
     f"DELETE FROM eventq.open_questions WHERE {MINE} AND event_id < %(before)s",
     f"DELETE FROM eventq.event_keys WHERE {MINE} AND event_id < %(before)s",
@@ -361,14 +362,14 @@ class Events:
             (bucket, thread, number, stamp, source, kind, subtype, content.encode())
             for number, (source, kind, content, subtype, _) in enumerate(rows, first)
         )
-        db.change(lambda link: link.copy(_COPY, _COPIED, values))
+        db.changing(lambda link: link.copy(_COPY, _COPIED, values))
         db.is_awake = bool(awake)
         return first, stamp
 
     def _numbered(self, sql: str, values: dict[str, Any]) -> Rows:
         """Run a statement that counts events; raise NotAThreadError where there is no counter."""
         given = self._db.bound(values)
-        rows = self._db.change(lambda link: link.run(sql, given))
+        rows = self._db.changing(lambda link: link.run(sql, given))
         if not rows:
             raise NotAThreadError(self._db.address.shown)
         return rows
@@ -422,7 +423,7 @@ class Events:
             ),
         ]  # fmt: skip
         with db.lock:
-            locked, rows = db.change(lambda link: link.together(steps), again=True)
+            locked, rows = db.changing(lambda link: link.together(steps), again=True)
             if not locked:
                 raise NotAThreadError(db.address.shown)
             ((number, stamp, awake),) = rows
@@ -481,7 +482,7 @@ class Events:
 
     def _run(self, sql: str, values: dict[str, Any]) -> Rows:
         given = self._db.bound(values)
-        return self._db.change(lambda link: link.run(sql, given))
+        return self._db.changing(lambda link: link.run(sql, given))
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -506,7 +507,7 @@ class Events:
 
     def question_count(self) -> int:
         """Return how many questions are open."""
-        return int(self._db.one(_QUESTION_COUNT))
+        return int(self._db.value(_QUESTION_COUNT))
 
     def keyed(self, key: str) -> Event | None:
         """Return the event that was stored under a key, or None."""
@@ -526,7 +527,7 @@ class Events:
 
     def from_end(self, count: int) -> int:
         """Return the id of the `count`-th newest event, or of the oldest; 0 for none."""
-        return int(self._db.one(_FROM_END, {"count": count}))
+        return int(self._db.value(_FROM_END, {"count": count}))
 
     def latest(self, by: str) -> list[Event]:
         """Return the newest event of each `source` or `type`, in the order of their ids."""
@@ -631,7 +632,7 @@ class Events:
         pushed = self._db.filters.pushed(text)
         if not text or pushed.is_whole:
             values = {**pushed.values, "after": after, "upto": upto}
-            return self._db.one(_FIRST.format(pushed.sql), values)  # type: ignore[no-any-return]
+            return self._db.value(_FIRST.format(pushed.sql), values)  # type: ignore[no-any-return]
         while after < upto:
             found, after = self._search(text, after, upto, 1)
             if found:
@@ -677,7 +678,12 @@ class Events:
         db = self._db
         steps = [(sql, db.bound({"before": before})) for sql in _PRUNE]
         with db.joined():
-            return int(db.change(lambda link: link.together(steps))[-1][0][0])
+            return int(db.changing(lambda link: link.together(steps))[-1][0][0])
+
+    def rewrite(self, number: int, content: str) -> None:
+        """Let an event say something else, inside `write`."""
+        values = self._db.bound({"id": number, "content": content.encode()})
+        self._db.changing(lambda link: link.run(_REWRITE, values))
 
     def faults(self) -> Iterator[str]:
         """Yield a sentence for each thing that is wrong with the rows of events."""

@@ -109,7 +109,7 @@ class Lease:
         """Take the lease of a consumer; return None while somebody else holds it."""
         check_short(consumer, "consumer")
         made = cls(db, consumer, os.urandom(16).hex(), clock.monotonic())
-        made._left = db.one(_LAST, {"consumer": consumer})
+        made._left = db.value(_LAST, {"consumer": consumer})
         rows = made._run(_TAKE, process=made._process(None))
         if not rows:
             return None
