@@ -169,6 +169,11 @@ def has_mirror(directory: str) -> bool:
         return False
 
 
+def cited(command: str) -> str:
+    """Return a command in quotes for a sentence: in double ones if it has single ones itself."""
+    return f'"{command}"' if "'" in command else f"'{command}'"
+
+
 def way_back(database: str) -> str:
     """Return what to do about an events.db that is of no use."""
     directory = os.path.dirname(database)
@@ -181,7 +186,7 @@ def _recover(directory: str) -> str:
     from shlex import quote
 
     command = f"eventq mirror recover --thread {quote(directory)}"
-    return f"run '{command}', which makes the log anew from events.jsonl"
+    return f"run {cited(command)}, which makes the log anew from events.jsonl"
 
 
 def _ways_to_a_thread(path: str) -> tuple[str, str]:
@@ -197,12 +202,12 @@ def _ways_to_a_thread(path: str) -> tuple[str, str]:
     if has_mirror(path) and not os.path.exists(f"{path}/events.db"):
         return (f"its events.db is gone: {_recover(path)}",) * 2
     call = f"create it with eventq.open({path!r}, create=True)"
+    command = f"run {cited(f'eventq init {quote(path)}')} first"
     if path.startswith("postgresql://"):
-        command = f"run 'eventq init \"{path}\"' first, or give 'eventq thread ls' its database"
-        return call, command
+        return call, f"{command}, or give 'eventq thread ls' its database"
     if ":/" in path or (host and port.isdigit()):  # an address that was taken for a path
         return (f"give the directory of a thread; for a server, {SERVER_ADVICE}",) * 2
-    return call, f"run 'eventq init {quote(path)}' first"
+    return call, command
 
 
 class ThreadExistsError(LogicError):

@@ -10,7 +10,7 @@ from shlex import join, quote
 from eventq.cli import kinds, show
 from eventq.cli.options import JSON
 from eventq.cli.table import Command, Option
-from eventq.errors import EventqError
+from eventq.errors import EventqError, cited
 from eventq.record import Record
 from eventq.running import coding_agents
 from eventq.running.coding_agents import AGENTS
@@ -108,9 +108,9 @@ def _thread(place: str) -> Iterator[Finding]:
         paths = [] if is_shared(place) else [thread.path, thread.layout.database]
         for path in paths:
             if not os.access(path, os.W_OK) or not os.stat(path).st_mode & 0o222:
-                fix = f"run 'chmod u+w {quote(path)}', or see who owns it"
+                fix = f"run {cited(f'chmod u+w {quote(path)}')}, or see who owns it"
                 yield Finding(_BROKEN, about, f"'{path}' may not be written", fix)
-        if not thread.database.has_memory():
+        if not is_shared(place) and not thread.database.has_memory():
             what = "the original 'thread' tool wrote it, and it was not brought up to date"
             yield Finding(_WARNING, about, what, "push an event")
         if status.db_bytes > _CHECKED_BYTES:
@@ -187,10 +187,9 @@ def _gone(agent: Agent) -> Iterator[Finding]:
                 lost.setdefault(place, []).append(event)
             for place, events in lost.items():
                 where = f"--agent {agent.name} --scope {scope} --thread {quote(shown(place))}"
-                fix = (
-                    f"run 'eventq hooks install {where} --events {','.join(events)}', or"
-                    f" 'eventq hooks uninstall {where}' if nothing is to be sent there"
-                )
+                again = cited(f"eventq hooks install {where} --events {','.join(events)}")
+                end = cited(f"eventq hooks uninstall {where}")
+                fix = f"run {again}, or {end} if nothing is to be sent there"
                 what = f"hooks that were installed for {shown(place)} are gone"
                 yield Finding(_BROKEN, f"{agent.title}, {path}, {', '.join(events)}", what, fix)
         path = agent.skill(scope)
@@ -214,13 +213,14 @@ def _target(about: str, program: tuple[str, ...], place: str, scope: str) -> Ite
     from eventq.thread import exists
 
     label = shown(place)
-    again = f"run 'eventq hooks install --scope {scope} --thread {quote(label)}'"
+    again = f"run {cited(f'eventq hooks install --scope {scope} --thread {quote(label)}')}"
     if scope == "project" and is_shared(place):
         what = f"{label} was not looked for, as settings of a project may name any server"
-        fix = f"if you know that server, run 'eventq info --thread {quote(label)}'"
+        fix = f"if you know that server, run {cited(f'eventq info --thread {quote(label)}')}"
         yield Finding(_WARNING, about, what, fix)
     elif not exists(place):
-        fix = f"run 'eventq init {quote(label)}', or 'eventq hooks uninstall' with this thread"
+        begin = cited(f"eventq init {quote(label)}")
+        fix = f"run {begin}, or 'eventq hooks uninstall' with this thread"
         yield Finding(_BROKEN, about, f"there is no thread at {label}", fix)
     if scope == "project" and [*program] != processes.program():
         # A folder that was copied from somewhere must not decide what runs here.

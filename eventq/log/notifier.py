@@ -14,7 +14,7 @@ import os
 import sys
 from time import thread_time
 
-from eventq.errors import FilterError, LogicError, UsageError
+from eventq.errors import FilterError, LogicError, UsageError, cited
 from eventq.store.paths import is_shared, shown
 from eventq.system import clock, disk, environment, processes
 from eventq.system.locks import queue
@@ -215,7 +215,7 @@ def check_dispatch(path: str) -> None:
     if is_shared(path):
         raise LogicError(
             f"nothing is dispatched for '{shown(path)}', a thread in PostgreSQL",
-            f"run '{work_command(shown(path))}' on the machines that may run its handlers",
+            f"run {cited(work_command(shown(path)))} on the machines that may run its handlers",
         )
 
 

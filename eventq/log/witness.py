@@ -14,7 +14,7 @@ import os
 from json import dumps, loads
 from shlex import quote
 
-from eventq.errors import InputError, LogicError
+from eventq.errors import InputError, LogicError, cited
 from eventq.log.adoption import agrees, fields_of
 from eventq.log.mirror_lines import last_place, line
 from eventq.records.event import NewEvent
@@ -236,7 +236,7 @@ def _moved(layout: Layout, path: str, lines: int) -> str:
     them = "it" if lines == 1 else "them"
     return (
         f"{count(lines, 'line')} of events.jsonl did not agree with the log and {_were(lines)}"
-        f" moved to lost/{os.path.basename(path)}; '{command}' pushes {them} again"
+        f" moved to lost/{os.path.basename(path)}; {cited(command)} pushes {them} again"
     )
 
 

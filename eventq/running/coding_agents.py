@@ -11,7 +11,7 @@ import os
 from math import nan
 from shlex import join, quote, split
 
-from eventq.errors import READ_ONLY, LogicError, refused
+from eventq.errors import READ_ONLY, LogicError, cited, refused
 from eventq.record import Record
 from eventq.system import disk, environment, jsonedit, processes
 from eventq.system.jsontext import Reader
@@ -449,7 +449,8 @@ def check(change: Change) -> None:
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     for place in (path, folder):
         if not os.access(place, os.W_OK) or not os.stat(place).st_mode & 0o222:
-            fix = READ_ONLY if disk.is_read_only(place) else f"run 'chmod u+w {quote(place)}'"
+            command = cited(f"chmod u+w {quote(place)}")
+            fix = READ_ONLY if disk.is_read_only(place) else f"run {command}"
             raise LogicError(f"'{place}' may not be written", fix)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from eventq.errors import EventqError, StoreError
+from eventq.errors import EventqError, StoreError, cited
 from eventq.log.notifier import DELAY, QUEUE_FD
 from eventq.system import clock, disk, environment, processes
 
@@ -94,7 +94,7 @@ class Dispatch:
         known = error if isinstance(error, EventqError) else None
         fix = known.fix if known else "see logs/thread.log, then dispatch again"
         if isinstance(error, PermissionError):
-            fix = f"run '{disk.given_back(self._layout.database)}', then dispatch again"
+            fix = f"run {cited(disk.given_back(self._layout.database))}, then dispatch again"
         failure = StoreError(
             f"consumer '{consumer}' could not be checked: {known.what if known else error}", fix
         )

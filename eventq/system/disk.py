@@ -105,8 +105,10 @@ def is_foreign(path: str, like: str) -> bool:
 
 def foreign(path: str, like: str) -> str:
     """Return what is wrong with a path that is foreign, with the command that mends it."""
+    from eventq.errors import cited
+
     command = given_back(like)
-    return f"'{path}' belongs to {_name(os.lstat(path).st_uid)}; run '{command}'"
+    return f"'{path}' belongs to {_name(os.lstat(path).st_uid)}; run {cited(command)}"
 
 
 def given_back(like: str) -> str:

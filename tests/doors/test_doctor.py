@@ -21,6 +21,7 @@ from eventq.running import coding_agents
 from eventq.running.coding_agents import AGENTS
 from eventq.system import clock
 from tests.doors.support import EVENTQ, ROOT, ok, run
+from tests.servers import fresh
 
 HOOK = '{{"hooks": {{"Stop": [{{"hooks": [{{"type": "command", "command": {}}}]}}]}}}}'
 Found = list[dict[str, str]]
@@ -576,3 +577,34 @@ def test_a_record_that_cannot_be_kept(
     for text in ("[]", "nonsense", '{"a": 1}', '{"a": [1]}', '{"a": [[[], 2]]}'):
         state.write_text(text)
         assert any("hooks.json" in one for one in bad(doctor())), text
+
+
+def test_a_thread_in_postgresql(postgres: str) -> None:
+    """One at a URL is not said to be of the original tool: nothing about it needs to be done."""
+    url = fresh(postgres)
+    found = [one for one in doctor("--thread", url) if one["about"].startswith("thread ")]
+    assert {one["state"] for one in found} == {"ok"}, found
+
+
+def test_commands_that_hold_quotes(postgres: str, tmp_path: Path) -> None:
+    """A command in an advice can be pasted: what quotes it is not what its arguments have.
+
+    The kind: 'run '…'' of a path or URL that a shell needs quoted. Members: dispatch and init of a
+    URL; init, mirror recover and chmod of a directory with a space; doctor's commands; the tables
+    of a URL with several words in its query.
+    """
+    url = fresh(postgres)
+    base = url.rpartition("&")[0]
+    gone = f"{base}&thread=gone"
+    place = tmp_path / "a b"
+    bare = eventq.init(place)
+    os.unlink(f"{bare}/events.db")
+    (place / "events.jsonl").write_text("{}\n")
+    cases = {
+        f"eventq work --thread {quote(url)} --allow FILE": run("dispatch", "--thread", url),
+        f"eventq init {quote(gone)}": run("info", "--thread", gone),
+        f"eventq init {quote(f'{tmp_path}/c d')}": run("info", "--thread", f"{tmp_path}/c d"),
+        f"eventq mirror recover --thread {quote(bare)}": run("info", "--thread", bare),
+    }
+    for command, done in cases.items():
+        assert f'run "{command}"' in done.err, (command, done.err)
