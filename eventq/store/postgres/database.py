@@ -258,7 +258,7 @@ class Database(Engine):
             return call(self.link)
         except psycopg.Error as error:
             self._spoiled = self.depth
-            if not self.link.is_lost:
+            if not self.link.is_lost or failures.is_limit(error):
                 raise self.explain(error) from error
             if self.is_alone:
                 raise LogicError(

@@ -104,7 +104,7 @@ def find(link: Link, address: Address) -> Found:
 def _no_tables(address: Address) -> StoreError:
     place = address.database
     return StoreError(
-        f"there are no tables of eventq in '{place}'", f"run 'eventq init --schema {place}' first"
+        f"there are no tables of eventq in '{place}'", f"run {failures.makes_tables(place)} first"
     )
 
 
@@ -119,7 +119,7 @@ def _check(number: int, address: Address) -> None:
     if number < SCHEMA:
         raise StoreError(
             f"the tables in '{place}' are of an older eventq (schema {number})",
-            f"let their owner run 'eventq init --schema {place}'",
+            f"let their owner run {failures.makes_tables(place)}",
         )
 
 

@@ -247,7 +247,7 @@ def test_a_database_without_tables(empty: str) -> None:
     for call in (eventq.open, eventq.init, lambda url: [*threads(url)]):
         with pytest.raises(StoreError, match="there are no tables of eventq") as caught:
             call(url)
-        assert "run 'eventq init --schema" in caught.value.fix
+        assert "eventq init --schema '" in caught.value.fix
         assert "s3cr3t" not in str(caught.value)
 
 
