@@ -57,7 +57,8 @@ def unreachable(error: Error, address: Address) -> EventqError:
     if error.sqlstate is not None and not isinstance(error, _STARTING):
         return translate(error, address)
     words = said.lower()
-    if isinstance(error, errors.ProgrammingError) or words.startswith(_IN_URL):
+    is_ours = isinstance(error, errors.ProgrammingError) or words.startswith(_IN_URL)
+    if is_ours or "unrecognized configuration" in words:
         return UsageError(f"the URL {place} cannot be used: {said}", "correct it, or leave it out")
     for known, make in _UNREACHABLE:
         if any(word in words for word in known):
@@ -163,7 +164,7 @@ _SETTINGS = {
     "idle-in-transaction timeout": "idle_in_transaction_session_timeout",
     "transaction timeout": "transaction_timeout",
 }
-_IN_URL = ("invalid ", "unrecognized configuration", "weak sslmode")
+_IN_URL = ("invalid ", "weak sslmode")
 _UNTRUSTED = "the server of {} is not trusted"
 # What libpq or a pooler says in words alone, in the order in which they are looked for.
 _UNREACHABLE: list[tuple[tuple[str, ...], Make]] = [
