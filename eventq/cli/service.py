@@ -74,7 +74,10 @@ def systemd(*, thread: list[str], all: list[str], user: bool, grace: float, shar
         raise UsageError(
             "a worker runs of threads in PostgreSQL only what a file allows", "add --allow FILE"
         )
-    name = parse(paths[0]).name if is_url(paths[0]) else os.path.basename(paths[0])
+    name = os.path.basename(paths[0])
+    if is_url(paths[0]):
+        address = parse(paths[0])
+        name = address.thread or os.path.basename(address.database.partition("?")[0])
     slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in name)
     name = f"eventq-{slug.strip('-') or 'work'}"
     folder = "~/.config/systemd/user" if user else "/etc/systemd/system"
@@ -111,7 +114,7 @@ def _threads(paths: list[str]) -> list[tuple[str, str]]:
 
 
 def _folders(paths: list[str]) -> list[tuple[str, str]]:
-    return [("--all", resolve_folder(path)) for path in paths]
+    return [("--all", shown(path) if is_url(path) else resolve_folder(path)) for path in paths]
 
 
 def _digits(seconds: float) -> str:
@@ -165,8 +168,8 @@ COMMANDS = {
             ),
             Option(
                 "all DIR…",
-                "Work for every thread below DIR, also for new ones.",
-                kinds.path,
+                "Work for every thread below DIR, or in a database, also for new ones.",
+                kinds.place,
             ),
             Option("user", "Make a unit for your own services, which needs no root."),
             Option(

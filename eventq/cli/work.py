@@ -117,8 +117,8 @@ COMMANDS = {
             ),
             Option(
                 "all DIR…",
-                "Work for every thread below DIR, also for new ones.",
-                kinds.path,
+                "Work for every thread below DIR, or in a database, also for new ones.",
+                kinds.place,
             ),
             Option("consumer ID…", "Work for this consumer only; may be repeated."),
             Option(
@@ -141,6 +141,7 @@ COMMANDS = {
         "eventq work --all /srv/threads --grace 2m",
         "eventq work --thread ./inbox --consumer mailer --consumer worker",
         "eventq work --thread 'postgresql://user@host/database?thread=inbox' --allow commands.txt",
+        "eventq work --all postgresql://user@host/database --allow commands.txt",
         "eventq work tasks:worker --thread ./inbox",
         rules=[_check_place, needs("label", "allow")],
     )

@@ -162,10 +162,6 @@ class ThreadRunner:
         """Return whether anything has changed since the last look."""
         return self._trace != self._traced()
 
-    def fileno(self) -> int:
-        """Return a descriptor that can be read once anything may have changed; -1 for none."""
-        return -1
-
     def refresh(self) -> None:
         """Refresh the holds."""
         for consumer, hold in self._holds.items():

@@ -1,9 +1,9 @@
 """`eventq work`: a process in the foreground that runs the handlers of one or many threads.
 
-It waits at one inotify instance for all threads in directories, at a connection for each one in
-PostgreSQL, for its handlers, and for signals. Nothing is done for a thread that is idle but to
-refresh its holds every few seconds, and to look whether anything has changed, in case somebody
-could not ring the bell.
+It waits at one inotify instance for all threads in directories, at one connection for those of a
+database in PostgreSQL, for its handlers, and for signals. Nothing is done for a thread that is idle
+but to refresh its holds every few seconds, and to look whether anything has changed, in case
+somebody could not ring the bell. For all threads of a database, one statement does either.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from eventq.errors import (
 from eventq.running.supervisor import Waker, milliseconds_to
 from eventq.running.thread_runner import ThreadRunner
 from eventq.running.watchdog import Watchdog
-from eventq.store.opening import bells
+from eventq.store.opening import (
+    bells,
+    share_connections,
+    shared_threads,
+    unshare_connections,
+)
 from eventq.store.paths import Layout, is_shared, is_url, resolve, resolve_folder, shown
 from eventq.system import clock, processes
 from eventq.system.counts import count
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from eventq.running.allowed import Allowed
+    from eventq.running.shared_runner import News
+    from eventq.store.address import Address
 
 GRACE_SECONDS = 30.0  # for handlers to end after SIGTERM
 _REFRESH_SECONDS = 5  # between two refreshes of a hold; each second it is the turn of some threads
@@ -58,14 +65,14 @@ class Work:
         hands_over: bool = True,
         say: Callable[[str], object] = print,
     ) -> None:
-        """Take threads, folders with threads below, and consumers, none for all.
+        """Take threads, folders or databases with more, and consumers, none for all.
 
         Of a thread in PostgreSQL, only what is `allowed` is run. After a signal, handlers have
         `grace` seconds to end. What waits then is left to a dispatch if it `hands_over`. `say` gets
         a line for people. Raises UsageError for a thread in PostgreSQL of which nothing is allowed.
         """
         self._threads = [path if is_url(path) else resolve(path) for path in threads]
-        for path in self._threads:
+        for path in (*self._threads, *filter(is_url, folders)):
             if allowed is None and is_shared(path):
                 raise UsageError(
                     f"the handlers of '{shown(path)}' are commands from a database that others"
@@ -73,7 +80,9 @@ class Work:
                     "say in a file which of them this machine runs, and add --allow FILE",
                 )
         self._allowed = allowed
-        self._folders = [resolve_folder(path) for path in folders]
+        self._folders = [resolve_folder(path) for path in folders if not is_url(path)]
+        self._bases = [path for path in folders if is_url(path)]
+        self._news: dict[str, News] = {}  # of databases, by their URLs
         self._consumers = frozenset(consumers)
         self._grace, self._hands_over, self._say = grace, hands_over, say
         self._bells = bells()
@@ -106,10 +115,12 @@ class Work:
         waker = Waker(poll)
         self._watchdog = Watchdog(self._say, hands_over=self._hands_over)
         ended = False
+        share_connections()
         try:
             self._find()
             if not self._runners:
-                self._say(f"no thread is there yet: looking below {', '.join(self._folders)}")
+                places = ", ".join([*self._folders, *map(shown, self._bases)])
+                self._say(f"no thread is there yet: looking below {places}")
             while not self._signals:
                 self.advance()
                 if why := self._why_to_end():
@@ -126,6 +137,9 @@ class Work:
         finally:
             self._watchdog.close(farewell=ended)
             self._bells.close()
+            for news in self._news.values():
+                news.close()
+            unshare_connections()
             waker.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -142,7 +156,8 @@ class Work:
                 "the watchdog of this worker was killed", "start the worker again"
             )
             return "stopping: handlers of threads in PostgreSQL do not run without a watchdog"
-        return "" if self._runners or self._folders else "no thread is left"
+        is_done = not (self._runners or self._folders or self._bases)
+        return "no thread is left" if is_done else ""
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self._signals.append(number)
@@ -150,16 +165,13 @@ class Work:
     def _wait(self, waker: Waker) -> None:
         """Wait until there is something to do."""
         assert self._poll is not None
-        wakers = {runner.fileno(): runner for runner in self._runners.values()}
-        wanted = {self._bells.fileno(), *wakers} - {-1}
+        wanted = {self._bells.fileno(), *(one.fileno() for one in self._news.values())} - {-1}
         for fd in self._registered - wanted:
             self._poll.unregister(fd)
         for fd in wanted - self._registered:
             self._poll.register(fd, select.POLLIN)
         self._registered = wanted
-        for fd, _ in self._poll.poll(milliseconds_to(self.wake_at())):
-            if fd in wakers and wakers[fd].has_changed():
-                self._queue[wakers[fd].path] = None
+        self._poll.poll(milliseconds_to(self.wake_at()))
         waker.drain()
 
     def wake_at(self) -> float:
@@ -175,6 +187,8 @@ class Work:
     def advance(self) -> None:
         """Do what can be done without waiting."""
         rang, changed = self._bells.take()
+        for news in self._news.values():
+            rang |= news.take()
         self._queue.update(dict.fromkeys(rang & self._runners.keys()))
         now = clock.monotonic()
         if changed or now >= self._find_at:
@@ -193,14 +207,15 @@ class Work:
         """Look at a thread; one that is gone or damaged is given up."""
         self._idle.pop(runner.path, None)
         self._busy[runner.path] = runner
-        is_only = runner.is_new and len(self._runners) == 1 and not self._folders
+        is_only = runner.is_new and len(self._runners) == 1
+        is_only &= not (self._folders or self._bases)
         try:
             runner.look()
             self._given_up.discard(runner.path)
         except (NotAThreadError, DamagedError, PlatformError) as error:
             self._lose(runner, error)
         except EventqError as error:
-            if is_only and runner.look_each_second:
+            if is_only and is_shared(runner.path):
                 self._lose(runner, error)  # who has started us should see why
             else:
                 runner.fail(error)
@@ -234,6 +249,9 @@ class Work:
                 and runner.has_changed()
             ):
                 self._queue[runner.path] = None
+        if 0 in turns:
+            for news in self._news.values():
+                news.refresh()
 
     def _beat(self) -> None:
         if self._watchdog is not None:
@@ -244,7 +262,7 @@ class Work:
     def _find(self) -> None:
         """Begin to work for the threads that are new."""
         self._find_at = clock.monotonic() + _FIND_SECONDS
-        for directory in (*self._threads, *self._below()):
+        for directory in (*self._threads, *self._below(), *self._listed()):
             if directory in self._runners:
                 continue
             identity = _identity(directory)
@@ -266,11 +284,31 @@ class Work:
                 self._say,
                 allowed=self._allowed,
                 guard=self._guard,
+                news_of=self._news_of,
             )
         self._bells.add(path)
         if self._watchdog is not None:
             self._watchdog.add(path)
         return ThreadRunner(path, self._consumers, self._say)
+
+    def _news_of(self, address: Address) -> News:
+        """Return what is heard of the threads of a database."""
+        from eventq.running.shared_runner import News
+
+        key = f"{address.pooled} {address.conninfo}"
+        if key not in self._news:
+            self._news[key] = News(address, self._say)
+        return self._news[key]
+
+    def _listed(self) -> Iterator[str]:
+        """Yield the threads of the databases; one that cannot be reached is looked at later."""
+        for url in self._bases:
+            try:
+                yield from shared_threads(url, secret=True)
+            except EventqError as error:
+                if not self._runners:  # who has started us should see why
+                    raise
+                self._say(str(error))
 
     def _guard(self, handler: str, deadline: float | None) -> None:
         if self._watchdog is not None:

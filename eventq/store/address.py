@@ -56,11 +56,16 @@ class Address(Record):
 
     def at(self, thread: str | None) -> str:
         """Return the URL of another thread in the same database."""
-        parts = urlsplit(self.shown)
-        query = [(key, value) for key, value in parse_qsl(parts.query) if key != "thread"]
-        if thread is not None:
-            query.append(("thread", thread))
-        return _joined(parts.netloc, parts.path, dict(query))
+        return with_thread(self.shown, thread)
+
+
+def with_thread(url: str, thread: str | None) -> str:
+    """Return a URL with another thread, or none; its password stays."""
+    parts = urlsplit(url)
+    query = [(key, value) for key, value in parse_qsl(parts.query) if key != "thread"]
+    if thread is not None:
+        query.append(("thread", thread))
+    return _joined(parts.netloc, parts.path, dict(query))
 
 
 def bucket_of(name: str, tenant: int = 0) -> int:

@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.store import protocol
     from eventq.store.address import Address
+    from eventq.store.postgres.watchers import Watchers
     from eventq.store.sqlite.memory import MemoryDatabase
     from eventq.store.sqlite.watcher import Bells
 
@@ -72,12 +73,36 @@ def destroy_shared(url: str) -> None:
     schema.destroy(address)
 
 
-def shared_threads(url: str) -> list[str]:
-    """Return the URLs of all threads in a database, without a password, by name."""
+def shared_threads(url: str, *, secret: bool = False) -> list[str]:
+    """Return the URLs of all threads in a database, by name: with the password if `secret`."""
     address = _address(url)
+    from eventq.store.address import with_thread
     from eventq.store.postgres import schema
 
-    return [address.at(name) for name in schema.names(address)]
+    names = schema.names(address)
+    return [with_thread(url, name) if secret else address.at(name) for name in names]
+
+
+def watchers(address: Address) -> Watchers:
+    """Return a watcher of many threads of a database."""
+    check_driver()
+    from eventq.store.postgres.watchers import Watchers
+
+    return Watchers(address)
+
+
+def share_connections() -> None:
+    """Let what is opened from now on share the connections to each database in PostgreSQL."""
+    from eventq.store.postgres import pool
+
+    pool.share()
+
+
+def unshare_connections() -> None:
+    """End what `share_connections` began."""
+    from eventq.store.postgres import pool
+
+    pool.unshare()
 
 
 def _address(url: str) -> Address:

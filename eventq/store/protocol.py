@@ -545,9 +545,6 @@ class Database(Log, Protocol):
         when the thread was deleted or replaced.
         """
 
-    def trace(self) -> object:
-        """Return what changes whenever a consumer may become due, or has lost its supervisor."""
-
     def has_memory(self) -> bool:
         """Return whether there are turns and outputs: a thread of the original tool has none."""
 

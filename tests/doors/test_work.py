@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.errors import LogicError, PlatformError
+from eventq.errors import LogicError, PlatformError, cited
 from eventq.log.notifier import quote
 from eventq.system import processes
 from tests.doors.support import run
@@ -342,7 +342,8 @@ def test_a_dispatch_names_the_command_that_works(shared: str) -> None:
     for place, variable in ((["--thread", shared], ""), ([], shared)):
         done = run("dispatch", *place, EVENTQ_THREAD=variable)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert f"run 'eventq work --thread {quote(shared)} --allow FILE'" in done.err
+        command = f"eventq work --thread {quote(shared)} --allow FILE"
+        assert f"run {cited(command)} on" in done.err
     with eventq.open(shared) as thread, pytest.raises(LogicError, match="--allow FILE"):
         thread.dispatch()
 

@@ -2,7 +2,7 @@
 
 A statement has named parameters, `%(name)s`. What must be one round trip is sent as a pipeline. The
 connection is opened when it is needed first, and anew after it was lost; whoever uses it holds
-`lock`.
+`lock`. Where connections are shared, it is borrowed for a trip or a transaction.
 
 After an error the connection itself is asked whether it is still there: a list of codes would never
 be whole, as poolers have their own. If it is gone, nobody knows what the server did (`is_lost`).
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
-from _thread import RLock
+from _thread import RLock, get_ident
 from random import random
 
 import psycopg
@@ -25,6 +24,7 @@ from psycopg.types.string import BytesBinaryDumper
 
 from eventq.errors import EventqError, StoreError
 from eventq.store.postgres import failures
+from eventq.store.postgres.pool import Wire, pool_of
 from eventq.system import clock, environment
 
 TYPE_CHECKING = False
@@ -82,29 +82,49 @@ class _Truth(psycopg.adapt.Dumper):
 class Link:
     """A connection that one caller uses at a time, inside `with lock`."""
 
-    def __init__(self, address: Address) -> None:
-        """Prepare; nothing is opened yet."""
+    def __init__(self, address: Address, *, shared: bool = True) -> None:
+        """Prepare; nothing is opened yet. One that listens cannot be `shared` with others."""
         self.address = address
         self.lock = RLock()
+        self.listens = False  # what comes on it by itself are notices
         self.trips = 0  # round trips since it was opened
         self.is_lost = False  # the last one ended without an answer that can be trusted
-        self._connection: psycopg.Connection[Any] | None = None
         self._raw: psycopg.RawCursor[Any] | None = None
-        self._poll = select.poll()
-        self._is_telling = False  # a notice was sent whose answer is to be read
+        self._wire: Wire | None = None
+        self._pool = pool_of(address) if shared else None
         self._heard_on = ""  # the channel that it listens on
 
     # --- the connection ---------------------------------------------------------------------------
 
     def connection(self) -> psycopg.Connection[Any]:
         """Return the connection, idle or in a transaction; open one if there is none."""
-        if self._connection is not None and self._is_telling:
-            self._hear()
-        if self._connection is None:
-            self._connection = self._open()
-            self._poll = select.poll()
-            self._poll.register(self._connection.fileno(), select.POLLIN)
-        return self._connection
+        while True:
+            wire = self._wire
+            if wire is None:
+                wire = self._borrow()
+            if wire.is_telling:
+                self._hear(wire)
+            if self._wire is not None:
+                return wire.connection
+
+    def _borrow(self) -> Wire:
+        """Take a connection from the pool, if there is one that is sound, or open one."""
+        wire = None if self._pool is None else self._pool.take()
+        try:
+            if wire is None:
+                wire = Wire(self._open())
+        finally:
+            if wire is None and self._pool is not None:
+                self._pool.give(None, get_ident())
+        self._wire = wire
+        return wire
+
+    def _return(self) -> None:
+        """Give a borrowed connection back when nothing is under way on it."""
+        wire = self._wire
+        if self._pool is not None and wire is not None and not self.in_transaction:
+            self._wire = None
+            self._pool.give(wire, wire.borrower)
 
     def _open(self) -> psycopg.Connection[Any]:
         """Connect; wait for a server that starts or fails over. Raises StoreError and others."""
@@ -141,9 +161,11 @@ class Link:
 
     def close(self) -> None:
         """Close the connection; the next use opens another one."""
-        made, self._connection, self._is_telling = self._connection, None, False
-        if made is not None:
-            made.close()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.connection.close()
+            if self._pool is not None:
+                self._pool.give(None, wire.borrower)
 
     def __del__(self) -> None:
         """Close what nobody uses any more."""
@@ -151,9 +173,9 @@ class Link:
 
     def interrupt(self) -> None:
         """End the statement that another OS thread runs, if there is one."""
-        made = self._connection
-        if made is not None:
-            made.cancel_safe(timeout=_CONNECT_SECONDS)
+        wire = self._wire
+        if wire is not None:
+            wire.connection.cancel_safe(timeout=_CONNECT_SECONDS)
 
     # --- statements -------------------------------------------------------------------------------
 
@@ -245,14 +267,19 @@ class Link:
         self.is_lost = False
         made = self._current()
         try:
-            return send(made)
+            found = send(made)
+            if self._wire is not None:
+                self._wire.is_new = False
         except BaseException as error:
             state = made.pgconn.transaction_status
             if isinstance(error, psycopg.Error):
                 self.is_lost = state == TransactionStatus.UNKNOWN or failures.is_farewell(error)
             if self.is_lost or state in _UNUSABLE:
                 self.close()
+            self._return()
             raise
+        self._return()
+        return found
 
     def _current(self) -> psycopg.Connection[Any]:
         """Return the connection; another one if the server has ended it while nothing was sent.
@@ -260,11 +287,13 @@ class Link:
         What is sent on a connection that was lost before may have been done, or not. Nothing comes
         on an idle one but such a farewell, or news of a setting.
         """
-        made = self.connection()
-        if not self.in_transaction and self._poll.poll(0):
+        while True:
+            made, wire = self.connection(), self._wire
+            if wire is None or self.listens or wire.is_new or self.in_transaction:
+                return made
+            if not wire.poll.poll(0):
+                return made
             self.close()
-            made = self.connection()
-        return made
 
     def tried(self, call: Callable[[Link], T], *, again: bool = True, changes: bool = False) -> T:
         """Call a function that makes round trips, outside a transaction; it may begin and end one.
@@ -321,32 +350,36 @@ class Link:
 
     def heard(self) -> bool:
         """Read all notices that have come; return False when the connection is lost."""
-        made = self._connection
-        if made is None:
-            return False
-        server = made.pgconn
+        return self.notices() is not None
+
+    def notices(self) -> set[str] | None:
+        """Return the channels of all notices that have come; None when the connection is lost."""
+        wire, found = self._wire, set()
+        if wire is None:
+            return None
+        server = wire.connection.pgconn
         try:
             server.consume_input()
-            while server.notifies() is not None:
-                pass
+            while (notice := server.notifies()) is not None:
+                found.add(notice.relname.decode())
         except psycopg.Error:
             self.close()
-            return False
-        return True
+            return None
+        return found
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is under way, failed or not."""
-        made = self._connection
-        if made is None or self._is_telling:  # a notice is sent outside of one
+        wire = self._wire
+        if wire is None or wire.is_telling:  # a notice is sent outside of one
             return False
-        return made.pgconn.transaction_status != TransactionStatus.IDLE
+        return wire.connection.pgconn.transaction_status != TransactionStatus.IDLE
 
     @property
     def goes_on(self) -> bool:
         """Whether the transaction under way is there, and nothing in it has failed."""
-        made = self._connection
-        return made is not None and made.pgconn.transaction_status == TransactionStatus.INTRANS
+        wire, goes_on = self._wire, TransactionStatus.INTRANS
+        return wire is not None and wire.connection.pgconn.transaction_status == goes_on
 
     # --- notices ----------------------------------------------------------------------------------
 
@@ -355,26 +388,26 @@ class Link:
         try:
             server = self.connection().pgconn
             server.send_query(statement)
-            self._is_telling = True
+            assert self._wire is not None
+            self._wire.is_telling = True
             server.flush()
         except (psycopg.Error, EventqError):
             self.close()  # it was a hint
+        self._return()
 
-    def _hear(self) -> None:
+    def _hear(self, wire: Wire) -> None:
         """Read the answer to a notice; close the connection after an error."""
-        made = self._connection
-        assert made is not None
-        server, is_sound = made.pgconn, True
+        server, is_sound = wire.connection.pgconn, True
         try:
             while True:
                 while server.is_busy():  # in `get_result`, no other OS thread could run
-                    self._poll.poll()
+                    wire.poll.poll()
                     server.consume_input()
                 result = server.get_result()
                 if result is None:
                     break
                 is_sound &= result.status == ExecStatus.COMMAND_OK
-            self._is_telling = False
+            wire.is_telling = False
         except psycopg.Error:
             is_sound = False
         if not is_sound:

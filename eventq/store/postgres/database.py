@@ -178,12 +178,6 @@ class Database(Engine):
             raise NotAThreadError(self.address.shown)
         return 0
 
-    def trace(self) -> object:
-        """Return what changes whenever a consumer may become due, or has lost its supervisor."""
-        from eventq.store.postgres.leases import TRACE
-
-        return self.rows(TRACE)
-
     def has_memory(self) -> bool:
         """Return True: there are turns and blobs."""
         return True
@@ -419,7 +413,7 @@ class Database(Engine):
 
     def take_ears(self) -> Link:
         """Return a connection for a waiter."""
-        return self._ears.pop() if self._ears else Link(self.address)
+        return self._ears.pop() if self._ears else Link(self.address, shared=False)
 
     def give_ears(self, link: Link) -> None:
         """Keep a waiter's connection for the next one."""

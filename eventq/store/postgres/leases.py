@@ -75,15 +75,6 @@ SELECT consumer, owner IS NOT NULL, owned_until > {NOW}, worked_until > {NOW}
 FROM eventq.consumers
 WHERE {MINE} AND (owner IS NOT NULL OR worked_until > 0)
 """
-# Several workers see that a consumer is left to them, or was lost, without being told.
-TRACE = f"""
-SELECT n.last_event, sum(c.revision)::bigint, count(c.owner),
-    count(*) FILTER (WHERE c.owner IS NOT NULL AND c.owned_until <= {NOW})
-FROM eventq.counters n
-    LEFT JOIN eventq.consumers c ON c.bucket = n.bucket AND c.thread_id = n.thread_id
-WHERE n.bucket = %(b)s AND n.thread_id = %(t)s
-GROUP BY n.last_event
-"""
 _WAKE = f"UPDATE eventq.consumers SET revision = revision + 1 WHERE {_OF}"
 
 

@@ -239,4 +239,4 @@ def _destroy(link: Link, address: Address) -> None:
     link.run(f"DELETE FROM eventq.counters {where}", keys)
     for table in TABLES:
         link.run(f"DELETE FROM eventq.{table} {where}", keys)
-    link.script("COMMIT")
+    link.script(f"NOTIFY eventq_{found.thread_id}; COMMIT")

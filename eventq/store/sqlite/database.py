@@ -560,12 +560,6 @@ class Database(Engine):
             self._look_again()
         return self.version < schema
 
-    def trace(self) -> object:
-        """Return the times of the files: each change of the thread changes one."""
-        from eventq.store.sqlite.watcher import trace
-
-        return trace(self.directory)
-
     def has_memory(self) -> bool:
         """Return whether there are tables but those of the original tool; see `is_original`."""
         return not self.is_original()

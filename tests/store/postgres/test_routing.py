@@ -148,7 +148,6 @@ def do_the_rest(db: Any) -> None:
     with db.read() as moment:
         moment.events.bounds()
     db.alive()
-    db.trace()
     db.hold("w")
     db.leases().wake("w")
     lease = db.lease("w")

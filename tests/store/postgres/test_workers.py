@@ -18,7 +18,7 @@ import eventq
 from eventq.errors import BusyError, FencedError, UsageError
 from eventq.log.notifier import quote
 from eventq.running.allowed import Allowed
-from eventq.running.shared_runner import SharedRunner
+from eventq.running.shared_runner import News, SharedRunner
 from eventq.running.watchdog import Watchdog
 from eventq.running.work import Work
 from eventq.store import opening
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from eventq.store.address import Address
+
 SLEEP = "exec sleep 600"
 
 
@@ -42,6 +44,8 @@ class Machines:
         self.later = 0.0
         self.runners: list[SharedRunner] = []
         self.said: dict[int, list[str]] = {}
+        self.heard: list[News] = []
+        self.heard_of: list[str] = []
         self.guarded: dict[str, float] = {}
         self.name = "other"
         self.freeze = 0.0  # for which the worker freezes once it has said until when one may run
@@ -65,10 +69,16 @@ class Machines:
         file.write_text("\n".join(lines or ("**",)))
         said = self.said[number] = []
         runner = SharedRunner(
-            self.path, (), said.append, allowed=Allowed(str(file), labels), guard=self.guard
-        )
+            self.path, (), said.append, allowed=Allowed(str(file), labels), guard=self.guard,
+            news_of=self.news,
+        )  # fmt: skip
         self.runners.append(runner)
         return runner
+
+    def news(self, address: Address) -> News:
+        """Return what is heard of the threads of a database."""
+        self.heard.append(News(address, self.heard_of.append))
+        return self.heard[-1]
 
     def guard(self, handler: str, deadline: float | None) -> None:
         """Note until when a handler may run."""
@@ -97,6 +107,8 @@ class Machines:
                 processes.kill_group(number, signal.SIGKILL)
         for runner in self.runners:
             runner.close()
+        for news in self.heard:
+            news.close()
         self.thread.close()
 
 

@@ -1,0 +1,166 @@
+"""Processes that look after all threads of a database: what they take of the server.
+
+The kind: a thread costs a server something although nobody does anything with it. Members: a
+connection (or four) for each thread of `work`, `ui`, `serve` and MCP; a statement each second for
+each thread that is watched; a commit for each hold that is refreshed, and for each note that
+somebody waits; an OS thread for each; a start that opens all of them first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+import eventq
+from eventq.store import opening
+from eventq.store.address import parse
+from eventq.system import clock
+from eventq.thread import init_schema
+from tests.store.postgres.machines import Server, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+THREADS = 60
+MOST = 8  # connections of a process
+NOTE = ("self", "note", "x")
+# Once a look has found all threads asleep, the next ones are a second apart; then it is quiet.
+QUIET = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'eventq'"
+
+
+@pytest.fixture
+def server(postgres: str) -> Iterator[Server]:
+    """Return a server with many threads, which has fewer connections than those."""
+    made = Server()
+    try:
+        made.start()
+        init_schema(made.url)
+        opening.share_connections()
+        for number in range(THREADS):
+            eventq.init(at(made, number))
+        opening.unshare_connections()
+        yield made
+    finally:
+        made.close()
+
+
+def at(server: Server, number: int) -> str:
+    """Return the URL of a thread."""
+    return f"{server.url}&thread=t{number}"
+
+
+def connections(server: Server) -> int:
+    """Return how many connections of eventq a server has."""
+    return int(server.run(QUIET)[0][0])
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """Start a command, whose log is in a file."""
+    with open(folder / f"log-{uuid4().hex}", "w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "eventq", *words],
+            stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
+            env={**os.environ, "XDG_STATE_HOME": str(folder / "state")},
+        )  # fmt: skip
+
+
+def test_a_worker_of_a_database(server: Server, tmp_path: Path) -> None:
+    """It works for all threads, also those that come later, over a few connections."""
+    allowed = tmp_path / "allowed"
+    allowed.write_text("**\n")
+    for number in (0, THREADS - 1):
+        with eventq.open(at(server, number)) as thread:
+            thread.subscribe("w", f"echo {number} >> {tmp_path}/done", each=True)
+    worker = started(tmp_path, "work", "--all", server.url, "--allow", str(allowed))
+    done = tmp_path / "done"
+    try:
+        for number in (0, THREADS - 1, 0):
+            before = done.read_text() if done.exists() else ""
+            with eventq.open(at(server, number)) as thread:
+                thread.push(*NOTE)
+            until(lambda before=before: done.exists() and done.read_text() != before, "it ran")  # type: ignore[misc]
+            assert connections(server) <= MOST
+        assert done.read_text().split() == ["0", str(THREADS - 1), "0"]
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
+    assert worker.returncode == 0
+
+
+def test_a_watcher_of_many_threads(server: Server) -> None:
+    """A look is one statement, whatever their number; where all is quiet there is one in ten s."""
+    opening.share_connections()
+    watchers = opening.watchers(parse(server.url))
+    names = {f"t{number}" for number in range(THREADS)}
+    try:
+        for name in names:
+            watchers.add(name)
+        assert watchers.wait(0) == names
+        until(lambda: not watchers.wait(0.1) and watchers.look_at > clock.monotonic() + 2, "quiet")
+        assert connections(server) == 2
+        with eventq.open(at(server, 7)) as thread:
+            thread.push(*NOTE)
+            assert watchers.wait(60) == {"t7"}
+            eventq.destroy(at(server, 8))
+            assert watchers.wait(60) - {"t7"} == {"t8"}
+    finally:
+        watchers.close()
+        opening.unshare_connections()
+    assert connections(server) == 0
+
+
+def test_os_threads_that_need_several_connections(server: Server) -> None:
+    """Those who hold one get another, however many wait for their first."""
+    opening.share_connections()
+    opened = [eventq.open(at(server, number)) for number in range(20)]
+    barrier = threading.Barrier(len(opened))
+
+    def work(thread: eventq.Thread) -> None:
+        barrier.wait(60)
+        for _ in range(5):
+            with thread.write():
+                thread.push(*NOTE)
+                lease = thread.database.lease("w")  # beside the transaction
+                assert lease is not None
+                lease.release()
+                lease.forget()
+            assert thread.last_id()
+
+    try:
+        with ThreadPoolExecutor(len(opened)) as workers:
+            for done in [workers.submit(work, thread) for thread in opened]:
+                done.result(timeout=60)
+        assert [thread.last_id() for thread in opened] == [5] * len(opened)
+        assert 0 < connections(server) < MOST
+    finally:
+        for thread in opened:
+            thread.close()
+        opening.unshare_connections()
+    assert connections(server) == 0
+
+
+def test_a_shared_connection_that_was_ended(server: Server) -> None:
+    """Those that wait in the pool are tried before they are used; no call fails."""
+    opening.share_connections()
+    try:
+        with eventq.open(at(server, 1)) as one, eventq.open(at(server, 2)) as two:
+            with one.write():
+                two.push(*NOTE)
+            assert connections(server) == 2
+            end = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            server.run(f"{end} WHERE application_name = 'eventq'")
+            with one.write():
+                one.push(*NOTE)
+                two.push(*NOTE)
+            assert (one.last_id(), two.last_id()) == (1, 2)
+    finally:
+        opening.unshare_connections()
