@@ -995,7 +995,11 @@ class Thread:
         from eventq.memory.collection import collect
 
         self.produced  # noqa: B018 (it refuses a thread without tables of artifacts)
-        found = collect(self.database.memory, self.blobs, self._damage, apply=apply, grace=grace)
+        found = _at_a_moment(
+            lambda: collect(
+                self.database.memory, self.blobs, self._damage, apply=apply, grace=grace
+            )
+        )
         if apply:
             self.journal.info(f"gc: turns={found.turns} blobs={found.blobs} bytes={found.stored}")
         return found
@@ -1008,9 +1012,10 @@ class Thread:
         ancestors. Blobs that are roots are included. Nothing is written. Raises UnknownBlobError,
         UnknownTurnError, InputError.
         """
-        from eventq.memory.collection import reachable
+        from eventq.memory.collection import parsed, reachable
 
-        return reachable(self.database.memory, roots)
+        named = parsed(roots)
+        return _at_a_moment(lambda: reachable(self.database.memory, *named))
 
     # --- outputs ----------------------------------------------------------------------------------
 

@@ -64,9 +64,8 @@ def collect(
     return found
 
 
-def reachable(db: Engine, roots: Iterable[Name]) -> list[str]:
+def reachable(db: Engine, turns: list[int], digests: list[bytes]) -> list[str]:
     """Return the refs of the blobs that some roots keep; see `Thread.reachable`."""
-    turns, digests = _parsed(roots)
     found = db.blobs.reachable(turns, digests)
     stored = set(found)
     for digest in digests:
@@ -78,7 +77,7 @@ def reachable(db: Engine, roots: Iterable[Name]) -> list[str]:
     return [REF + digest.hex() for digest in found]
 
 
-def _parsed(roots: Iterable[Name]) -> tuple[list[int], list[bytes]]:
+def parsed(roots: Iterable[Name]) -> tuple[list[int], list[bytes]]:
     """Return the turns and the digests that roots name. Raises InputError."""
     if isinstance(roots, (str, bytes)) or not hasattr(roots, "__iter__"):
         raise InputError("roots are several names", "give a list of refs")

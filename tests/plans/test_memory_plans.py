@@ -172,15 +172,13 @@ def test_a_collection_deletes_by_id(traced: Traced) -> None:
     thread.contexts.get("main").move(3)
     traced.statements.clear()
     thread.gc(apply=True, grace=0)
-    ran = [sql for sql, _ in traced.statements if sql.startswith("DELETE FROM")]
-    more = {"turn": "", "blob": ", hash, raw_len, stored_len, codec, part"}
-    for one, columns in more.items():
-        key = f"{one}_id INTEGER PRIMARY KEY"
-        traced.plain.execute(f"CREATE TEMP TABLE dead_{one}s ({key}{columns})")
-    plans = {sql.split()[2]: traced.plan(sql, (0,) * sql.count("?")) for sql in ran}
-    assert set(plans) == {"turn_keys", "turns", "blobs", "sessions"}
-    assert plans["turns"][0] == "SEARCH turns USING INTEGER PRIMARY KEY (rowid=?)"
-    assert plans["blobs"][0] == "SEARCH blobs USING INTEGER PRIMARY KEY (rowid=?)"
+    plans = {sql.split()[2]: traced.plan(sql, given) for sql, given in traced.statements
+             if sql.startswith("DELETE FROM")}  # fmt: skip
+    by_id = {"turns", "blob_refs", "blob_parts", "blobs"}
+    assert {*plans} == {"turn_keys", *by_id}
+    for table in by_id:
+        key = "PRIMARY KEY (blob_id=?)" if "_" in table else "INTEGER PRIMARY KEY (rowid=?)"
+        assert plans[table][0] == f"SEARCH {table} USING {key}"
 
 
 PAGES: dict[Any, tuple[str, str]] = {
