@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "eventq" / "store" / "postgres" / "statements.py"
 AREAS = (
     "blobs", "turns", "contexts", "runs", "streams", "outputs", "scopes", "sessions", "erasures",
-    "settings", "overview",
+    "settings", "overview", "reach", "collect", "copies",
 )  # fmt: skip
 # Tables of the log that statements of the memory name, and that have the same columns there.
 _OF_THE_LOG = {"event_blob_refs", "open_questions"}

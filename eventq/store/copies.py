@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TypeVar
 
-from eventq.errors import UnknownBlobError, UnknownContextError, UnknownTurnError
-from eventq.records.checks import REF
+from eventq.errors import UnknownContextError, UnknownTurnError
 from eventq.store.copy_rows import (
     AliasCopy,
     AttemptCopy,
@@ -27,6 +26,7 @@ from eventq.store.copy_rows import (
     TurnCopy,
 )
 from eventq.store.output_rows import FileRow, ScopeRow
+from eventq.store.reach import ALL, FIRST, MANY, Ids, Reach, found, pages
 from eventq.store.rules import link
 
 TYPE_CHECKING = False
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from eventq.store.engine import Engine
 
     Copied = TypeVar("Copied", bound="tuple[Any, ...]")  # a kind of record of `copied`
-
-
-PAGE = 1_000
-_ONE = (-1 << 63,)  # the key before the first row, of those that are one number
 
 
 class Copies:
@@ -59,27 +55,22 @@ class Copies:
 
         Contexts lead to their chains, to the starts of their runs, and to the blobs of both:
         payloads, patches, attempts, roots, and what these name; and to all that was produced in
-        their scopes, but for the thread's. Called inside `read`, where one
-        selection replaces the one before. Raises UnknownContextError.
+        their scopes, but for the thread's. Called inside `read`. Raises
+        UnknownContextError.
         """
-        chosen = Selection(self._db)
-        if contexts is None:
-            chosen.choose_all()
-        else:
-            chosen.choose(contexts)
-        return chosen
+        return Selection(self._db, contexts)
 
     # --- what is there ----------------------------------------------------------------------------
 
     def alike(self, parent: int, digest: bytes, limit: int | None = None) -> list[TurnCopy]:
         """Return the turns of a parent, 0 for none, and a payload, oldest first."""
         sql = """
-            SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag,
-                encoding, flags, created_at_ms, canonical, ?2, 0
-            FROM turns
-            WHERE parent_id IS ?1
-                AND blob_id = (SELECT blob_id FROM blobs WHERE hash = ?2)
-            ORDER BY turn_id
+            SELECT t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id, t.type_version,
+                t.type_tag, t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, 0
+            FROM blobs b
+                CROSS JOIN turns t ON t.blob_id = b.blob_id
+            WHERE b.hash = ?2 AND t.parent_id IS CAST(?1 AS INTEGER)
+            ORDER BY t.turn_id
             LIMIT ?3
         """
         rows = self._run(sql, (parent or None, digest, 1 << 32 if limit is None else limit))
@@ -133,13 +124,12 @@ class Copies:
         if above is None:
             raise UnknownTurnError(new.parent)
         depth, jump, jump_depth = link(new.parent, above)
-        changed = self._db.changed(
+        blob_id = self._db.blobs.row_id(new.digest)
+        self._run(
             _ADD_TURN,
-            (new.digest, new.turn, new.parent or None, depth, jump, jump_depth, new.type_id,
+            (new.turn, blob_id, new.parent or None, depth, jump, jump_depth, new.type_id,
              new.type_version, new.type_tag, new.encoding, new.canonical, new.flags, new.at),
         )  # fmt: skip
-        if not changed:
-            raise UnknownBlobError(REF + new.digest.hex())
 
     def _add_context(self, new: ContextCopy) -> None:
         head, now = new.head or None, self._db.milliseconds()
@@ -160,102 +150,82 @@ class Copies:
 
 
 class Selection:
-    """The objects to be copied. All are read in pages, in the snapshot of one `read`.
+    """The objects to be copied: everything, or what some contexts lead to.
 
-    What is chosen stands in temporary tables, and in a CROSS JOIN, never behind IN: with that each
-    page could begin at the first row.
+    They are read in the snapshot of one `read`, by pages of ids: of those in a table, or chosen.
     """
 
-    def __init__(self, db: Engine) -> None:
-        """Begin with nothing chosen."""
-        self._db = db
-        self._run = db.run
-        self._run(_CHOSEN)
+    def __init__(self, db: Engine, contexts: Iterable[int | str] | None) -> None:
+        """Choose contexts and what they lead to, or everything. Raises UnknownContextError."""
+        self._db, self._run = db, db.run
+        self._is_all = contexts is None
+        self._reach = reach = Reach(db, parts=False)
+        self._ids = {name: Ids() for name in ("contexts", "scopes", "sessions")}
+        self._ids |= {"turns": reach.turns, "blobs": reach.blobs}
+        self._full = Ids()  # scopes all of which is chosen
+        self._single: set[tuple[int, int | str]] = set()  # artifacts and outputs in other scopes
+        if contexts is not None:
+            self._choose(self._ids["contexts"].add(map(self._find_context, contexts)))
 
-    def choose_all(self) -> None:
-        """Choose everything that there is."""
-        self._run(_ALL)
-
-    def choose(self, contexts: Iterable[int | str]) -> None:
-        """Choose contexts, the turns and blobs that they lead to, and all of their scopes."""
-        for which in contexts:
-            sql = "INSERT OR IGNORE INTO chosen_contexts VALUES (?)"
-            self._run(sql, (self._find_context(which),))
-        self._run(_TURNS_OF_CONTEXTS)
-        for sql in (*_OF_SESSIONS, _BLOBS_OF_TURNS, *_OF_SCOPES, _BLOBS_OF_SESSIONS):
-            self._run(sql)
+    def _choose(self, contexts: Sequence[int]) -> None:
+        for ids, sql in ((self._full, _SCOPES), (self._ids["sessions"], _SESSIONS)):
+            for rows in found(self._run, sql, contexts):
+                ids.add([one for (one,) in rows])
+        self._ids["scopes"].add(self._full)
+        for rows in found(self._run, _STANDS, contexts):
+            self._reach.add_turns([turn for (turn,) in rows])
+        self._reach.add_sessions(self._ids["sessions"].spans())
+        self._reach.add_scopes(self._full.spans())
 
     def _find_context(self, which: int | str) -> int:
         """Return the id of a context by its id or name; a name is never a number."""
-        sql = """
-            SELECT context_id
-            FROM contexts
-            WHERE name = ?1
-                OR context_id = CAST(?1 AS INTEGER) AND ?1 NOT GLOB '*[^0-9]*'
-        """
-        context_id: int | None = self._db.one(sql, (str(which),))
+        name, contexts = str(which), self._db.contexts
+        context_id = contexts.named(name)
+        if context_id is None and name.isascii() and name.isdigit():
+            number = int(name.lstrip("0")[:20] or 0)
+            if number < 1 << 63 and contexts.head(number) is not None:
+                context_id = number
         if context_id is None:
             raise UnknownContextError(which)
         return context_id
 
     def add_artifact(self, scope: int, number: int) -> bool:
         """Select an artifact; return False if it was selected before, or is missing."""
-        sql = """
-            INSERT OR IGNORE INTO chosen_artifacts
-            SELECT artifact_id
-            FROM artifacts
-            WHERE scope_id = ? AND number = ?
-            RETURNING 1
-        """
-        return bool(self._run(sql, (scope, number)) and self._add_scope(scope))
-
-    def _add_scope(self, scope: int) -> bool:
-        if scope:
-            self._run("INSERT OR IGNORE INTO chosen_scopes VALUES (?)", (scope,))
-        return True
+        sql = "SELECT 1 FROM artifacts WHERE scope_id = ? AND number = ?"
+        return not self._has(scope, number) and bool(self._add(sql, scope, number))
 
     def add_output(self, scope: int, output: str) -> list[bytes]:
         """Select all versions of an output; return the blobs that were not selected before.
 
         These are those of the versions and what they name, without parts; [] for no such output.
         """
-        sql = """
-            INSERT OR IGNORE INTO chosen_outputs
-            SELECT DISTINCT scope_id, output_id
-            FROM agent_outputs
-            WHERE scope_id = ? AND output_id = ?
-            RETURNING 1
-        """
-        if not self._run(sql, (scope, output)):
+        sql = "SELECT blob_id FROM agent_outputs WHERE scope_id = ? AND output_id = ?"
+        if self._has(scope, output):
             return []
-        self._add_scope(scope)
-        blobs = _BLOBS_OF_OUTPUT
-        new = [row[0] for row in self._run(blobs, (scope, output))]
-        sql = """
-            SELECT hash
-            FROM json_each(?)
-                JOIN blobs ON blob_id = value
-            WHERE part = 0
-        """
-        return [row[0] for row in self._run(sql, (str(new),))]
+        new = self._reach.add_blobs([blob for (blob,) in self._add(sql, scope, output)])
+        return [digest for rows in found(self._run, _DIGESTS, new) for (digest,) in rows]
+
+    def _add(self, sql: str, scope: int, name: int | str) -> list[Any]:
+        """Select an artifact or output if a statement finds it; return what that finds."""
+        rows = self._run(sql, (scope, name))
+        if rows:
+            self._single.add((scope, name))
+            self._ids["scopes"].add([scope] if scope else ())
+        return rows
+
+    def _has(self, scope: int, name: int | str) -> bool:
+        """Return whether an artifact or output is selected, if it is there."""
+        return self._is_all or scope in self._full or (scope, name) in self._single
 
     # --- what is chosen ---------------------------------------------------------------------------
 
     def blobs(self) -> Iterator[bytes]:
         """Yield the digest of every blob that is no part only, in the order they came."""
-        sql = """
-            SELECT blob_id, hash
-            FROM chosen_blobs
-                CROSS JOIN blobs USING (blob_id)
-            WHERE blob_id > ? AND part = 0 AND codec < 3
-            ORDER BY blob_id
-            LIMIT ?
-        """
-        return (digest for _, digest in self._pages(sql))
+        return (digest for _, digest in self._rows(*_BLOBS))
 
     def turns(self, *, canonical: bool = False) -> Iterator[TurnCopy]:
         """Yield every turn, or those with a canonical rule, by id: no turn before its parent."""
-        return map(_whole(TurnCopy), self._pages(_RULED_TURNS if canonical else _TURNS))
+        return map(_whole(TurnCopy), self._rows(*(_RULED_TURNS if canonical else _TURNS)))
 
     def records(self, kind: type[Copied]) -> Iterator[Copied]:
         """Yield every record of a kind.
@@ -264,51 +234,62 @@ class Selection:
         aliases, scopes, files and versions of outputs are sorted. A blob that names others
         comes once with each.
         """
-        if kind is RefCopy:
-            return self._refs()
-        rows = self._pages(_RECORDS[kind], _KEYS.get(kind, _ONE))
-        return map(_MAKERS.get(kind) or _whole(kind), rows)
+        lists = {FileCopy: self._files, LineCopy: self._lines, OutputCopy: self._outputs}
+        rows = lists[kind]() if kind in lists else self._rows(*_RECORDS[kind])
+        if kind in (AliasCopy, PinCopy):
+            rows = iter(sorted(rows))
+        make = _whole(kind)
+        return (make(row[1:]) for row in rows) if kind in _KEYED else map(make, rows)
 
-    def _pages(self, sql: str, after: tuple[Any, ...] = _ONE) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a statement whose parameters are a key to go on after and a limit."""
-        if not after:
-            yield from self._run(sql)
-        while after and (rows := self._run(sql, (*after, PAGE))):
-            yield from rows
-            after = rows[-1][: len(after)]
+    def _rows(self, sql: str, of: str, every: str, via: str = "") -> Iterator[Any]:
+        """Yield the rows of a statement for the ids of `every`, or for those chosen, in order.
 
-    def _refs(self) -> Iterator[Any]:
-        """Yield every blob that names others, once with each of them."""
-        holders = """
-            SELECT blob_id, hash
-            FROM chosen_blobs c
-                CROSS JOIN blobs USING (blob_id)
-            WHERE blob_id > ?
-                AND EXISTS (SELECT 1 FROM blob_refs r WHERE r.blob_id = c.blob_id)
-            ORDER BY blob_id
-            LIMIT ?
+        It is for the rows that `via` finds for what is chosen, if that is not its own ids.
         """
-        named = """
-            SELECT hash
-            FROM blob_refs r
-                JOIN blobs b ON b.blob_id = ref_id
-            WHERE r.blob_id = ?
-            ORDER BY 1
-        """
-        for blob_id, digest in self._pages(holders):
-            yield from (RefCopy(digest, to) for (to,) in self._run(named, (blob_id,)))
+        ids: Iterable[int] = self._ids[of]
+        if self._is_all:
+            ids = (one for rows in pages(self._run, every, FIRST) for (one,) in rows)
+        elif via:
+            ids = Ids()
+            for rows in found(self._run, via, self._ids[of]):
+                ids.add([one for (one,) in rows])
+        for rows in found(self._run, sql, ids):
+            yield from sorted(rows)
+
+    def _between(self, sql: str, spans: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
+        """Yield the rows of a statement after a key and up to another, in order."""
+        for after, upto in sorted(spans):
+            for rows in pages(self._run, sql, after, *upto):
+                yield from rows
+
+    def _spans(self, ids: Ids) -> Iterable[tuple[int, int]]:
+        return ALL if self._is_all else ids.spans()
 
     def artifacts(self) -> Iterator[tuple[int, int]]:
         """Yield scope and number of every artifact, in order."""
-        sql = """
-            SELECT scope_id, number
-            FROM artifacts
-                CROSS JOIN chosen_artifacts USING (artifact_id)
-            WHERE (scope_id, number) > (?, ?)
-            ORDER BY scope_id, number
-            LIMIT ?
-        """
-        return self._pages(sql, (-1, 0))
+        spans = [((first, -1), (last, MANY)) for first, last in self._spans(self._full)]
+        spans += [((at, one - 1), (at, one)) for at, one in self._single if isinstance(one, int)]
+        return self._between(_ARTIFACTS, spans)
+
+    def _outputs(self) -> Iterator[Any]:
+        spans = [((first, "", 0), (last + 1, "")) for first, last in self._spans(self._full)]
+        spans += [((at, one, 0), (at, one)) for at, one in self._single if isinstance(one, str)]
+        return self._between(_OUTPUTS, spans)
+
+    def _lines(self) -> Iterator[Any]:
+        spans = self._spans(self._ids["sessions"])
+        return self._between(_LINES, [((first, -1), (last,)) for first, last in spans])
+
+    def _files(self) -> Iterator[Any]:
+        """Yield the files of all scopes that come along: their artifacts, outputs or blobs do."""
+        for scope, *file, blob_id in self._between(_FILES, [((-1, ""), ())]):
+            _, number, output, *_ = file
+            if self._is_all or (
+                self._has(scope, output if number is None else number)
+                if blob_id is None
+                else blob_id in self._reach.blobs
+            ):
+                yield scope, FileRow(*file)
 
 
 def _whole(kind: type) -> Callable[[Any], Any]:
@@ -316,25 +297,12 @@ def _whole(kind: type) -> Callable[[Any], Any]:
     return partial(tuple.__new__, kind)
 
 
-_TURNS = """
-SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, type_tag, encoding, flags,
-    created_at_ms, canonical, hash, raw_len
-FROM chosen_turns
-    CROSS JOIN turns USING (turn_id)
-    JOIN blobs USING (blob_id)
-WHERE turn_id > ?
-ORDER BY turn_id
-LIMIT ?
-"""
-_RULED_TURNS = _TURNS.replace("WHERE", "WHERE canonical IS NOT NULL AND")
 _ADD_TURN = """
 INSERT INTO turns (
     turn_id, blob_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, type_tag,
     encoding, canonical, flags, created_at_ms
 )
-SELECT ?2, blob_id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13
-FROM blobs
-WHERE hash = ?1 AND part = 0
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _ADD_CONTEXT = """
 INSERT INTO contexts (
@@ -344,7 +312,8 @@ VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 """
 _LABEL = """
 UPDATE contexts
-SET name = coalesce(?2, name), fork_of = coalesce(?3, fork_of)
+SET name = coalesce(CAST(?2 AS TEXT), name),
+    fork_of = coalesce(CAST(?3 AS INTEGER), fork_of)
 WHERE context_id = ?1
 """
 _ADD_PATCH = """
@@ -376,7 +345,7 @@ _BESIDE: dict[type, str] = {
 # Down from a turn. Those that are asked about in one import have nothing below them in common.
 _REACHED = """
 WITH RECURSIVE down (id) AS (
-    SELECT ?1
+    SELECT CAST(?1 AS INTEGER)
     UNION ALL
     SELECT turn_id
     FROM down
@@ -387,352 +356,284 @@ FROM down
     CROSS JOIN contexts ON head_id = id
 LIMIT 1
 """
-_CHOSEN = """
-DROP TABLE IF EXISTS temp.chosen_contexts;
-DROP TABLE IF EXISTS temp.chosen_turns;
-DROP TABLE IF EXISTS temp.chosen_blobs;
-DROP TABLE IF EXISTS temp.chosen_artifacts;
-DROP TABLE IF EXISTS temp.chosen_outputs;
-DROP TABLE IF EXISTS temp.chosen_scopes;
-DROP TABLE IF EXISTS temp.chosen_sessions;
-
-CREATE TEMP TABLE chosen_contexts (context_id INTEGER PRIMARY KEY);
-CREATE TEMP TABLE chosen_turns (turn_id INTEGER PRIMARY KEY);
-CREATE TEMP TABLE chosen_blobs (blob_id INTEGER PRIMARY KEY);
-CREATE TEMP TABLE chosen_artifacts (artifact_id INTEGER PRIMARY KEY);
-CREATE TEMP TABLE chosen_outputs (
-    scope_id INTEGER,
-    output_id TEXT,
-    PRIMARY KEY (scope_id, output_id)
-);
-CREATE TEMP TABLE chosen_scopes (scope_id INTEGER PRIMARY KEY);
-CREATE TEMP TABLE chosen_sessions (session_id INTEGER PRIMARY KEY);
+# The heads of contexts, the turns that they began at, and the starts of runs: a head may have been
+# moved above these, or to another chain.
+_STANDS = """
+SELECT c.head_id
+FROM json_each(?1)
+    CROSS JOIN contexts c ON c.context_id = CAST(value AS INTEGER)
+UNION ALL
+SELECT c.base_id
+FROM json_each(?1)
+    CROSS JOIN contexts c ON c.context_id = CAST(value AS INTEGER)
+UNION ALL
+SELECT r.start_id
+FROM json_each(?1)
+    CROSS JOIN runs r ON r.context_id = CAST(value AS INTEGER)
+LIMIT ?2
 """
-_ALL = """
-INSERT INTO chosen_contexts SELECT context_id FROM contexts;
-INSERT INTO chosen_turns SELECT turn_id FROM turns;
-INSERT INTO chosen_blobs SELECT blob_id FROM blobs;
-INSERT INTO chosen_artifacts SELECT artifact_id FROM artifacts;
-INSERT INTO chosen_outputs SELECT DISTINCT scope_id, output_id FROM agent_outputs;
-INSERT INTO chosen_scopes SELECT scope_id FROM scopes;
-INSERT INTO chosen_sessions SELECT session_id FROM sessions;
+_SCOPES = """
+SELECT s.scope_id
+FROM json_each(?1)
+    CROSS JOIN contexts c ON c.context_id = CAST(value AS INTEGER)
+    CROSS JOIN scopes s ON s.scope_id = coalesce(c.scope_id, c.context_id)
+LIMIT ?2
 """
-# The chains of heads, of the turns that contexts began at, and of the starts of runs: a head may
-# have been moved above these, or to another chain.
-_TURNS_OF_CONTEXTS = """
-WITH RECURSIVE found (id) AS (
-    SELECT head_id
-    FROM chosen_contexts
-        CROSS JOIN contexts USING (context_id)
-    WHERE head_id IS NOT NULL
-    UNION
-    SELECT base_id
-    FROM chosen_contexts
-        CROSS JOIN contexts USING (context_id)
-    WHERE base_id IS NOT NULL
-    UNION
-    SELECT start_id
-    FROM chosen_contexts
-        CROSS JOIN runs USING (context_id)
-    UNION
-    SELECT parent_id
-    FROM found
-        CROSS JOIN turns ON turn_id = id
-    WHERE parent_id IS NOT NULL
+# All branches of a session come along, and its generations and subagents.
+_SESSIONS = """
+SELECT session_id
+FROM sessions
+WHERE coalesce(owner, name) IN (
+    SELECT coalesce(s.owner, s.name)
+    FROM json_each(?1)
+        CROSS JOIN session_tips t ON t.context_id = CAST(value AS INTEGER)
+        CROSS JOIN sessions s ON s.session_id = t.session_id
 )
-INSERT INTO chosen_turns
-SELECT id
-FROM found
+LIMIT ?2
 """
-# Payloads, patches, attempts and roots of turns, and what these blobs name, however far that goes.
-_BLOBS_OF_TURNS = """
-WITH RECURSIVE found (id) AS (
-    SELECT blob_id
-    FROM chosen_turns
-        CROSS JOIN turns USING (turn_id)
-    UNION
-    SELECT blob_id
-    FROM turn_patches
-    WHERE blob_id IS NOT NULL AND turn_id IN chosen_turns
-    UNION
-    SELECT blob_id
-    FROM run_attempts
-    WHERE parent_id IN chosen_turns
-    UNION
-    SELECT blob_id
-    FROM turn_roots
-        JOIN blobs ON hash = root
-    WHERE turn_id IN chosen_turns
-    UNION
-    SELECT ref_id
-    FROM found
-        CROSS JOIN blob_refs ON blob_id = id
-)
-INSERT INTO chosen_blobs
-SELECT id
-FROM found
+_DIGESTS = """
+SELECT b.hash
+FROM json_each(?1)
+    CROSS JOIN blobs b ON b.blob_id = CAST(value AS INTEGER)
+WHERE b.part = 0
+LIMIT ?2
 """
-# All versions of an output, and what they name; RETURNING tells those that were not chosen before.
-_BLOBS_OF_OUTPUT = """
-WITH RECURSIVE found (id) AS (
-    SELECT blob_id
-    FROM agent_outputs
-    WHERE scope_id = ? AND output_id = ?
-    UNION
-    SELECT ref_id
-    FROM found
-        CROSS JOIN blob_refs ON blob_id = id
-)
-INSERT OR IGNORE INTO chosen_blobs
-SELECT id
-FROM found
-RETURNING blob_id
+_ARTIFACTS = """
+SELECT scope_id, number
+FROM artifacts
+WHERE (scope_id, number) > (?1, ?2) AND (scope_id, number) <= (?3, ?4)
+ORDER BY scope_id, number
+LIMIT ?5
 """
-_OF_SCOPES = (
-    """
-    INSERT INTO chosen_scopes
-    SELECT scope_id
-    FROM scopes
-    WHERE scope_id IN (
-        SELECT coalesce(scope_id, context_id)
-        FROM chosen_contexts
-            CROSS JOIN contexts USING (context_id)
-    )
-    """,
-    """
-    INSERT INTO chosen_artifacts
-    SELECT artifact_id
-    FROM chosen_scopes
-        CROSS JOIN artifacts USING (scope_id)
-    """,
-    """
-    INSERT INTO chosen_outputs
-    SELECT DISTINCT scope_id, output_id
-    FROM chosen_scopes
-        CROSS JOIN agent_outputs USING (scope_id)
-    """,
-    """
-    WITH RECURSIVE found (id) AS (
-        SELECT blob_id
-        FROM chosen_scopes
-            CROSS JOIN agent_outputs USING (scope_id)
-        UNION
-        SELECT blob_id
-        FROM chosen_scopes
-            CROSS JOIN files USING (scope_id)
-        WHERE blob_id IS NOT NULL
-        UNION
-        SELECT ref_id
-        FROM found
-            CROSS JOIN blob_refs ON blob_id = id
-    )
-    INSERT OR IGNORE INTO chosen_blobs
-    SELECT id
-    FROM found
-    """,
-)
-# The turns of all branches of a session come along, and its generations.
-_OF_SESSIONS = (
-    """
-    INSERT INTO chosen_sessions
-    SELECT session_id
-    FROM sessions
-    WHERE coalesce(owner, name) IN (
-        SELECT coalesce(owner, name)
-        FROM chosen_contexts
-            CROSS JOIN session_tips USING (context_id)
-            CROSS JOIN sessions USING (session_id)
-    )
-    """,
-    """
-    WITH RECURSIVE found (id) AS (
-        SELECT turn_id
-        FROM chosen_sessions
-            CROSS JOIN session_lines USING (session_id)
-        WHERE turn_id IS NOT NULL
-        UNION
-        SELECT parent_id
-        FROM found
-            CROSS JOIN turns ON turn_id = id
-        WHERE parent_id IS NOT NULL
-    )
-    INSERT OR IGNORE INTO chosen_turns
-    SELECT id
-    FROM found
-    """,
-)
-_BLOBS_OF_SESSIONS = """
-WITH RECURSIVE found (id) AS (
-    SELECT blob_id
-    FROM chosen_sessions
-        CROSS JOIN session_lines USING (session_id)
-    UNION
-    SELECT ref_id
-    FROM found
-        CROSS JOIN blob_refs ON blob_id = id
-)
-INSERT OR IGNORE INTO chosen_blobs
-SELECT id
-FROM found
+_OUTPUTS = """
+SELECT o.scope_id, o.output_id, o.version, b.hash, o.created_at_ms
+FROM agent_outputs o
+    CROSS JOIN blobs b ON b.blob_id = o.blob_id
+WHERE (o.scope_id, o.output_id, o.version) > (?1, ?2, ?3)
+    AND (o.scope_id, o.output_id) <= (?4, ?5)
+ORDER BY o.scope_id, o.output_id, o.version
+LIMIT ?6
 """
-# A file comes along if what it is does: its artifact, its output, or its blob.
+_LINES = """
+SELECT l.session_id, l.position, b.hash, l.form, l.before, l.after, l.is_node, l.entry, l.parent,
+    l.kind, l.response, l.agent, coalesce(l.turn_id, 0)
+FROM session_lines l
+    CROSS JOIN blobs b ON b.blob_id = l.blob_id
+    CROSS JOIN sessions s ON s.session_id = l.session_id
+WHERE (l.session_id, l.position) > (?1, ?2) AND l.session_id <= ?3 AND l.position < s.lines
+ORDER BY l.session_id, l.position
+LIMIT ?4
+"""
+# Those whose artifact or output is there.
 _FILES = """
-SELECT scope_id, path, number, output, version, hash
+SELECT f.scope_id, f.path, f.number, f.output, f.version, b.hash, f.blob_id
 FROM files f
-    LEFT JOIN blobs USING (blob_id)
-WHERE (scope_id, path) > (?, ?)
-    AND CASE
-        WHEN number IS NOT NULL
-            THEN EXISTS (
-                SELECT 1
-                FROM artifacts a
-                    CROSS JOIN chosen_artifacts USING (artifact_id)
-                WHERE a.scope_id = f.scope_id AND a.number = f.number
-            )
-        WHEN output IS NOT NULL
-            THEN EXISTS (
-                SELECT 1
-                FROM chosen_outputs o
-                WHERE o.scope_id = f.scope_id AND o.output_id = f.output
-            )
-        ELSE f.blob_id IN chosen_blobs
-    END
-ORDER BY scope_id, path
-LIMIT ?
+    LEFT JOIN blobs b ON b.blob_id = f.blob_id
+WHERE (f.scope_id, f.path) > (?1, ?2)
+    AND (
+        f.number IS NULL
+        OR EXISTS (
+            SELECT 1
+            FROM artifacts a
+            WHERE a.scope_id = f.scope_id AND a.number = f.number
+        )
+    )
+    AND (
+        f.output IS NULL
+        OR EXISTS (
+            SELECT 1
+            FROM agent_outputs o
+            WHERE o.scope_id = f.scope_id AND o.output_id = f.output
+        )
+    )
+ORDER BY f.scope_id, f.path
+LIMIT ?3
 """
-# How each kind of record is read. The key of a page is the first columns of the last row before it.
-_RECORDS: dict[type, str] = {
-    ContextCopy: """
-        SELECT context_id, coalesce(head_id, 0), coalesce(depth, 0), c.flags, c.created_at_ms,
-            name, fork_of, coalesce(c.scope_id, context_id)
-        FROM chosen_contexts
-            CROSS JOIN contexts c USING (context_id)
-            LEFT JOIN turns ON turn_id = head_id
-        WHERE context_id > ?
-        ORDER BY context_id
-        LIMIT ?
+
+
+def _every(key: str, table: str, condition: str = "") -> str:
+    """Return the statement for a page of all ids in a table."""
+    return f"SELECT DISTINCT {key} FROM {table} WHERE {condition}{key} > ? ORDER BY {key} LIMIT ?"  # noqa: S608 (constants)
+
+
+# How each kind of record is read: its rows for a list of ids, of which those are chosen, and all
+# there are; and how they are found from those chosen, if they are others. Rows begin with the id.
+_TURNS = (
+    """
+    SELECT t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.type_tag,
+        t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, b.raw_len
+    FROM json_each(?1)
+        CROSS JOIN turns t ON t.turn_id = CAST(value AS INTEGER)
+        CROSS JOIN blobs b ON b.blob_id = t.blob_id
+    LIMIT ?2
     """,
-    ErasedCopy: """
-        SELECT blob_id, hash, raw_len, coalesce(bytes, x''), reason, coalesce(at_ms, 0)
-        FROM chosen_blobs
-            CROSS JOIN blobs USING (blob_id)
-            LEFT JOIN blob_bytes USING (blob_id)
-            LEFT JOIN erased_blobs USING (blob_id)
-            LEFT JOIN erasures USING (erasure_id)
-        WHERE blob_id > ? AND codec = 3
-        ORDER BY blob_id
-        LIMIT ?
+    "turns",
+    _every("turn_id", "turns"),
+)
+_RULED_TURNS = (
+    _TURNS[0].replace("LIMIT", "WHERE t.canonical IS NOT NULL\n    LIMIT"),
+    "turns",
+    _every("turn_id", "turns", "canonical IS NOT NULL AND "),
+)
+_BLOBS = (
+    """
+    SELECT b.blob_id, b.hash
+    FROM json_each(?1)
+        CROSS JOIN blobs b ON b.blob_id = CAST(value AS INTEGER)
+    WHERE b.part = 0 AND b.codec < 3
+    LIMIT ?2
     """,
-    PatchCopy: """
-        SELECT seq, turn_id, hash, p.flags, p.created_at_ms
-        FROM turn_patches p
-            CROSS JOIN chosen_turns USING (turn_id)
-            LEFT JOIN blobs USING (blob_id)
-        WHERE seq > ?
-        ORDER BY seq
-        LIMIT ?
-    """,
-    RootCopy: """
-        SELECT turn_id, root
-        FROM turn_roots
-            CROSS JOIN chosen_turns USING (turn_id)
-        WHERE turn_id > ?
-        ORDER BY turn_id
-        LIMIT ?
-    """,
-    RunCopy: """
-        SELECT context_id, name, grouped, status, start_id, completed_at_ms
-        FROM runs
-            CROSS JOIN chosen_contexts USING (context_id)
-        WHERE context_id > ?
-        ORDER BY context_id
-        LIMIT ?
-    """,
-    AttemptCopy: """
-        SELECT attempt_id, parent_id, hash, created_at_ms
-        FROM run_attempts
-            CROSS JOIN chosen_turns ON turn_id = parent_id
-            CROSS JOIN blobs USING (blob_id)
-        WHERE attempt_id > ?
-        ORDER BY attempt_id
-        LIMIT ?
-    """,
-    PinCopy: """
-        SELECT name, hash
-        FROM pins
-            JOIN blobs USING (blob_id)
-        WHERE blob_id IN chosen_blobs
-        ORDER BY 1, 2
-    """,
-    AliasCopy: """
-        SELECT hash, sha256
-        FROM blob_names
-            JOIN blobs USING (blob_id)
-        WHERE blob_id IN chosen_blobs AND codec < 3
-        ORDER BY 1, 2
-    """,
-    OutputCopy: """
-        SELECT scope_id, output_id, version, hash, created_at_ms
-        FROM agent_outputs
-            CROSS JOIN chosen_outputs USING (scope_id, output_id)
-            CROSS JOIN blobs USING (blob_id)
-        WHERE (scope_id, output_id, version) > (?, ?, ?)
-        ORDER BY scope_id, output_id, version
-        LIMIT ?
-    """,
-    ScopeRow: """
-        SELECT scope_id, name, created_at_ms
-        FROM chosen_scopes
-            CROSS JOIN scopes USING (scope_id)
-        WHERE scope_id > ?
-        ORDER BY scope_id
-        LIMIT ?
-    """,
-    SessionCopy: """
-        SELECT session_id, name, generation, tool, size, digest, owner, path, started_by
-        FROM chosen_sessions
-            CROSS JOIN sessions USING (session_id)
-        WHERE session_id > ?
-        ORDER BY session_id
-        LIMIT ?
-    """,
-    LineCopy: """
-        SELECT session_id, position, hash, form, before, after, is_node, entry, parent, kind,
-            response, agent, coalesce(turn_id, 0)
-        FROM session_lines
-            CROSS JOIN blobs USING (blob_id)
-        WHERE (session_id, position) > (?, ?)
-            AND session_id IN (SELECT session_id FROM chosen_sessions)
-            AND position < (
-                SELECT lines
-                FROM sessions s
-                WHERE s.session_id = session_lines.session_id
-            )
-        ORDER BY session_id, position
-        LIMIT ?
-    """,
-    TipCopy: """
-        SELECT context_id, session_id, turn_id
-        FROM session_tips
-            CROSS JOIN chosen_contexts USING (context_id)
-        WHERE context_id > ?
-        ORDER BY context_id
-        LIMIT ?
-    """,
-    FileCopy: _FILES,
+    "blobs",
+    _every("blob_id", "blobs"),
+)
+_RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
+    ContextCopy: (
+        """
+        SELECT c.context_id, coalesce(c.head_id, 0), coalesce(t.depth, 0), c.flags,
+            c.created_at_ms, c.name, c.fork_of, coalesce(c.scope_id, c.context_id)
+        FROM json_each(?1)
+            CROSS JOIN contexts c ON c.context_id = CAST(value AS INTEGER)
+            LEFT JOIN turns t ON t.turn_id = c.head_id
+        LIMIT ?2
+        """,
+        "contexts",
+        _every("context_id", "contexts"),
+    ),
+    RunCopy: (
+        """
+        SELECT r.context_id, r.name, r.grouped, r.status, r.start_id, r.completed_at_ms
+        FROM json_each(?1)
+            CROSS JOIN runs r ON r.context_id = CAST(value AS INTEGER)
+        LIMIT ?2
+        """,
+        "contexts",
+        _every("context_id", "runs"),
+    ),
+    TipCopy: (
+        """
+        SELECT t.context_id, t.session_id, t.turn_id
+        FROM json_each(?1)
+            CROSS JOIN session_tips t ON t.context_id = CAST(value AS INTEGER)
+        LIMIT ?2
+        """,
+        "contexts",
+        _every("context_id", "session_tips"),
+    ),
+    RootCopy: (
+        """
+        SELECT r.turn_id, r.root
+        FROM json_each(?1)
+            CROSS JOIN turn_roots r ON r.turn_id = CAST(value AS INTEGER)
+        LIMIT ?2
+        """,
+        "turns",
+        _every("turn_id", "turn_roots"),
+    ),
+    PatchCopy: (
+        """
+        SELECT p.seq, p.turn_id, b.hash, p.flags, p.created_at_ms
+        FROM json_each(?1)
+            CROSS JOIN turn_patches p ON p.seq = CAST(value AS INTEGER)
+            LEFT JOIN blobs b ON b.blob_id = p.blob_id
+        LIMIT ?2
+        """,
+        "turns",
+        _every("seq", "turn_patches"),
+        """
+        SELECT p.seq
+        FROM json_each(?1)
+            CROSS JOIN turn_patches p ON p.turn_id = CAST(value AS INTEGER)
+        LIMIT ?2
+        """,
+    ),
+    AttemptCopy: (
+        """
+        SELECT a.attempt_id, a.parent_id, b.hash, a.created_at_ms
+        FROM json_each(?1)
+            CROSS JOIN run_attempts a ON a.attempt_id = CAST(value AS INTEGER)
+            CROSS JOIN blobs b ON b.blob_id = a.blob_id
+        LIMIT ?2
+        """,
+        "turns",
+        _every("attempt_id", "run_attempts"),
+        """
+        SELECT a.attempt_id
+        FROM json_each(?1)
+            CROSS JOIN run_attempts a ON a.parent_id = CAST(value AS INTEGER)
+        LIMIT ?2
+        """,
+    ),
+    RefCopy: (
+        """
+        SELECT r.blob_id, b.hash, n.hash
+        FROM json_each(?1)
+            CROSS JOIN blob_refs r ON r.blob_id = CAST(value AS INTEGER)
+            CROSS JOIN blobs b ON b.blob_id = r.blob_id
+            CROSS JOIN blobs n ON n.blob_id = r.ref_id
+        LIMIT ?2
+        """,
+        "blobs",
+        _every("blob_id", "blob_refs"),
+    ),
+    ErasedCopy: (
+        """
+        SELECT b.blob_id, b.hash, b.raw_len, coalesce(y.bytes, x''), x.reason,
+            coalesce(x.at_ms, 0)
+        FROM json_each(?1)
+            CROSS JOIN blobs b ON b.blob_id = CAST(value AS INTEGER)
+            LEFT JOIN blob_bytes y ON y.blob_id = b.blob_id
+            LEFT JOIN erased_blobs e ON e.blob_id = b.blob_id
+            LEFT JOIN erasures x ON x.erasure_id = e.erasure_id
+        WHERE b.codec = 3
+        LIMIT ?2
+        """,
+        "blobs",
+        _every("blob_id", "blobs", "codec = 3 AND "),
+    ),
+    PinCopy: (
+        """
+        SELECT p.name, b.hash
+        FROM json_each(?1)
+            CROSS JOIN pins p ON p.blob_id = CAST(value AS INTEGER)
+            CROSS JOIN blobs b ON b.blob_id = p.blob_id
+        LIMIT ?2
+        """,
+        "blobs",
+        _every("blob_id", "pins"),
+    ),
+    AliasCopy: (
+        """
+        SELECT b.hash, n.sha256
+        FROM json_each(?1)
+            CROSS JOIN blob_names n ON n.blob_id = CAST(value AS INTEGER)
+            CROSS JOIN blobs b ON b.blob_id = n.blob_id
+        WHERE b.codec < 3
+        LIMIT ?2
+        """,
+        "blobs",
+        _every("blob_id", "blob_names"),
+    ),
+    ScopeRow: (
+        """
+        SELECT s.scope_id, s.name, s.created_at_ms
+        FROM json_each(?1)
+            CROSS JOIN scopes s ON s.scope_id = CAST(value AS INTEGER)
+        LIMIT ?2
+        """,
+        "scopes",
+        _every("scope_id", "scopes"),
+    ),
+    SessionCopy: (
+        """
+        SELECT s.session_id, s.name, s.generation, s.tool, s.size, s.digest, s.owner, s.path,
+            s.started_by
+        FROM json_each(?1)
+            CROSS JOIN sessions s ON s.session_id = CAST(value AS INTEGER)
+        LIMIT ?2
+        """,
+        "sessions",
+        _every("session_id", "sessions"),
+    ),
 }
-# The key before the first row, where that is not one number; with () there is one page.
-_KEYS: dict[type, tuple[int | str, ...]] = {
-    AliasCopy: (),
-    FileCopy: (-1, ""),
-    LineCopy: (-1, 0),
-    OutputCopy: (-1, "", 0),
-    PinCopy: (),
-}
-# What makes a record of a row, where that is not the row itself.
-_MAKERS: dict[type, Callable[[Any], Any]] = {
-    AttemptCopy: lambda row: AttemptCopy(*row[1:]),
-    ErasedCopy: lambda row: ErasedCopy(*row[1:]),
-    FileCopy: lambda row: FileCopy(row[0], FileRow(*row[1:])),
-    PatchCopy: lambda row: PatchCopy(*row[1:]),
-}
+# Those whose rows begin with an id that is not of the record.
+_KEYED = (AttemptCopy, ErasedCopy, PatchCopy, RefCopy)

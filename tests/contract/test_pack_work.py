@@ -144,7 +144,7 @@ def told(number: int) -> bytes:
 
 def test_an_export_is_linear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times the patches, refs, attempts and runs take about four times the steps."""
-    monkeypatch.setattr("eventq.store.copies.PAGE", 10)
+    monkeypatch.setattr("eventq.store.reach.PAGE", 10)
     taken: dict[str, list[int]] = {"export": [], "copy": []}
     for count in (FEW, MANY):
         folder = write(

@@ -10,13 +10,31 @@ import pytest
 
 import eventq
 from eventq.records.turn import NewTurn
-from eventq.store.copy_rows import AttemptCopy, PatchCopy, RefCopy, RootCopy, RunCopy
+from eventq.store.copy_rows import (
+    AliasCopy,
+    AttemptCopy,
+    ContextCopy,
+    ErasedCopy,
+    FileCopy,
+    LineCopy,
+    OutputCopy,
+    PatchCopy,
+    PinCopy,
+    RefCopy,
+    RootCopy,
+    RunCopy,
+    SessionCopy,
+    TipCopy,
+)
+from eventq.store.output_rows import ScopeRow
 from tests.engines import sqlite
 from tests.plans.support import scans
 from tests.plans.test_plans import Traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from eventq.store.copies import Selection
 
 # Not open_turns: there are few, and they are read as a whole.
 TABLES = {
@@ -181,31 +199,52 @@ def test_a_collection_deletes_by_id(traced: Traced) -> None:
         assert plans[table][0] == f"SEARCH {table} USING {key}"
 
 
-PAGES: dict[Any, tuple[str, str]] = {
-    PatchCopy: ("turn_patches", "chosen_turns"),
-    RootCopy: ("turn_roots", "chosen_turns"),
-    RefCopy: ("chosen_blobs", "blobs"),
-    RunCopy: ("runs", "chosen_contexts"),
-    AttemptCopy: ("run_attempts", "chosen_turns"),
+KINDS = (
+    AliasCopy, AttemptCopy, ContextCopy, ErasedCopy, FileCopy, LineCopy, OutputCopy, PatchCopy,
+    PinCopy, RefCopy, RootCopy, RunCopy, ScopeRow, SessionCopy, TipCopy,
+)  # fmt: skip
+
+
+def records(kind: Any) -> Callable[[Selection], object]:
+    """Return what reads the records of a kind."""
+    return lambda chosen: [*chosen.records(kind)]
+
+
+READS: dict[str, Callable[[Selection], object]] = {
+    **{kind.__name__: records(kind) for kind in KINDS},
+    "blobs": lambda chosen: [*chosen.blobs()],
+    "turns": lambda chosen: [*chosen.turns()],
+    "rules": lambda chosen: [*chosen.turns(canonical=True)],
+    "artifacts": lambda chosen: [*chosen.artifacts()],
 }
+PRODUCED = {
+    "artifacts", "agent_outputs", "files", "session_lines", "scopes", "runs", "run_attempts",
+    "session_tips", "blob_names", "erased_blobs",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", PAGES)
-def test_pages_go_on_where_the_last_ended(kind: Any, traced: Traced) -> None:
-    """A page of a copy begins after the one before it, and nothing is sorted."""
-    table = traced.thread.database.memory.copies.select(None)
-    for one in ("turns", "contexts", "blobs"):
-        traced.plain.execute(f"CREATE TEMP TABLE chosen_{one} ({one[:-1]}_id INTEGER PRIMARY KEY)")
-    steps = [
-        step.replace(" p ", " turn_patches ").replace(" c ", " chosen_blobs ")
-        for _, step in traced.of(lambda: list(table.records(kind)))
-    ]
-    first, second = PAGES[kind]
-    assert steps[:2] == [
-        f"SEARCH {first} USING INTEGER PRIMARY KEY (rowid>?)",
-        f"SEARCH {second} USING INTEGER PRIMARY KEY (rowid=?)",
-    ]
-    assert not any("SCAN" in step for step in steps)
+@pytest.mark.parametrize("contexts", [None, ["main", 3]], ids=["all", "some"])
+@pytest.mark.parametrize("name", READS)
+def test_a_copy_reads_what_it_copies(
+    name: str, contexts: list[int | str] | None, traced: Traced
+) -> None:
+    """A page of a copy begins after the one before it or goes by ids, and nothing is sorted."""
+    chosen = traced.thread.database.memory.copies.select(contexts)
+    traced.statements.clear()
+    READS[name](chosen)  # what is not chosen need not be asked for
+    ran = dict(traced.statements)
+    steps = [(sql, step) for sql, given in ran.items() for step in traced.plan(sql, given)]
+    assert steps or contexts
+    assert [one for one in steps if scans(TABLES | PRODUCED, *one)] == []
+    assert [one for one in steps if "TEMP B-TREE" in one[1]] == []
+
+
+@pytest.mark.parametrize("contexts", [["main"], ["main", 3, 4, 5]])
+def test_a_choice_reads_what_it_chooses(contexts: list[int | str], traced: Traced) -> None:
+    """What contexts lead to is found by indexes; sessions are few, their table may be read."""
+    copies = traced.thread.database.memory.copies
+    steps = traced.of(lambda: copies.select(contexts))
+    assert [one for one in steps if scans(TABLES | PRODUCED, *one)] == []
 
 
 def test_every_foreign_key_has_an_index(traced: Traced) -> None:

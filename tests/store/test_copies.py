@@ -1,4 +1,4 @@
-"""What `eventq.store.protocol.Copies` and `Selection` promise beyond what copies of threads show."""
+"""What `eventq.store.copies` promises beyond what copies of threads show."""
 
 from __future__ import annotations
 

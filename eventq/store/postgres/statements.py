@@ -451,7 +451,7 @@ STATEMENTS = {
         b.blob_id AND (t.bucket = $1 AND t.thread_id = $2) WHERE b.hash = $3 AND (b.bucket = $1 AND
         b.thread_id = $2) GROUP BY depth
     """),
-    # turns.Turns.patch
+    # copies._ADD_PATCH
     "f2749e8d43c1f2e7": ("turn_patches", "", """
         INSERT INTO eventq.turn_patches (bucket, thread_id, seq, turn_id, blob_id, flags,
         created_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING turn_patches.seq
@@ -1644,5 +1644,488 @@ STATEMENTS = {
     "c2ed6d2d7f8f0f03": ("", "", """
         SELECT status, COUNT(*) FROM eventq.runs WHERE runs.bucket = $1 AND runs.thread_id = $2
         GROUP BY status
+    """),
+    # reach._PARENTS
+    "c6a869fe95c29325": ("", "", """
+        WITH RECURSIVE found(id, step) AS (SELECT CAST(value AS BIGINT), 0 FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) UNION ALL SELECT parent_id, step
+        + 1 FROM found JOIN eventq.turns ON turn_id = id AND (turns.bucket = $1 AND turns.thread_id
+        = $2) WHERE step < $4 AND NOT parent_id IS NULL) SELECT id, step FROM found WHERE step > 0
+        LIMIT $5
+    """),
+    # reach._REFS
+    "8fddb2957017f8ef": ("", "", """
+        WITH RECURSIVE found(id, step) AS (SELECT CAST(value AS BIGINT), 0 FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) UNION SELECT ref_id, step + 1
+        FROM found JOIN eventq.blob_refs ON blob_id = id AND (blob_refs.bucket = $1 AND
+        blob_refs.thread_id = $2) WHERE step < $4) SELECT id, step FROM found WHERE step > 0 LIMIT
+        $5
+    """),
+    # reach._PARTS
+    "919f139c206eb505": ("", "", """
+        SELECT p.part_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.blob_parts AS p ON p.blob_id = CAST(value AS BIGINT) AND (p.bucket = $1 AND
+        p.thread_id = $2) LIMIT $4
+    """),
+    # reach._OF_TURNS
+    "70839ffc89094d40": ("", "", """
+        SELECT t.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each2(value) JOIN
+        eventq.turns AS t ON t.turn_id = CAST(value AS BIGINT) AND (t.bucket = $1 AND t.thread_id =
+        $2) UNION ALL SELECT p.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
+        each1(value) JOIN eventq.turn_patches AS p ON p.turn_id = CAST(value AS BIGINT) AND
+        (p.bucket = $1 AND p.thread_id = $2) WHERE NOT p.blob_id IS NULL UNION ALL SELECT a.blob_id
+        FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each3(value) JOIN eventq.run_attempts AS
+        a ON a.parent_id = CAST(value AS BIGINT) AND (a.bucket = $1 AND a.thread_id = $2) UNION ALL
+        SELECT b.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each4(value) JOIN
+        eventq.turn_roots AS r ON r.turn_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND
+        r.thread_id = $2) JOIN eventq.blobs AS b ON b.hash = r.root AND (b.bucket = $1 AND
+        b.thread_id = $2) LIMIT $4
+    """),
+    # reach._LINES
+    "58af6a2e08211ed2": ("", "", """
+        SELECT session_id, position, turn_id, blob_id FROM eventq.session_lines WHERE ((session_id,
+        position) > ($3, $4) AND session_id <= $5) AND (session_lines.bucket = $1 AND
+        session_lines.thread_id = $2) ORDER BY session_id, position LIMIT $6
+    """),
+    # reach._OUTPUTS
+    "37478c0deb28e70a": ("", "", """
+        SELECT scope_id, output_id, version, blob_id FROM eventq.agent_outputs WHERE ((scope_id,
+        output_id, version) > ($3, $4, $5) AND scope_id <= $6) AND (agent_outputs.bucket = $1 AND
+        agent_outputs.thread_id = $2) ORDER BY scope_id, output_id, version LIMIT $7
+    """),
+    # reach._FILES
+    "4fa5b86048ec9ca7": ("", "", """
+        SELECT scope_id, path, blob_id FROM eventq.files WHERE ((scope_id, path) > ($3, $4) AND
+        scope_id <= $5 AND NOT blob_id IS NULL) AND (files.bucket = $1 AND files.thread_id = $2)
+        ORDER BY scope_id, path LIMIT $6
+    """),
+    # collect._LIVE_SESSIONS
+    "6cd9abae6331a7a5": ("", "", """
+        SELECT session_id FROM eventq.sessions WHERE (session_id > $3 AND (updated_at_ms >= $4 OR
+        COALESCE(owner, name) IN (SELECT COALESCE(s.owner, s.name) FROM eventq.session_tips AS t
+        JOIN eventq.sessions AS s ON s.session_id = t.session_id AND (s.bucket = $1 AND s.thread_id
+        = $2) WHERE t.bucket = $1 AND t.thread_id = $2))) AND (sessions.bucket = $1 AND
+        sessions.thread_id = $2) ORDER BY session_id LIMIT $5
+    """),
+    # collect._SESSIONS
+    "ac8f17dfabc7a437": ("", "", """
+        SELECT session_id FROM eventq.sessions WHERE session_id > $3 AND (sessions.bucket = $1 AND
+        sessions.thread_id = $2) ORDER BY session_id LIMIT $4
+    """),
+    # collect._HEADS
+    "7867d997b19c2837": ("", "", """
+        SELECT head_id FROM eventq.contexts WHERE head_id > $3 AND (contexts.bucket = $1 AND
+        contexts.thread_id = $2) ORDER BY head_id LIMIT $4
+    """),
+    # collect._STARTS
+    "038dc172e6064b94": ("", "", """
+        SELECT start_id FROM eventq.runs WHERE start_id > $3 AND (runs.bucket = $1 AND
+        runs.thread_id = $2) ORDER BY start_id LIMIT $4
+    """),
+    # collect._NEW_TURNS
+    "ef860adce24ab22c": ("", "", """
+        SELECT turn_id FROM eventq.turns WHERE (turn_id > $3 AND created_at_ms >= $4) AND
+        (turns.bucket = $1 AND turns.thread_id = $2) ORDER BY turn_id LIMIT $5
+    """),
+    # collect._MOVES
+    "76aa7abd45582259": ("", "", """
+        SELECT context_id, version, old_id, new_id FROM eventq.context_log WHERE ((context_id,
+        version) > ($3, $4) AND at_ms >= $5) AND (context_log.bucket = $1 AND context_log.thread_id
+        = $2) ORDER BY context_id, version LIMIT $6
+    """),
+    # collect._KEYS
+    "6961269af4ee9a58": ("", "", """
+        SELECT number, turn_id FROM eventq.turn_keys WHERE (number > $3 AND created_at_ms >= $4)
+        AND (turn_keys.bucket = $1 AND turn_keys.thread_id = $2) ORDER BY number LIMIT $5
+    """),
+    # collect._PINNED
+    "e4de47c69cf7b4c8": ("", "", """
+        SELECT blob_id FROM eventq.pins WHERE blob_id > $3 AND (pins.bucket = $1 AND pins.thread_id
+        = $2) ORDER BY blob_id LIMIT $4
+    """),
+    # collect._OF_EVENTS
+    "81bdcbb0172e8675": ("", "", """
+        SELECT e.hash, b.blob_id FROM eventq.event_blob_refs AS e JOIN eventq.blobs AS b ON b.hash
+        = e.hash AND (b.bucket = $1 AND b.thread_id = $2) WHERE e.hash > $3 AND (e.bucket = $1 AND
+        e.thread_id = $2) ORDER BY e.hash LIMIT $4
+    """),
+    # collect._NEW_BLOBS
+    "83e5284cf582489c": ("", "", """
+        SELECT blob_id FROM eventq.blobs WHERE (blob_id > $3 AND touched_at_ms >= $4) AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) ORDER BY blob_id LIMIT $5
+    """),
+    # collect._OF_DIGESTS
+    "03b1a59781319540": ("", "", """
+        SELECT b.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.blobs AS b ON b.hash = DECODE(value, 'hex') AND (b.bucket = $1 AND b.thread_id = $2)
+    """),
+    # collect._BLOBS
+    "2ad15e6bea94f843": ("", "", """
+        SELECT blob_id, hash, raw_len, stored_len, codec, part FROM eventq.blobs WHERE blob_id > $3
+        AND (blobs.bucket = $1 AND blobs.thread_id = $2) ORDER BY blob_id LIMIT $4
+    """),
+    # collect._DIGESTS
+    "440492bdcb0c8775": ("", "", """
+        SELECT b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.blobs AS b ON b.blob_id = CAST(value AS BIGINT) AND (b.bucket = $1 AND b.thread_id =
+        $2) WHERE b.part = 0 LIMIT $4
+    """),
+    # collect._DELETIONS
+    "bbf3c19d2fb006a7": ("", "", """
+        DELETE FROM eventq.sessions WHERE session_id IN (SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (sessions.bucket = $1 AND
+        sessions.thread_id = $2)
+    """),
+    # collect._DELETIONS 2
+    "e7ec94d26820fcd0": ("", "", """
+        DELETE FROM eventq.turns WHERE turn_id IN (SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (turns.bucket = $1 AND
+        turns.thread_id = $2)
+    """),
+    # collect._DELETIONS 3
+    "19764f5a32c4c811": ("", "", """
+        DELETE FROM eventq.blob_refs WHERE blob_id IN (SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (blob_refs.bucket = $1 AND
+        blob_refs.thread_id = $2)
+    """),
+    # collect._DELETIONS 4
+    "036e536c0169a0cd": ("", "", """
+        DELETE FROM eventq.blob_parts WHERE blob_id IN (SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (blob_parts.bucket = $1 AND
+        blob_parts.thread_id = $2)
+    """),
+    # collect._DELETIONS 5
+    "dbaff0a9a554f3f7": ("", "", """
+        DELETE FROM eventq.blobs WHERE blob_id IN (SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2)
+    """),
+    # collect.sweep
+    "b0c33e9b08d6c5bc": ("", "", """
+        DELETE FROM eventq.turn_keys WHERE created_at_ms < $3 AND (turn_keys.bucket = $1 AND
+        turn_keys.thread_id = $2)
+    """),
+    # copies.Copies.alike
+    "ed82f1ae7340b24c": ("", "", """
+        SELECT t.turn_id, COALESCE(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.type_tag,
+        t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, 0 FROM eventq.blobs AS b JOIN
+        eventq.turns AS t ON t.blob_id = b.blob_id AND (t.bucket = $1 AND t.thread_id = $2) WHERE
+        (b.hash = $4 AND t.parent_id IS NOT DISTINCT FROM CAST($3 AS BIGINT)) AND (b.bucket = $1
+        AND b.thread_id = $2) ORDER BY t.turn_id LIMIT $5
+    """),
+    # copies.Selection.add_artifact
+    "88ca60370564532e": ("", "", """
+        SELECT 1 FROM eventq.artifacts WHERE (scope_id = $3 AND number = $4) AND (artifacts.bucket
+        = $1 AND artifacts.thread_id = $2)
+    """),
+    # copies.Selection.add_output
+    "238ec7c3c28c7c3b": ("", "", """
+        SELECT blob_id FROM eventq.agent_outputs WHERE (scope_id = $3 AND output_id = $4) AND
+        (agent_outputs.bucket = $1 AND agent_outputs.thread_id = $2)
+    """),
+    # copies._ADD_TURN
+    "c7f6f6baca317bde": ("", "turns", """
+        INSERT INTO eventq.turns (bucket, thread_id, turn_id, blob_id, parent_id, depth, jump_id,
+        jump_depth, type_id, type_version, type_tag, encoding, canonical, flags, created_at_ms)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) RETURNING
+        turns.turn_id
+    """),
+    # copies._ADD_CONTEXT
+    "2efb8dd58a351692": ("", "contexts", """
+        INSERT INTO eventq.contexts (bucket, thread_id, context_id, head_id, base_id, flags,
+        created_at_ms, updated_at_ms, name, fork_of, scope_id) VALUES ($1, $2, $3, $4, $4, $5, $6,
+        $7, $8, $9, $10) RETURNING contexts.context_id
+    """),
+    # copies._LABEL
+    "e7256581913ede82": ("", "", """
+        UPDATE eventq.contexts SET name = COALESCE(CAST($4 AS TEXT) COLLATE "C", name), fork_of =
+        COALESCE(CAST($5 AS BIGINT), fork_of) WHERE context_id = $3 AND (contexts.bucket = $1 AND
+        contexts.thread_id = $2)
+    """),
+    # copies._SET_RUN
+    "99cea1a8561d1598": ("", "", """
+        INSERT INTO eventq.runs (bucket, thread_id, context_id, name, grouped, status, start_id,
+        completed_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT(bucket, thread_id,
+        context_id) DO UPDATE SET status = excluded.status, completed_at_ms =
+        excluded.completed_at_ms
+    """),
+    # copies._BESIDE
+    "bd10e104c4e016e1": ("", "", """
+        SELECT parent_id, hash, created_at_ms FROM eventq.run_attempts JOIN eventq.blobs USING
+        (bucket, thread_id, blob_id) WHERE parent_id = $3 AND (run_attempts.bucket = $1 AND
+        run_attempts.thread_id = $2)
+    """),
+    # copies._BESIDE 2
+    "d7a400e4074108d3": ("", "", """
+        SELECT turn_id, hash, flags, created_at_ms FROM eventq.turn_patches LEFT JOIN eventq.blobs
+        USING (bucket, thread_id, blob_id) WHERE turn_id = $3 AND (turn_patches.bucket = $1 AND
+        turn_patches.thread_id = $2)
+    """),
+    # copies._REACHED
+    "8a60fbe776938255": ("", "", """
+        WITH RECURSIVE down(id) AS (SELECT CAST($3 AS BIGINT) UNION ALL SELECT turn_id FROM down
+        JOIN eventq.turns ON parent_id = id AND (turns.bucket = $1 AND turns.thread_id = $2))
+        SELECT 1 FROM down JOIN eventq.contexts ON head_id = id AND (contexts.bucket = $1 AND
+        contexts.thread_id = $2) LIMIT 1
+    """),
+    # copies._STANDS
+    "9f008e4d2c9ffdf6": ("", "", """
+        SELECT c.head_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each2(value) JOIN
+        eventq.contexts AS c ON c.context_id = CAST(value AS BIGINT) AND (c.bucket = $1 AND
+        c.thread_id = $2) UNION ALL SELECT c.base_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS
+        JSON)) AS each1(value) JOIN eventq.contexts AS c ON c.context_id = CAST(value AS BIGINT)
+        AND (c.bucket = $1 AND c.thread_id = $2) UNION ALL SELECT r.start_id FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each3(value) JOIN eventq.runs AS r ON
+        r.context_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND r.thread_id = $2) LIMIT $4
+    """),
+    # copies._SCOPES
+    "d24722f7e3b210ab": ("", "", """
+        SELECT s.scope_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.contexts AS c ON c.context_id = CAST(value AS BIGINT) AND (c.bucket = $1 AND
+        c.thread_id = $2) JOIN eventq.scopes AS s ON s.scope_id = COALESCE(c.scope_id,
+        c.context_id) AND (s.bucket = $1 AND s.thread_id = $2) LIMIT $4
+    """),
+    # copies._SESSIONS
+    "f745d46f5ad961e6": ("", "", """
+        SELECT session_id FROM eventq.sessions WHERE COALESCE(owner, name) IN (SELECT
+        COALESCE(s.owner, s.name) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
+        JOIN eventq.session_tips AS t ON t.context_id = CAST(value AS BIGINT) AND (t.bucket = $1
+        AND t.thread_id = $2) JOIN eventq.sessions AS s ON s.session_id = t.session_id AND
+        (s.bucket = $1 AND s.thread_id = $2)) AND (sessions.bucket = $1 AND sessions.thread_id =
+        $2) LIMIT $4
+    """),
+    # copies._ARTIFACTS
+    "a58e687241b85e40": ("", "", """
+        SELECT scope_id, number FROM eventq.artifacts WHERE ((scope_id, number) > ($3, $4) AND
+        (scope_id, number) <= ($5, $6)) AND (artifacts.bucket = $1 AND artifacts.thread_id = $2)
+        ORDER BY scope_id, number LIMIT $7
+    """),
+    # copies._OUTPUTS
+    "45aa3acc55c767b2": ("", "", """
+        SELECT o.scope_id, o.output_id, o.version, b.hash, o.created_at_ms FROM
+        eventq.agent_outputs AS o JOIN eventq.blobs AS b ON b.blob_id = o.blob_id AND (b.bucket =
+        $1 AND b.thread_id = $2) WHERE ((o.scope_id, o.output_id, o.version) > ($3, $4, $5) AND
+        (o.scope_id, o.output_id) <= ($6, $7)) AND (o.bucket = $1 AND o.thread_id = $2) ORDER BY
+        o.scope_id, o.output_id, o.version LIMIT $8
+    """),
+    # copies._LINES
+    "5607e213fa0ef9f0": ("", "", """
+        SELECT l.session_id, l.position, b.hash, l.form, l.before, l.after, l.is_node, l.entry,
+        l.parent, l.kind, l.response, l.agent, COALESCE(l.turn_id, 0) FROM eventq.session_lines AS
+        l JOIN eventq.blobs AS b ON b.blob_id = l.blob_id AND (b.bucket = $1 AND b.thread_id = $2)
+        JOIN eventq.sessions AS s ON s.session_id = l.session_id AND (s.bucket = $1 AND s.thread_id
+        = $2) WHERE ((l.session_id, l.position) > ($3, $4) AND l.session_id <= $5 AND l.position <
+        s.lines) AND (l.bucket = $1 AND l.thread_id = $2) ORDER BY l.session_id, l.position LIMIT
+        $6
+    """),
+    # copies._FILES
+    "de625884c3339f26": ("", "", """
+        SELECT f.scope_id, f.path, f.number, f.output, f.version, b.hash, f.blob_id FROM
+        eventq.files AS f LEFT JOIN eventq.blobs AS b ON b.blob_id = f.blob_id AND (b.bucket = $1
+        AND b.thread_id = $2) WHERE ((f.scope_id, f.path) > ($3, $4) AND (f.number IS NULL OR
+        EXISTS(SELECT 1 FROM eventq.artifacts AS a WHERE (a.scope_id = f.scope_id AND a.number =
+        f.number) AND (a.bucket = $1 AND a.thread_id = $2))) AND (f.output IS NULL OR EXISTS(SELECT
+        1 FROM eventq.agent_outputs AS o WHERE (o.scope_id = f.scope_id AND o.output_id = f.output)
+        AND (o.bucket = $1 AND o.thread_id = $2)))) AND (f.bucket = $1 AND f.thread_id = $2) ORDER
+        BY f.scope_id, f.path LIMIT $5
+    """),
+    # copies._TURNS
+    "981139efc297283c": ("", "", """
+        SELECT t.turn_id, COALESCE(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.type_tag,
+        t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, b.raw_len FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.turns AS t ON
+        t.turn_id = CAST(value AS BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) JOIN
+        eventq.blobs AS b ON b.blob_id = t.blob_id AND (b.bucket = $1 AND b.thread_id = $2) LIMIT
+        $4
+    """),
+    # copies._TURNS 2
+    "c707d4cc018734c7": ("", "", """
+        SELECT DISTINCT turn_id FROM eventq.turns WHERE turn_id > $3 AND (turns.bucket = $1 AND
+        turns.thread_id = $2) ORDER BY turn_id LIMIT $4
+    """),
+    # copies._RULED_TURNS
+    "19d1293c5286ec03": ("", "", """
+        SELECT t.turn_id, COALESCE(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.type_tag,
+        t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, b.raw_len FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.turns AS t ON
+        t.turn_id = CAST(value AS BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) JOIN
+        eventq.blobs AS b ON b.blob_id = t.blob_id AND (b.bucket = $1 AND b.thread_id = $2) WHERE
+        NOT t.canonical IS NULL LIMIT $4
+    """),
+    # copies._RULED_TURNS 2
+    "59f04a2605c69c59": ("", "", """
+        SELECT DISTINCT turn_id FROM eventq.turns WHERE (NOT canonical IS NULL AND turn_id > $3)
+        AND (turns.bucket = $1 AND turns.thread_id = $2) ORDER BY turn_id LIMIT $4
+    """),
+    # copies._BLOBS
+    "20d9653ef8ab1467": ("", "", """
+        SELECT b.blob_id, b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
+        JOIN eventq.blobs AS b ON b.blob_id = CAST(value AS BIGINT) AND (b.bucket = $1 AND
+        b.thread_id = $2) WHERE b.part = 0 AND b.codec < 3 LIMIT $4
+    """),
+    # copies._BLOBS 2
+    "7aff7a312e452ba0": ("", "", """
+        SELECT DISTINCT blob_id FROM eventq.blobs WHERE blob_id > $3 AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2) ORDER BY blob_id LIMIT $4
+    """),
+    # copies._RECORDS
+    "9012d022fa63d6ae": ("", "", """
+        SELECT c.context_id, COALESCE(c.head_id, 0), COALESCE(t.depth, 0), c.flags,
+        c.created_at_ms, c.name, c.fork_of, COALESCE(c.scope_id, c.context_id) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.contexts AS c ON
+        c.context_id = CAST(value AS BIGINT) AND (c.bucket = $1 AND c.thread_id = $2) LEFT JOIN
+        eventq.turns AS t ON t.turn_id = c.head_id AND (t.bucket = $1 AND t.thread_id = $2) LIMIT
+        $4
+    """),
+    # copies._RECORDS 2
+    "60f2e7df92dd5a68": ("", "", """
+        SELECT DISTINCT context_id FROM eventq.contexts WHERE context_id > $3 AND (contexts.bucket
+        = $1 AND contexts.thread_id = $2) ORDER BY context_id LIMIT $4
+    """),
+    # copies._RECORDS 3
+    "1b7a90fbf4acac36": ("", "", """
+        SELECT r.context_id, r.name, r.grouped, r.status, r.start_id, r.completed_at_ms FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.runs AS r ON
+        r.context_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND r.thread_id = $2) LIMIT $4
+    """),
+    # copies._RECORDS 4
+    "5cde67564d9b6483": ("", "", """
+        SELECT DISTINCT context_id FROM eventq.runs WHERE context_id > $3 AND (runs.bucket = $1 AND
+        runs.thread_id = $2) ORDER BY context_id LIMIT $4
+    """),
+    # copies._RECORDS 5
+    "93ab43361fefca69": ("", "", """
+        SELECT t.context_id, t.session_id, t.turn_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS
+        JSON)) AS each1(value) JOIN eventq.session_tips AS t ON t.context_id = CAST(value AS
+        BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) LIMIT $4
+    """),
+    # copies._RECORDS 6
+    "679eb368ae452d99": ("", "", """
+        SELECT DISTINCT context_id FROM eventq.session_tips WHERE context_id > $3 AND
+        (session_tips.bucket = $1 AND session_tips.thread_id = $2) ORDER BY context_id LIMIT $4
+    """),
+    # copies._RECORDS 7
+    "7ad83907e15520ca": ("", "", """
+        SELECT r.turn_id, r.root FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
+        JOIN eventq.turn_roots AS r ON r.turn_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND
+        r.thread_id = $2) LIMIT $4
+    """),
+    # copies._RECORDS 8
+    "fcc2d8ced096de2c": ("", "", """
+        SELECT DISTINCT turn_id FROM eventq.turn_roots WHERE turn_id > $3 AND (turn_roots.bucket =
+        $1 AND turn_roots.thread_id = $2) ORDER BY turn_id LIMIT $4
+    """),
+    # copies._RECORDS 9
+    "609974f2fb32d61f": ("", "", """
+        SELECT p.seq, p.turn_id, b.hash, p.flags, p.created_at_ms FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.turn_patches AS p ON
+        p.seq = CAST(value AS BIGINT) AND (p.bucket = $1 AND p.thread_id = $2) LEFT JOIN
+        eventq.blobs AS b ON b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id = $2) LIMIT
+        $4
+    """),
+    # copies._RECORDS 10
+    "57c6216e00bfa6eb": ("", "", """
+        SELECT DISTINCT seq FROM eventq.turn_patches WHERE seq > $3 AND (turn_patches.bucket = $1
+        AND turn_patches.thread_id = $2) ORDER BY seq LIMIT $4
+    """),
+    # copies._RECORDS 11
+    "76509e0599ae6385": ("", "", """
+        SELECT p.seq FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.turn_patches AS p ON p.turn_id = CAST(value AS BIGINT) AND (p.bucket = $1 AND
+        p.thread_id = $2) LIMIT $4
+    """),
+    # copies._RECORDS 12
+    "2832ddea48d1430b": ("", "", """
+        SELECT a.attempt_id, a.parent_id, b.hash, a.created_at_ms FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.run_attempts AS a ON
+        a.attempt_id = CAST(value AS BIGINT) AND (a.bucket = $1 AND a.thread_id = $2) JOIN
+        eventq.blobs AS b ON b.blob_id = a.blob_id AND (b.bucket = $1 AND b.thread_id = $2) LIMIT
+        $4
+    """),
+    # copies._RECORDS 13
+    "5089fef37aa11be9": ("", "", """
+        SELECT DISTINCT attempt_id FROM eventq.run_attempts WHERE attempt_id > $3 AND
+        (run_attempts.bucket = $1 AND run_attempts.thread_id = $2) ORDER BY attempt_id LIMIT $4
+    """),
+    # copies._RECORDS 14
+    "bbd73367086c5e60": ("", "", """
+        SELECT a.attempt_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.run_attempts AS a ON a.parent_id = CAST(value AS BIGINT) AND (a.bucket = $1 AND
+        a.thread_id = $2) LIMIT $4
+    """),
+    # copies._RECORDS 15
+    "033c0c8ff61d9fbe": ("", "", """
+        SELECT r.blob_id, b.hash, n.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
+        each1(value) JOIN eventq.blob_refs AS r ON r.blob_id = CAST(value AS BIGINT) AND (r.bucket
+        = $1 AND r.thread_id = $2) JOIN eventq.blobs AS b ON b.blob_id = r.blob_id AND (b.bucket =
+        $1 AND b.thread_id = $2) JOIN eventq.blobs AS n ON n.blob_id = r.ref_id AND (n.bucket = $1
+        AND n.thread_id = $2) LIMIT $4
+    """),
+    # copies._RECORDS 16
+    "5d3c79a6dc93bfc7": ("", "", """
+        SELECT DISTINCT blob_id FROM eventq.blob_refs WHERE blob_id > $3 AND (blob_refs.bucket = $1
+        AND blob_refs.thread_id = $2) ORDER BY blob_id LIMIT $4
+    """),
+    # copies._RECORDS 17
+    "bee6ee4a075e22d8": ("", "", """
+        SELECT b.blob_id, b.hash, b.raw_len, COALESCE(y.bytes, CAST('\\x' AS BYTEA)), x.reason,
+        COALESCE(x.at_ms, 0) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.blobs AS b ON b.blob_id = CAST(value AS BIGINT) AND (b.bucket = $1 AND b.thread_id =
+        $2) LEFT JOIN eventq.blob_bytes AS y ON y.blob_id = b.blob_id AND (y.bucket = $1 AND
+        y.thread_id = $2) LEFT JOIN eventq.erased_blobs AS e ON e.blob_id = b.blob_id AND (e.bucket
+        = $1 AND e.thread_id = $2) LEFT JOIN eventq.erasures AS x ON x.erasure_id = e.erasure_id
+        AND (x.bucket = $1 AND x.thread_id = $2) WHERE b.codec = 3 LIMIT $4
+    """),
+    # copies._RECORDS 18
+    "c96510424a9d7638": ("", "", """
+        SELECT DISTINCT blob_id FROM eventq.blobs WHERE (codec = 3 AND blob_id > $3) AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) ORDER BY blob_id LIMIT $4
+    """),
+    # copies._RECORDS 19
+    "00e0dfdc2aac3b0d": ("", "", """
+        SELECT p.name, b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.pins AS p ON p.blob_id = CAST(value AS BIGINT) AND (p.bucket = $1 AND p.thread_id =
+        $2) JOIN eventq.blobs AS b ON b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id =
+        $2) LIMIT $4
+    """),
+    # copies._RECORDS 20
+    "b14667be719100fa": ("", "", """
+        SELECT DISTINCT blob_id FROM eventq.pins WHERE blob_id > $3 AND (pins.bucket = $1 AND
+        pins.thread_id = $2) ORDER BY blob_id LIMIT $4
+    """),
+    # copies._RECORDS 21
+    "681e8740355b7fb5": ("", "", """
+        SELECT b.hash, n.sha256 FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
+        JOIN eventq.blob_names AS n ON n.blob_id = CAST(value AS BIGINT) AND (n.bucket = $1 AND
+        n.thread_id = $2) JOIN eventq.blobs AS b ON b.blob_id = n.blob_id AND (b.bucket = $1 AND
+        b.thread_id = $2) WHERE b.codec < 3 LIMIT $4
+    """),
+    # copies._RECORDS 22
+    "8aee2174feb96c98": ("", "", """
+        SELECT DISTINCT blob_id FROM eventq.blob_names WHERE blob_id > $3 AND (blob_names.bucket =
+        $1 AND blob_names.thread_id = $2) ORDER BY blob_id LIMIT $4
+    """),
+    # copies._RECORDS 23
+    "ca4e867b490b0823": ("", "", """
+        SELECT s.scope_id, s.name, s.created_at_ms FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON))
+        AS each1(value) JOIN eventq.scopes AS s ON s.scope_id = CAST(value AS BIGINT) AND (s.bucket
+        = $1 AND s.thread_id = $2) LIMIT $4
+    """),
+    # copies._RECORDS 24
+    "8e71051cf7d48f26": ("", "", """
+        SELECT DISTINCT scope_id FROM eventq.scopes WHERE scope_id > $3 AND (scopes.bucket = $1 AND
+        scopes.thread_id = $2) ORDER BY scope_id LIMIT $4
+    """),
+    # copies._RECORDS 25
+    "c836adb8a552bc8d": ("", "", """
+        SELECT s.session_id, s.name, s.generation, s.tool, s.size, s.digest, s.owner, s.path,
+        s.started_by FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.sessions AS s ON s.session_id = CAST(value AS BIGINT) AND (s.bucket = $1 AND
+        s.thread_id = $2) LIMIT $4
+    """),
+    # copies._RECORDS 26
+    "b9822c97b7abdb01": ("", "", """
+        SELECT DISTINCT session_id FROM eventq.sessions WHERE session_id > $3 AND (sessions.bucket
+        = $1 AND sessions.thread_id = $2) ORDER BY session_id LIMIT $4
     """),
 }
