@@ -974,7 +974,7 @@ class Thread:
             lambda: self.contexts.turns,
             self.layout,
             self.journal,
-            lambda: self._mirror,
+            lambda: None if self.is_shared else self._mirror,
         )
 
     @_made_once

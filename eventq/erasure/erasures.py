@@ -72,7 +72,7 @@ class Erasures:
         turns: Callable[[], Turns],
         layout: Layout,
         journal: Journal,
-        mirror: Callable[[], Mirror],
+        mirror: Callable[[], Mirror | None],
     ) -> None:
         """Use the files of a thread; turns and mirror are made when they are needed."""
         self._database = database
@@ -279,7 +279,7 @@ class Erasures:
         event = self._database.events.get(number)
         if event is None:
             raise LogicError(f"there is no event {number}", "list them with 'eventq peek'")
-        self._mirror().settle()  # lines of the original are known by the rows that they agree with
+        self._settle()  # lines of the original are known by the rows that they agree with
         content = event.content
         is_done = content == erased_content(event.type, content, event.subtype)
         texts = [] if is_done else [content]
@@ -302,10 +302,16 @@ class Erasures:
 
     def _rewrite(self, change: Change) -> None:
         """Replace lines in the files of the mirror. Raises DiskError."""
+        mirror = self._mirror()
         try:
-            self._mirror().rewrite(change)
+            if mirror is not None:
+                mirror.rewrite(change)
         except OSError as error:
             raise _refused(error) from error
+
+    def _settle(self) -> None:
+        if (mirror := self._mirror()) is not None:
+            mirror.settle()
 
     def artifact(
         self,
@@ -414,7 +420,7 @@ class Erasures:
         is_inner = self._database.in_write()
         with self._database.write():
             if not is_inner:  # otherwise, what is last has not been stored yet
-                self._mirror().settle()
+                self._settle()
             count, before = delete()
             if count:
                 self._engine.begin("prune", str(before), None)

@@ -136,6 +136,8 @@ class Outputs:
 
     def find(self, output_id: str, version: int) -> OutputInfo | None:
         """Return the record of an output's version, or None."""
+        if not isinstance(output_id, str):
+            return None
         found = self._outputs.versions(output_id, version)
         return self._named(found[0]) if found else None
 

@@ -348,7 +348,8 @@ class Sessions:
         """
         with self._db.joined():
             now = self._db.milliseconds()
-            session = int(self._run(sql, (over, *new[1:], len(lines), now))[0][0])
+            wanted = over or self._db.new_ids("sessions", 1).start
+            session = int(self._run(sql, (wanted, *new[1:], len(lines), now))[0][0])
             self._run("DELETE FROM session_lines WHERE session_id = ?", (session,))
             for line in lines:
                 blob_id = self._db.blobs.row_id(line.digest)

@@ -12,8 +12,10 @@ import pytest
 import eventq
 from eventq.output import entries
 from eventq.store.paths import is_shared
+from eventq.store.postgres.database import Database
+from eventq.system import clock
 from tests.contract.support import dump, rows_of
-from tests.servers import fresh, use_our_clock
+from tests.servers import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,9 +34,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def path(request: pytest.FixtureRequest, _pristine: str, tmp_path: Path) -> str:
+def path(
+    request: pytest.FixtureRequest, _pristine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
     """Return the path of a fresh thread that nobody has opened, or its URL."""
     if getattr(request, "param", "sqlite") == "postgres":
+        monkeypatch.setattr(Database, "clock", lambda _: int(clock.now() * 1000))
         return fresh(request.getfixturevalue("postgres"))
     return str(shutil.copytree(_pristine, tmp_path / "thread"))
 
@@ -43,7 +48,6 @@ def path(request: pytest.FixtureRequest, _pristine: str, tmp_path: Path) -> str:
 def thread(path: str) -> Iterator[eventq.Thread]:
     """Return a fresh thread; it must check out when the test is over."""
     with eventq.open(path) as opened:
-        use_our_clock(opened.database)
         yield opened
     with eventq.open(path) as again:
         assert again.check() == []

@@ -26,14 +26,13 @@ from eventq.records.checks import ERASED
 from eventq.records.run import NewRun, NewStep
 from eventq.store.sqlite import care
 from tests.erasing import remains, secret
-from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq import Thread
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = pytest.mark.usefixtures("quick")
 PLAIN = "hunter2-hunter2"
 ODD = "hun\"ter\\2\n\t☃ \x01'x"
 CHANCE = random.Random(5)

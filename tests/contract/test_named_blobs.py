@@ -241,6 +241,7 @@ def forget(thread: Thread) -> None:
                        (blake3(PIXELS).digest(),))  # fmt: skip
 
 
+@pytest.mark.engines("sqlite")  # earlier versions had no other
 @pytest.mark.parametrize("how", TURNS)
 def test_what_earlier_versions_have_stored_keeps_what_it_names(
     thread: Thread, context: Context, clock: Clock, how: str
@@ -253,6 +254,7 @@ def test_what_earlier_versions_have_stored_keeps_what_it_names(
     assert thread.blobs.get(REF) == PIXELS
 
 
+@pytest.mark.engines("sqlite")  # earlier versions had no other
 @pytest.mark.parametrize("where", RUNS)
 def test_what_agents_of_earlier_versions_produced_keeps_what_it_names(
     thread: Thread, clock: Clock, where: str

@@ -17,7 +17,7 @@ from eventq.errors import ConflictError, InputError, LogicError, UnknownContextE
 from eventq.sessions import imports, tree
 from eventq.sessions.omp import slot
 from eventq.system.zstd import ZstdCompressor
-from tests.engines import sqlite
+from tests.engines import rows_in
 from tests.servers import ENGINES
 from tests.sessions.support import (
     SESSION,
@@ -77,7 +77,7 @@ def shown(thread: eventq.Thread) -> dict[str, str]:
 
 def turns(thread: eventq.Thread) -> int:
     """Return how many turns there are."""
-    return int(sqlite(thread.database).run("SELECT count(*) FROM turns")[0][0])
+    return rows_in(thread.database, "turns")
 
 
 # --- branches -------------------------------------------------------------------------------------

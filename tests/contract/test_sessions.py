@@ -27,7 +27,7 @@ from eventq.sessions import lines as lines_module
 from eventq.sessions.forks import ENTRY, OLD_LINE
 from eventq.sessions.lines import CUT, PLAIN, RAW, split
 from eventq.store.sessions import Sessions
-from tests.engines import sqlite
+from tests.engines import rows_in
 from tests.servers import ENGINES
 
 if TYPE_CHECKING:
@@ -686,19 +686,19 @@ def test_a_context_of_the_name(thread: eventq.Thread) -> None:
 
 @pytest.mark.parametrize("where", ["pack", "place", "show"])
 def test_somebody_imports_at_the_same_time(
-    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, where: str
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """An import goes on after a concurrent one of the same session, which may be further."""
     monkeypatch.setattr(imports, "BATCH_LINES", 2)
     entries = [HEADER, *(says(str(n), image(n)) for n in range(5))]
-    path = write(os.path.dirname(thread.path), lines(*entries[:5]))
+    path = write(str(tmp_path), lines(*entries[:5]))
     owner: Any = lines_module if where == "pack" else imports.Import
     real, calls = getattr(owner, where), []
 
     def disturbed(*given: Any) -> Any:
         calls.append(given)
         if len(calls) == (3 if where == "pack" else 1):
-            write(os.path.dirname(thread.path), lines(*entries))
+            write(str(tmp_path), lines(*entries))
             with eventq.open(thread.path) as other:
                 other.sessions.import_file(path)
         return real(*given)
@@ -707,7 +707,7 @@ def test_somebody_imports_at_the_same_time(
     thread.sessions.import_file(path)
     assert export(thread, "abc") == lines(*entries)
     assert len(turns(thread, "abc")) == 5
-    assert sqlite(thread.database).run("SELECT count(*) FROM turns") == [(5,)]
+    assert rows_in(thread.database, "turns") == 5
     assert len(calls) > 2
 
 

@@ -389,7 +389,7 @@ class Claims(Claiming):
 
         A server that forgot it in a crash would lease the same events again.
         """
-        self._db.run(_BE_DURABLE)
+        self._db.changing(lambda link: link.run(_BE_DURABLE, {}))
         if nonce is not None:
             self._db.run(_TRIM_NONCES, (change.number, change.now - DAY_MS))  # it may be one
             self._db.run(_KEEP_NONCE, (change.number, nonce, taken.token, change.now))

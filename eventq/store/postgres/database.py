@@ -81,6 +81,7 @@ class Database(Engine):
 
     schema_guard = GUARD
     identity: str = ""
+    clock: Callable[[], int] | None = None  # in place of the server's
 
     if TYPE_CHECKING:
         events: Events
@@ -98,7 +99,6 @@ class Database(Engine):
         self.address = address
         self.other = Link(address)  # for what is done beside a transaction
         self._ears: list[Link] = []  # connections that listen, and that nobody waits at
-        self.clock: Callable[[], int] | None = None  # in place of the server's
         self.is_closed = False
         self._rings = False
         self._untold: deque[Commit] = deque()
@@ -503,9 +503,14 @@ class Database(Engine):
             ids[name] = max(ids.get(name, 0), *(row[0] for row in done[0]))
         return done
 
+    @property
+    def key(self) -> list[Any]:
+        """The key of the thread, $1 and $2 of a statement."""
+        return [Int2(self.keys["b"]), self.keys["t"]]
+
     def _values(self, found: Translated, bindings: tuple[Any, ...]) -> list[Any]:
         """Return what a statement is bound to: the thread, perhaps the next id, and its own."""
-        values = [Int2(self.keys["b"]), self.keys["t"]]
+        values = self.key
         if found.table:
             values.append(self._next(found.table))
         return [*values, *bindings][: found.values]
@@ -537,14 +542,18 @@ class Database(Engine):
             return self.run(sql, bindings)
 
     def some(self, sql: str, bindings: tuple[Any, ...], room: int) -> list[tuple[Any, ...]]:
-        """Return the first rows until their bytes fill `room`, at least one.
+        """Return the first rows until their bytes fill `room`, at least one."""
+        found = translated(sql)
+        return self.filling(found.text, self._values(found, bindings), room)
+
+    def filling(self, sql: str, values: Sequence[Any], room: int) -> list[tuple[Any, ...]]:
+        """Return the first rows of PostgreSQL's text, as `some` does.
 
         They come in pages, so that no more is in memory: the first is small, as most have few rows.
         """
-        found = translated(sql)
-        values, size = self._values(found, bindings), _FEW
+        size = _FEW
         rows: list[tuple[Any, ...]] = []
-        text = f"{found.text} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
+        text = f"{sql} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
         while size:
             given = [*values, size, len(rows)]
             page = self.reading(lambda link, given=given: link.numbered(text, given)[0])  # type: ignore[misc]
@@ -553,9 +562,6 @@ class Database(Engine):
             left = room - sum(sizes)
             size = 0 if len(page) < size or left <= 0 else max(1, left // max(1, *sizes))
             size = min(size, _MANY)
-        while left < 0 and len(rows) > 1 and left + sizes[len(rows) - 1] <= 0:
-            left += sizes[len(rows) - 1]
-            rows.pop()
         return rows
 
     def last_id(self, table: str) -> int:

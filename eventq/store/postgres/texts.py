@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from eventq.store.postgres.connection import MINE
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,7 +10,8 @@ if TYPE_CHECKING:
 
 # ruff: noqa: S608 (the parts are names of tables and columns)
 
-_PAGE = 500  # rows
+_ROOM = 4 << 20  # bytes that are read at once, unless one value has more
+_AS_BYTES = {"content", "before", "after"}
 # Each table, what finds a row of it, and what it holds as text; the content of events is the last.
 _COLUMNS = """
 SELECT c.relname,
@@ -54,22 +53,26 @@ def texts(db: Database) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:
     for table, keys, columns in db.rows(_COLUMNS):
         if not columns or table == "threads":
             continue
-        order = ", ".join(keys) or "1"
         name = " || '/' || ".join(f"{key}::text" for key in keys) or "''"
-        spelled = [
-            f"coalesce({one}, '')" if one in ("content", "before", "after")
-            else f"convert_to(coalesce({one}, ''), 'UTF8')"
-            for one in columns
-        ]  # fmt: skip
-        found = ", ".join(spelled)
+        found = ", ".join(map(_spelled, columns))
         sql = f"""
-            SELECT convert_to({name}, 'UTF8'), {found}
-            FROM eventq.{table}
-            WHERE {MINE}
-            ORDER BY {order}
-            LIMIT {_PAGE} OFFSET %(at)s
+            SELECT *
+            FROM (
+                SELECT convert_to({name}, 'UTF8'), {found}
+                FROM eventq.{table}
+                WHERE bucket = $1 AND thread_id = $2
+                ORDER BY {", ".join(keys) or "1"}
+                OFFSET $3
+            ) rest
         """
         at = 0
-        while page := db.rows(sql, {"at": at}):
+        while page := db.filling(sql, [*db.key, at], _ROOM):
             at += len(page)
             yield table, page
+
+
+def _spelled(column: str) -> str:
+    """Return a column as bytes."""
+    if column in _AS_BYTES:
+        return f"coalesce({column}, '')"
+    return f"convert_to(coalesce({column}, ''), 'UTF8')"
