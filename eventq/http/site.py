@@ -18,7 +18,8 @@ from eventq.http.app import App
 from eventq.http.connections import KEPT_SECONDS, SWEEP_SECONDS, Connections, Protocol
 from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit, tell_of_full
 from eventq.serving.served import ServedThread
-from eventq.store.paths import is_url
+from eventq.store.opening import shared_threads
+from eventq.store.paths import is_url, shown
 from eventq.thread import threads
 
 if TYPE_CHECKING:
@@ -117,21 +118,21 @@ class Server(uvicorn.Server):
             for served in self.threads.values():
                 await asyncio.to_thread(served.close, END_SECONDS)
 
-    def _add(self, path: str) -> None:
+    def _add(self, path: str, *, is_known: bool = False) -> None:
         name = _free(_name(path), self.threads)
-        self.threads[name] = ServedThread(name, path)
+        self.threads[name] = ServedThread(name, path, is_known=is_known)
 
     async def _look(self, place: str) -> None:
         """Serve the threads of a place that are not served yet."""
-        found = await asyncio.to_thread(lambda: [*threads(place)])
+        found = await asyncio.to_thread(_found, place)
         known = {served.path for served in self.threads.values()}
         for path in found:
-            if path not in known and path not in self._refused:
+            if shown(path) not in known and path not in self._refused:
                 try:
-                    self._add(path)
+                    self._add(path, is_known=is_url(path))
                 except (EventqError, OSError, ValueError) as error:
                     self._refused.add(path)
-                    what = f"'{path}' is left out: {error}"
+                    what = f"'{shown(path)}' is left out: {error}"
                     logging.getLogger("eventq.http").warning(
                         "%s", os.fsencode(what).decode("utf-8", "replace")
                     )
@@ -180,6 +181,11 @@ async def _keep_sweeping(among: Connections) -> None:
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
         among.sweep(loop.time())
+
+
+def _found(place: str) -> list[str]:
+    """Return the paths by which the threads of a folder or a database can be opened."""
+    return shared_threads(place, secret=True) if is_url(place) else [*threads(place)]
 
 
 def _name(path: str) -> str:

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from eventq.errors import BusyError, EventqError
 from eventq.serving.history import SECONDS, History
+from eventq.serving.hub import hub_of
 from eventq.serving.plans import LARGE, QUICK, Plan
 from eventq.serving.workers import Service
+from eventq.store.opening import share_connections, unshare_connections
+from eventq.store.paths import is_url, shown
+from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.thread import open_thread
 
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOOK = 0.05  # seconds between two looks for what is no event, while somebody watches
+KEPT_SECONDS = 600.0  # for which a thread of a database is looked at after the last request
+WANTED_SECONDS = 60.0  # for which a feed goes on after it was asked for
 _WAITING = 4_096  # requests of one thread that may wait for its workers
 
 
@@ -71,30 +77,59 @@ class Call:
 class ServedThread:
     """The workers and the feed of one thread."""
 
-    def __init__(self, name: str, path: str) -> None:
-        """Take the name in URLs, and the path. Raises NotAThreadError."""
+    def __init__(self, name: str, path: str, *, is_known: bool = False) -> None:
+        """Take the name in URLs, and the path. Raises NotAThreadError, unless it `is_known`.
+
+        One in a database is opened when it is asked for.
+        """
         self.name = name
-        with open_thread(path) as thread:
-            self.path = thread.path
+        self._is_url = is_url(path)
+        if self._is_url:
+            share_connections()
+        try:
+            self.path = shown(path)
+            if not is_known:
+                with open_thread(path) as thread:
+                    self.path = thread.path
+        except BaseException:
+            self._unshare()
+            raise
         self.loop = asyncio.get_running_loop()
-        self.service = Service(self.path)
+        place = path if self._is_url else self.path  # only the first has the password
+        self.service = Service(place)
         self._calls = 0
-        self.feed = Feed(self.path, self.loop)
+        self.feed = Feed(place, self.loop)
         self.history = History()
         self.checked: dict[str, Any] | None = None  # what the last check found
-        self._looks = self.loop.create_task(self._look())
+        self._asked_at = 0.0
+        self._looks: asyncio.Task[None] | None = None
+        if not self._is_url:
+            self._looks = self.loop.create_task(self._look())
+
+    def _unshare(self) -> None:
+        if self._is_url:
+            unshare_connections()
 
     async def _look(self) -> None:
-        """Note the state of the thread once a minute."""
-        while True:
+        """Note the state of the thread once a minute; of one in a database, while it is used."""
+        self.history = History()
+        while not self._is_url or clock.monotonic() < self._asked_at + KEPT_SECONDS:
             with suppress(EventqError):
-                await self.do(lambda thread: self.history.add(thread.status()), QUICK)
+                await self._run(lambda thread: self.history.add(thread.status()), QUICK)
             await asyncio.sleep(SECONDS)
 
     async def do(
         self, run: Callable[[Thread], T], how: str, size: int = 0, *, alone: bool = False
     ) -> T:
         """Run a call in a worker. Raises EventqError; BusyError when too many wait."""
+        self._asked_at = clock.monotonic()
+        if self._looks is None or self._looks.done():
+            self._looks = self.loop.create_task(self._look())
+        return await self._run(run, how, size, alone=alone)
+
+    async def _run(
+        self, run: Callable[[Thread], T], how: str, size: int = 0, *, alone: bool = False
+    ) -> T:
         if self._calls >= _WAITING:
             raise BusyError(f"{self._calls} requests wait for '{self.name}'", "try again later")
         call = Call(self, Plan(how, run, alone or size >= LARGE), size)
@@ -114,10 +149,12 @@ class ServedThread:
 
     def close(self, seconds: float) -> None:
         """End the feed, and the workers once they have done what was asked."""
-        self.loop.call_soon_threadsafe(self._looks.cancel)
+        if self._looks is not None:
+            self.loop.call_soon_threadsafe(self._looks.cancel)
         self.feed.close()
         self.service.stop(seconds)
         self.feed.wait_closed()
+        self._unshare()
 
 
 def _finish(calls: list[Job]) -> None:
@@ -129,6 +166,7 @@ def _finish(calls: list[Job]) -> None:
 class Feed:
     """The changes of a thread: an OS thread waits for them, and wakes all who follow.
 
+    It begins when somebody asks. For the threads of a database there is one together, in a `Hub`.
     Nothing that was read is kept: it may be erased, and whoever comes next would still get it.
     """
 
@@ -142,14 +180,32 @@ class Feed:
         self.watchers = 0  # of whatever changes
         self.polls = 0  # long polls that wait
         self._reads: dict[int, asyncio.Task[Any]] = {}  # in progress, by the id they begin after
+        self._asked_at = 0.0
         self._watcher: Watcher | None = None  # at which the OS thread waits
-        self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        self._hub = hub_of(path) if is_url(path) else None
 
     @property
     def changed(self) -> asyncio.Future[None]:
         """A future that is done once the thread may have changed since it was asked for."""
+        self._asked_at = clock.monotonic()
+        if self.is_closed:
+            pass
+        elif self._hub is not None:
+            self._hub.add(self._path, self)
+        elif self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
+            self._thread.start()
         return self._changed
+
+    def is_wanted(self) -> bool:
+        """Return whether somebody waits for changes, or may come back to."""
+        is_used = self.followers or self.watchers or self.polls
+        return bool(is_used) or clock.monotonic() < self._asked_at + WANTED_SECONDS
+
+    def wake(self) -> None:
+        """Wake all who wait; in any OS thread."""
+        self._call(self._wake)
 
     async def shared(self, after: int, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what is read after an id; all who ask while it is being read get the same."""
@@ -206,6 +262,8 @@ class Feed:
         """End: wake everybody a last time."""
         self.is_closed = True
         self._ended.set()
+        if self._hub is not None:
+            self._hub.remove(self._path, self)
         changed = self._changed
         if not changed.done():
             changed.set_result(None)
@@ -214,4 +272,7 @@ class Feed:
         """Wait until the OS thread has ended, a second at most; not in the loop's."""
         if self._watcher is not None:
             self._watcher.nudge()
-        self._thread.join(SLOW_LOOK)
+        if self._thread is not None:
+            self._thread.join(SLOW_LOOK)
+        if self._hub is not None:
+            self._hub.wait_closed(SLOW_LOOK)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     Done = list[tuple[Job, bytes]]
 
 READERS = 4
+IDLE_SECONDS = 60.0  # after which an OS thread without a job ends
 GROUP = 512  # writes in one transaction, at most
 GROUP_BYTES = 16 << 20
 
@@ -86,28 +87,39 @@ class Service:
 
 
 class Workers:
-    """OS threads that take jobs from one queue, each with its own connection to the database."""
+    """OS threads that take jobs from one queue, each with its own connection to the database.
+
+    They begin when there is something to do, and end when there was nothing for a while.
+    """
 
     def __init__(self, path: str, count: int, name: str) -> None:
         self._path = path
+        self._count, self._name = count, name
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._due = self._idle = 0  # jobs in the queue, and OS threads that wait for one
         self._open: list[Thread] = []
-        self._threads = [
-            threading.Thread(target=self._run, name=f"{name}-{n}", daemon=True)
-            for n in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
 
     def submit(self, job: Job) -> None:
         """Queue a job."""
-        self._jobs.put(job)
+        with self._lock:
+            self._due += 1
+            self._jobs.put(job)
+            is_short = self._due > self._idle and len(self._threads) < self._count
+            if is_short and not self._is_stopped:
+                name = f"{self._name}-{len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+                self._threads[-1].start()
 
     def stop(self, seconds: float) -> None:
         """Stop after the queued jobs; drop those that are not done within so many seconds."""
         end = clock.monotonic() + seconds
-        self._end(end)
-        if any(thread.is_alive() for thread in self._threads):
+        with self._lock:
+            self._is_stopped, threads = True, [*self._threads]
+        self._end(threads, end)
+        if any(thread.is_alive() for thread in threads):
             while not self._jobs.empty():
                 with suppress(Empty):
                     self._jobs.get_nowait()
@@ -115,12 +127,12 @@ class Workers:
                 with suppress(EventqError):
                     thread.database.interrupt()
             # One that waits for a lock of another process ends with this process.
-            self._end(clock.monotonic() + 1)
+            self._end(threads, clock.monotonic() + 1)
 
-    def _end(self, deadline: float) -> None:
-        for _ in self._threads:
+    def _end(self, threads: list[threading.Thread], deadline: float) -> None:
+        for _ in threads:
             self._jobs.put(None)
-        for thread in self._threads:
+        for thread in threads:
             thread.join(max(0, deadline - clock.monotonic()))
 
     def _run(self) -> None:
@@ -138,6 +150,7 @@ class Workers:
                 del group, done  # a thread that waits holds no payloads
         finally:
             if thread:
+                self._open.remove(thread)
                 thread.close()
 
     def _is_stale(self, thread: Thread) -> bool:
@@ -159,8 +172,34 @@ class Workers:
 
     def next_group(self) -> list[Job]:
         """Return the jobs to do next, once there are any; none at the end."""
-        job = self._jobs.get()
+        job = self.next_job()
         return [job] if job else []
+
+    def next_job(self) -> Job | None:
+        """Wait for a job; return None at the end, also when there was none for a while."""
+        with self._lock:
+            self._idle += 1
+        while True:
+            try:
+                job = self._jobs.get(timeout=IDLE_SECONDS)
+            except Empty:
+                with self._lock:
+                    if self._due:
+                        continue  # a job was queued since, for us
+                    self._idle -= 1
+                    self._threads.remove(threading.current_thread())
+                    return None
+            with self._lock:
+                self._idle -= 1
+                self._due -= job is not None
+            return job
+
+    def another_job(self) -> Job | None:
+        """Return a job that is queued by now, None for the end. Raises Empty."""
+        job = self._jobs.get_nowait()
+        with self._lock:
+            self._due -= job is not None
+        return job
 
     def do(self, thread: Thread, group: list[Job]) -> Done:
         """Do some jobs and return their replies, but for jobs that wait for memory."""
@@ -208,7 +247,7 @@ class Writer(Workers):
 
     def next_group(self) -> list[Job]:
         """Return the jobs of the next transaction; a large job gets one or more of its own."""
-        job = self._kept or self._jobs.get()
+        job = self._kept or self.next_job()
         self._kept = None
         group: list[Job] = []
         size = 0
@@ -218,7 +257,7 @@ class Writer(Workers):
             if len(group) >= GROUP or size >= GROUP_BYTES or job.plan.large:
                 return group
             try:
-                job = self._jobs.get_nowait()
+                job = self.another_job()
             except Empty:
                 return group
         if job is None and group:

@@ -8,15 +8,19 @@ somebody waits; an OS thread for each; a start that opens all of them first.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import httpx
+import psycopg
 import pytest
 
 import eventq
@@ -63,13 +67,13 @@ def connections(server: Server) -> int:
     return int(server.run(QUIET)[0][0])
 
 
-def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+def started(folder: Path, *words: str, **more: str) -> subprocess.Popen[str]:
     """Start a command, whose log is in a file."""
     with open(folder / f"log-{uuid4().hex}", "w") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "eventq", *words],
             stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
-            env={**os.environ, "XDG_STATE_HOME": str(folder / "state")},
+            env={**os.environ, "XDG_STATE_HOME": str(folder / "state"), **more},
         )  # fmt: skip
 
 
@@ -164,3 +168,56 @@ def test_a_shared_connection_that_was_ended(server: Server) -> None:
             assert (one.last_id(), two.last_id()) == (1, 2)
     finally:
         opening.unshare_connections()
+
+
+def test_a_server_of_a_database(server: Server, tmp_path: Path) -> None:
+    """It listens at once, and opens threads when they are asked for, over a few connections."""
+    token = "a token"
+    held = psycopg.connect(server.url)
+    held.execute("LOCK TABLE eventq.migrations")  # nobody can open a thread
+    served = started(
+        tmp_path, "ui", "--all", server.url, "--http", "127.0.0.1:0", "--no-browser", "--json",
+        EVENTQ_TOKEN=token,
+    )  # fmt: skip
+    try:
+        assert served.stdout is not None
+        place = json.loads(served.stdout.readline())["listening"]
+        held.close()
+        assert connections(server) <= 2
+        headers = {"authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=place, headers=headers, timeout=60) as client:
+            assert len(client.get("/api/threads").json()["threads"]) == THREADS
+            numbers = range(THREADS)
+            with ThreadPoolExecutor(20) as workers:
+                posted = [
+                    workers.submit(
+                        client.post, f"/api/threads/t{number}/events", json={"content": "x"}
+                    )
+                    for number in numbers
+                ]
+                assert {one.result().status_code for one in posted} == {201}
+                for path in ("/", "/metrics", "/api/health"):
+                    assert client.get(path).status_code == 200
+                    assert connections(server) <= MOST
+            at_end = {
+                number: client.get(f"/api/threads/t{number}/events").json() for number in numbers
+            }
+            assert at_end
+            with ExitStack() as stack:
+                for number in numbers:
+                    path = f"/api/threads/t{number}/events/stream?after=1"
+                    stack.enter_context(client.stream("GET", path))
+                waiting = stack.enter_context(
+                    client.stream("GET", "/api/threads/t7/events/stream?after=1")
+                )
+                lines = waiting.iter_lines()
+                assert next(lines) == ": connected"
+                with eventq.open(at(server, 7)) as thread:
+                    thread.push("self", "note", "news")
+                assert any("news" in line for line in lines)
+                assert connections(server) <= MOST
+    finally:
+        held.close()
+        served.send_signal(signal.SIGTERM)
+        served.communicate(timeout=60)
+    assert served.returncode == 0

@@ -1,0 +1,100 @@
+"""What wakes the feeds of all threads of a database: one OS thread, one connection that listens."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from eventq.errors import EventqError
+from eventq.store.address import parse
+from eventq.store.opening import watchers
+from eventq.system import clock
+from eventq.system.clock import SLOW_LOOK
+
+if TYPE_CHECKING:
+    from eventq.serving.served import Feed
+    from eventq.store.address import Address
+    from eventq.store.postgres.watchers import Watchers
+
+_WAIT = 10.0  # seconds between two looks for feeds that nobody wants any more
+
+
+class Hub:
+    """Wakes feeds when their threads may have changed; its OS thread lives while there are any."""
+
+    def __init__(self, address: Address) -> None:
+        """Begin with no feed, and no connection."""
+        self._address = address
+        self._lock = threading.Lock()
+        self._feeds: dict[str, Feed] = {}  # by the names of their threads
+        self._watchers: Watchers | None = None
+        self._runs = False
+        self._thread: threading.Thread | None = None  # the last one
+
+    def add(self, url: str, feed: Feed) -> None:
+        """Wake a feed from now on, at once to begin with."""
+        name = parse(url).name
+        if self._feeds.get(name) is feed:
+            return
+        with self._lock:
+            self._feeds[name] = feed
+            if not self._runs:
+                self._runs = True
+                self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
+                self._thread.start()
+            self._nudge()
+
+    def remove(self, url: str, feed: Feed) -> None:
+        """Wake a feed no longer."""
+        name = parse(url).name
+        with self._lock:
+            if self._feeds.get(name) is feed:
+                del self._feeds[name]
+                self._nudge()
+
+    def wait_closed(self, seconds: float) -> None:
+        """Wait until the OS thread has ended, if there is no feed any more."""
+        thread = self._thread
+        if thread is not None and not self._feeds:
+            thread.join(seconds)
+
+    def _nudge(self) -> None:
+        if self._watchers is not None:
+            self._watchers.nudge()
+
+    def _run(self) -> None:
+        made = watchers(self._address)
+        with self._lock:
+            self._watchers = made
+        known: set[str] = set()
+        while feeds := self._wanted():
+            for name in feeds.keys() - known:
+                made.add(name)
+            for name in known - feeds.keys():
+                made.remove(name)
+            known = {*feeds}
+            try:
+                changed = made.wait(_WAIT)
+            except (EventqError, OSError):  # whoever asks is told so
+                changed = known
+                clock.pause(SLOW_LOOK)
+            for name in changed & known:
+                feeds[name].wake()
+        made.close()
+
+    def _wanted(self) -> dict[str, Feed]:
+        """Return the feeds that somebody wants; without any, this OS thread is to end."""
+        with self._lock:
+            self._feeds = {name: one for name, one in self._feeds.items() if one.is_wanted()}
+            if not self._feeds:
+                self._watchers, self._runs = None, False
+            return dict(self._feeds)
+
+
+_hubs: dict[str, Hub] = {}
+
+
+def hub_of(url: str) -> Hub:
+    """Return the hub of the database in which a thread is."""
+    address = parse(url)
+    return _hubs.setdefault(f"{address.pooled} {address.conninfo}", Hub(address))
