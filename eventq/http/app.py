@@ -283,7 +283,7 @@ class App:
 
         async def look(served: ServedThread) -> bool:
             try:
-                await served.do(lambda thread: thread.last(1), QUICK)
+                await served.glance(lambda thread: thread.last(1), QUICK)
             except EventqError:
                 return False
             return not (served.checked or {}).get("faults")
@@ -297,7 +297,7 @@ class App:
 
         async def look(served: ServedThread) -> None:
             with suppress(EventqError):
-                found[served.name] = await served.do(lambda thread: thread.status(), QUICK)
+                found[served.name] = await served.glance(lambda thread: thread.status(), QUICK)
 
         await asyncio.gather(*map(look, self.threads.values()))
         ordered = {name: found[name] for name in self.threads if name in found}

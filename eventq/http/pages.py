@@ -379,8 +379,9 @@ class Pages:
         every = [served] if served is not None else [*self._threads.values()]
 
         async def look(one: ServedThread) -> Values:
+            ask = one.glance if served is None else one.do
             try:
-                return await one.do(lambda thread: now(thread, one), QUICK)
+                return await ask(lambda thread: now(thread, one), QUICK)
             except EventqError as error:
                 if served is not None:
                     raise

@@ -115,21 +115,22 @@ class ServedThread:
         self.history = History()
         while not self._is_url or clock.monotonic() < self._asked_at + KEPT_SECONDS:
             with suppress(EventqError):
-                await self._run(lambda thread: self.history.add(thread.status()), QUICK)
+                await self.glance(lambda thread: self.history.add(thread.status()), QUICK)
             await asyncio.sleep(SECONDS)
 
     async def do(
         self, run: Callable[[Thread], T], how: str, size: int = 0, *, alone: bool = False
     ) -> T:
-        """Run a call in a worker. Raises EventqError; BusyError when too many wait."""
+        """Run a call in a worker, as `glance` does, and keep an eye on the thread from now on."""
         self._asked_at = clock.monotonic()
         if self._looks is None or self._looks.done():
             self._looks = self.loop.create_task(self._look())
-        return await self._run(run, how, size, alone=alone)
+        return await self.glance(run, how, size, alone=alone)
 
-    async def _run(
+    async def glance(
         self, run: Callable[[Thread], T], how: str, size: int = 0, *, alone: bool = False
     ) -> T:
+        """Run a call in a worker. Raises EventqError; BusyError when too many wait."""
         if self._calls >= _WAITING:
             raise BusyError(f"{self._calls} requests wait for '{self.name}'", "try again later")
         call = Call(self, Plan(how, run, alone or size >= LARGE), size)

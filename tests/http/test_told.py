@@ -82,7 +82,7 @@ def test_an_error_of_a_store_is_told_by_its_kind(
     async def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(ServedThread, "do", fail)
+    monkeypatch.setattr(ServedThread, "glance", fail)
     failed = 0
     with stranger(client) as other:
         for place in PLACES:
@@ -183,7 +183,7 @@ def test_a_stream_under_way_tells_no_place(
                 async def fail(*_: object, **__: object) -> None:
                     raise DiskError(f"'{SECRET}' is full", "free some space")
 
-                patched.setattr(ServedThread, "do", fail)
+                patched.setattr(ServedThread, "glance", fail)
                 with eventq.open(path) as thread:
                     thread.push("self", "note", "x")
                 said = "\n".join(lines)

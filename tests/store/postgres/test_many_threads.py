@@ -221,3 +221,34 @@ def test_a_server_of_a_database(server: Server, tmp_path: Path) -> None:
         served.send_signal(signal.SIGTERM)
         served.communicate(timeout=60)
     assert served.returncode == 0
+
+
+def test_a_url_with_a_password(server: Server, tmp_path: Path) -> None:
+    """The threads that a database lists are opened with it, and nothing shows it."""
+    server.run("CREATE ROLE bob LOGIN SUPERUSER PASSWORD 's3cr3t'")
+    server.write("pg_hba.conf", "local all bob scram-sha-256\nlocal all all trust\n", "w")
+    server.run("SELECT pg_reload_conf()")
+    url = server.url.replace("postgres@", "bob:s3cr3t@", 1)
+    allowed, done = tmp_path / "allowed", tmp_path / "done"
+    allowed.write_text("**\n")
+    with eventq.open(at(server, 3)) as thread:
+        thread.subscribe("w", f"echo it ran >> {done}", each=True)
+        thread.push(*NOTE)
+    worker = started(tmp_path, "work", "--all", url, "--allow", str(allowed))
+    words = ("ui", "--all", url, "--http", "127.0.0.1:0", "--no-browser", "--json")
+    served = started(tmp_path, *words, EVENTQ_TOKEN="a token")
+    try:
+        until(done.exists, "the handler ran")
+        assert served.stdout is not None
+        place = json.loads(served.stdout.readline())["listening"]
+        headers = {"authorization": "Bearer a token"}
+        with httpx.Client(base_url=place, headers=headers, timeout=60) as client:
+            listed = client.get("/api/threads").text
+            assert client.get("/api/threads/t3/events").json()["events"][0]["content"] == "x"
+        said = listed + "".join(log.read_text() for log in tmp_path.glob("log-*"))
+        assert "s3cr3t" not in said
+        assert "bob@" in said
+    finally:
+        for process in (worker, served):
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
