@@ -286,6 +286,11 @@ def threads(place: Path) -> Iterator[str]:
     return _below(root)
 
 
+def openable(place: str) -> Iterator[str]:
+    """Return what `threads` does, as it is opened: the URLs have the password of the place."""
+    return iter(opening.shared_threads(place, secret=True)) if is_url(place) else threads(place)
+
+
 def _below(folder: str) -> Iterator[str]:
     if os.path.exists(Layout(folder).database) or os.path.exists(f"{folder}/{LINK}"):
         yield folder

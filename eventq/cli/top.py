@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from eventq.cli.table import Command, Option
 from eventq.errors import EventqError, LogicError
 from eventq.serving.attention import doing, needs, waiting
 from eventq.serving.history import SECONDS, History
+from eventq.store.paths import is_url
 from eventq.system import clock
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from eventq.records.consumer import ConsumerStatus
     from eventq.records.info import ThreadStatus
     from eventq.serving.attention import Need
+    from eventq.store.protocol import Watcher
     from eventq.thread import Thread
 
 LOOK = 1.0  # seconds between two looks
@@ -37,7 +40,11 @@ def top(*, thread: list[str], all: str | None) -> int:
     from rich.console import Console
     from rich.live import Live
 
+    from eventq.store.opening import share_connections, unshare_connections
+
     with ExitStack() as stack:
+        share_connections()
+        stack.callback(unshare_connections)
         views = [stack.enter_context(View(place)) for place in thread or ()]
         for place in _below(all, thread or []):
             try:
@@ -62,9 +69,9 @@ def top(*, thread: list[str], all: str | None) -> int:
 
 def _below(place: str | None, known: list[str]) -> list[str]:
     """Return the other threads of a folder or a database."""
-    from eventq.thread import threads
+    from eventq.thread import openable
 
-    return [] if place is None else [one for one in threads(place) if one not in known]
+    return [] if place is None else [one for one in openable(place) if one not in known]
 
 
 class View:
@@ -72,13 +79,14 @@ class View:
 
     def __init__(self, place: str) -> None:
         """Open the thread. Raises NotAThreadError."""
+        from eventq.store.address import parse
         from eventq.thread import open_thread
 
         self.thread: Thread = open_thread(place, read_only=True)
-        self.name = place.rstrip("/").rpartition("/")[2]
+        self.name = parse(place).name if is_url(place) else os.path.basename(place.rstrip("/"))
         self._history = History()
         self._noted = 0.0
-        self._watcher = self.thread.database.watch()
+        self._watcher: Watcher | None = None
 
     def __enter__(self) -> View:
         """Return it."""
@@ -86,7 +94,8 @@ class View:
 
     def __exit__(self, *_: object) -> None:
         """Close the thread."""
-        self._watcher.__exit__(None, None, None)
+        if self._watcher is not None:
+            self._watcher.__exit__(None, None, None)
         self.thread.close()
 
     def look(self) -> tuple[ThreadStatus, list[Need]]:
@@ -101,6 +110,7 @@ class View:
 
     def wait(self) -> None:
         """Wait for a change, or a second."""
+        self._watcher = self._watcher or self.thread.database.watch()
         self._watcher.wait(LOOK)
 
 

@@ -18,9 +18,8 @@ from eventq.http.app import App
 from eventq.http.connections import KEPT_SECONDS, SWEEP_SECONDS, Connections, Protocol
 from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit, tell_of_full
 from eventq.serving.served import ServedThread
-from eventq.store.opening import shared_threads
 from eventq.store.paths import is_url, shown
-from eventq.thread import threads
+from eventq.thread import openable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,7 +123,7 @@ class Server(uvicorn.Server):
 
     async def _look(self, place: str) -> None:
         """Serve the threads of a place that are not served yet."""
-        found = await asyncio.to_thread(_found, place)
+        found = await asyncio.to_thread(lambda: [*openable(place)])
         known = {served.path for served in self.threads.values()}
         for path in found:
             if shown(path) not in known and path not in self._refused:
@@ -181,11 +180,6 @@ async def _keep_sweeping(among: Connections) -> None:
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
         among.sweep(loop.time())
-
-
-def _found(place: str) -> list[str]:
-    """Return the paths by which the threads of a folder or a database can be opened."""
-    return shared_threads(place, secret=True) if is_url(place) else [*threads(place)]
 
 
 def _name(path: str) -> str:

@@ -305,10 +305,13 @@ class Work:
         for url in self._bases:
             try:
                 yield from shared_threads(url, secret=True)
+                self._given_up.discard(url)
             except EventqError as error:
-                if not self._runners:  # who has started us should see why
+                if not self._turn:  # who has started us should see why
                     raise
-                self._say(str(error))
+                if url not in self._given_up:
+                    self._say(f"{error.what}: new threads are found later ({error.advice})")
+                self._given_up.add(url)
 
     def _guard(self, handler: str, deadline: float | None) -> None:
         if self._watchdog is not None:

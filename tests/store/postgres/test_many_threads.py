@@ -28,6 +28,7 @@ from eventq.store import opening
 from eventq.store.address import parse
 from eventq.system import clock
 from eventq.thread import init_schema
+from tests.doors.support import run
 from tests.store.postgres.machines import Server, until
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def started(folder: Path, *words: str, **more: str) -> subprocess.Popen[str]:
 
 
 def test_a_worker_of_a_database(server: Server, tmp_path: Path) -> None:
-    """It works for all threads, also those that come later, over a few connections."""
+    """It works for all threads over a few connections, also after a restart of the server."""
     allowed = tmp_path / "allowed"
     allowed.write_text("**\n")
     for number in (0, THREADS - 1):
@@ -93,11 +94,34 @@ def test_a_worker_of_a_database(server: Server, tmp_path: Path) -> None:
                 thread.push(*NOTE)
             until(lambda before=before: done.exists() and done.read_text() != before, "it ran")  # type: ignore[misc]
             assert connections(server) <= MOST
-        assert done.read_text().split() == ["0", str(THREADS - 1), "0"]
+        server.restart()
+        with eventq.open(at(server, 0)) as thread:
+            thread.push(*NOTE)
+        until(lambda: done.read_text().split() == ["0", str(THREADS - 1), "0", "0"], "it goes on")
     finally:
         worker.send_signal(signal.SIGTERM)
         worker.communicate(timeout=60)
     assert worker.returncode == 0
+
+
+@pytest.mark.soak
+def test_a_thread_that_comes_later(server: Server, tmp_path: Path) -> None:
+    """A worker of its database finds it within half a minute."""
+    allowed, done = tmp_path / "allowed", tmp_path / "done"
+    allowed.write_text("**\n")
+    with eventq.open(at(server, 0)) as thread:
+        thread.subscribe("w", f"echo first >> {done}", each=True)
+        thread.push(*NOTE)
+    worker = started(tmp_path, "work", "--all", server.url, "--allow", str(allowed))
+    try:
+        until(done.exists, "the worker works")
+        with eventq.open(eventq.init(at(server, THREADS))) as thread:
+            thread.subscribe("w", f"echo later >> {done}", each=True)
+            thread.push(*NOTE)
+        until(lambda: "later" in done.read_text(), "a new thread is found")
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
 
 
 def test_a_watcher_of_many_threads(server: Server) -> None:
@@ -252,3 +276,11 @@ def test_a_url_with_a_password(server: Server, tmp_path: Path) -> None:
         for process in (worker, served):
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
+
+
+def test_a_look_at_a_database(server: Server) -> None:
+    """`top` shows more threads than a server has connections."""
+    with eventq.open(at(server, 59)) as thread:
+        thread.ask("really?")
+    shown = run("top", "--all", server.url)
+    assert (shown.code, "t59: " in shown.out) == (0, True), shown
