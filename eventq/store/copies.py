@@ -248,7 +248,8 @@ class Selection:
         """
         ids: Iterable[int] = self._ids[of]
         if self._is_all:
-            ids = (one for rows in pages(self._run, every, FIRST) for (one,) in rows)
+            # Not by DISTINCT: an engine may look at the whole table for each page.
+            ids = (one for rows in pages(self._run, every, FIRST) for (one,) in dict.fromkeys(rows))
         elif via:
             ids = Ids()
             for rows in found(self._run, via, self._ids[of]):
@@ -452,8 +453,8 @@ LIMIT ?3
 
 
 def _every(key: str, table: str, condition: str = "") -> str:
-    """Return the statement for a page of all ids in a table."""
-    return f"SELECT DISTINCT {key} FROM {table} WHERE {condition}{key} > ? ORDER BY {key} LIMIT ?"  # noqa: S608 (constants)
+    """Return the statement for a page of all ids in a table, some several times."""
+    return f"SELECT {key} FROM {table} WHERE {condition}{key} > ? ORDER BY {key} LIMIT ?"  # noqa: S608 (constants)
 
 
 # How each kind of record is read: its rows for a list of ids, of which those are chosen, and all
