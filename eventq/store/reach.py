@@ -132,15 +132,12 @@ class Ids:
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield first and last of the ids that follow one another, in order."""
-        first = last = None
+        first = 0
         for one in self:
-            if last is None or one != last + 1:
-                if first is not None and last is not None:
-                    yield first, last
+            if one - 1 not in self:
                 first = one
-            last = one
-        if first is not None and last is not None:
-            yield first, last
+            if one + 1 not in self:
+                yield first, one
 
     def __iter__(self) -> Iterator[int]:
         """Yield the ids in order."""
@@ -241,4 +238,6 @@ def pages(run: Run, sql: str, after: Row, *given: Any) -> Iterator[list[Row]]:
     """
     while rows := run(sql, (*after, *given, PAGE)):
         yield rows
+        if len(rows) < PAGE:
+            return
         after = rows[-1][: len(after)]
