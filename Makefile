@@ -8,7 +8,7 @@ RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
 BROWSER := tests/browser/.browser/chromium
 
-.PHONY: demo demo-postgres test test-python test-parity test-browser lint soak bench reference dist clean
+.PHONY: demo demo-postgres test test-python test-parity test-browser lint soak bench reference generate dist clean
 
 demo: .venv/.installed  ## show the main job: a thread, three consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
@@ -50,6 +50,9 @@ dist: .venv/.release  ## build what a release publishes, and check it
 
 reference: .venv/.ready  ## write the generated parts of the documents
 	$(RUN) -m tests.reference
+
+generate: .venv/.ready  ## write PostgreSQL's text of the statements of the memory
+	$(RUN) -m scripts.sqlgen
 
 .venv/.installed: pyproject.toml scripts/eventq scripts/thread
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -14,7 +14,6 @@ from eventq.errors import (
     StoreError,
     ThreadExistsError,
     UnknownContextError,
-    UnsupportedError,
     UsageError,
     has_mirror,
     refused,
@@ -1268,11 +1267,6 @@ class Thread:
         if not isinstance(timeout, (int, float)) or not timeout > 0:
             raise UsageError(f"timeout must be seconds, not {timeout!r}", "give more than 0")
         self.database.check_open()
-        if self.is_shared:
-            raise UnsupportedError(
-                "this thread is in PostgreSQL: 'sql' reads the SQLite file of a directory",
-                "run psql on its database, where the tables are in the schema eventq",
-            )
         return _at_a_moment(lambda: self._sql_now(text, values, limit, timeout))
 
     def _sql_now(self, text: str, values: Values, limit: int | None, timeout: float) -> Rows:
@@ -1291,9 +1285,8 @@ class Thread:
         from eventq.log import status, witness
 
         found = [*status.warnings(self.database, self.layout, self.consumers)]
-        if self.is_shared:
-            return found
-        found += witness.warnings(self.database, self.layout)
+        if not self.is_shared:
+            found += witness.warnings(self.database, self.layout)
         if self.database.has_memory():
             from itertools import islice
 
@@ -1305,7 +1298,7 @@ class Thread:
     def check(self) -> list[str]:
         """Check all invariants; return one sentence per broken one, [] for a sound thread."""
         faults = self._faults(None if self.is_shared else self._mirror)
-        return faults if self.is_shared else [*faults, *self.erasures.faults()]
+        return [*faults, *self.erasures.faults()]
 
     def _damage(self) -> list[str]:
         """Return the faults that keep a collection from being made: an erasure under way is none.

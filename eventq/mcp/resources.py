@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 from mcp_types import Resource, ResourceTemplate
 
-from eventq.errors import UnsupportedError, UsageError
+from eventq.errors import UsageError
 from eventq.mcp.tools import read, read_artifact, recall
 from eventq.system.jsontext import writer
 
@@ -55,10 +55,7 @@ def resources(thread: Thread) -> list[Resource]:
         name="events", uri=EVENTS, mime_type="application/x-ndjson",
         description="The newest events of the inbox, one object a line." + _OTHERS,
     )  # fmt: skip
-    try:
-        return [newest, *contexts, *_artifacts(thread), *_outputs(thread)]
-    except UnsupportedError:  # this engine holds events only
-        return [newest]
+    return [newest, *contexts, *_artifacts(thread), *_outputs(thread)]
 
 
 def _artifacts(thread: Thread) -> list[Resource]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from eventq.errors import ErasedError, UnknownArtifactError, UnsupportedError, UsageError
+from eventq.errors import ErasedError, UnknownArtifactError, UsageError
 from eventq.mcp.excerpts import FRAME, NAME, cut, size
 from eventq.records.artifact import OutputInfo
 from eventq.records.turn import ContextInfo
@@ -112,10 +112,7 @@ def _events(thread: Thread, at: Place, wanted: bytes) -> Look:
 
 def _turns(thread: Thread, at: Place, wanted: bytes) -> Look:
     """Yield the turns before an id, newest first; with what the node of a run's turn names."""
-    try:
-        turns, runs = thread.contexts.turns, thread.runs
-    except UnsupportedError:  # this engine holds events only
-        return
+    turns, runs = thread.contexts.turns, thread.runs
     (before,) = at
     is_whole = True
     while is_whole:
@@ -184,10 +181,7 @@ def _stored(
 ) -> Look:
     """Yield pieces of what is stored in scopes; each is found once, and read on after that."""
     scope, number, start, line, name = at
-    try:
-        produced = thread.produced.of(scope)
-    except UnsupportedError:  # this engine holds events only
-        return
+    produced = thread.produced.of(scope)
     begun = number, name
     while True:
         while infos := page(produced, number, name):

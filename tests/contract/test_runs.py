@@ -946,6 +946,7 @@ def test_an_event_that_cannot_be_stored_undoes_its_change(
         assert stored() == before
 
 
+@pytest.mark.engines("sqlite")  # it counts statements
 def test_a_step_goes_on_from_the_last_one_taken_here(thread: Thread, run: Run) -> None:
     """The state is read ahead of the first step only, as long as nobody else moves the run."""
     database: Any = thread.database

@@ -57,6 +57,7 @@ def is_gone(thread: Thread, *texts: str | bytes) -> bool:
 # --- turns ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines("sqlite")  # it looks into the files
 @pytest.mark.parametrize(
     "payload",
     [secret(1, 60), secret(2, 5_000), NOISE, NOISE[:70_000], WORDS, "a" * 500_000 + secret(3)],
@@ -155,6 +156,7 @@ def test_blobs_that_share_parts_are_listed_and_erased(thread: Thread, main: Cont
     assert [turn.tombstone for turn in main.replay()] == [False, False, True, True]
 
 
+@pytest.mark.engines("sqlite")  # it looks into the files
 def test_however_many_share_a_part_all_are_erased(thread: Thread, main: Context) -> None:
     """A growing text that is stored again and again shares its beginning a hundred times."""
     begin = WORDS[:70_000]

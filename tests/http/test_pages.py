@@ -400,19 +400,18 @@ def test_threads_together(serve: Serve, path: str, tmp_path: Path) -> None:
 
 
 def test_a_thread_in_postgresql(serve: Serve, postgres: str) -> None:
-    """It has what is about the log; what it does not hold is said."""
+    """It has the pages of a thread in a directory."""
     url = fresh(postgres)
     client = serve(url)
     with eventq.open(url) as thread:
         thread.ask("Well?")
         thread.subscribe("w")
+        thread.contexts.create("main").append("what was said")
     at = f"/t/{client.get('/api/threads').json()['threads'][0]['name']}"
     assert "Well?" in seen(client, f"{at}/").text
-    for view in ("live", "consumers", "consumers/w", "health"):
+    for view in ("live", "consumers", "consumers/w", "health", "branches", "output"):
         seen(client, f"{at}/{view}")
-    for view in ("branches", "output", "turns/1"):
-        found = client.get(f"{at}/{view}")
-        assert (found.status_code, "in a directory" in found.text) == (501, True)
+    assert "what was said" in seen(client, f"{at}/turns/1").text
 
 
 def test_a_page_hears_of_changes(client: httpx.Client, thread: eventq.Thread) -> None:

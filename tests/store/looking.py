@@ -13,13 +13,18 @@ def is_postgres(db: Any) -> bool:
     return hasattr(db, "address")
 
 
+def changing(db: Any) -> str:
+    """Return the name of what changes something in one step, outside of a transaction too."""
+    return "changing" if is_postgres(db) else "change"
+
+
 def of(db: Any, column: str) -> Any:
     """Return a column of the queue's row, by its name in SQLite."""
     if not is_postgres(db):
         return db.one(f"SELECT {column} FROM queues WHERE consumer_id = 'w'")
     name = _IN_POSTGRES.get(column, column)
     mine = "bucket = %(b)s AND thread_id = %(t)s AND consumer = 'w'"
-    return db.one(f"SELECT {name} FROM eventq.consumers WHERE {mine}")
+    return db.value(f"SELECT {name} FROM eventq.consumers WHERE {mine}")
 
 
 def rows_of(db: Any, table: str, columns: str) -> list[tuple[Any, ...]]:

@@ -17,6 +17,7 @@ from eventq.records.consumer import ConsumerState, Settings
 from eventq.records.event import EventPage, NewEvent
 from eventq.store.queue_rows import Verdict, Worker
 from tests.claiming import ids, push, settle, take
+from tests.store.looking import changing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,14 +175,15 @@ def test_an_ack_that_somebody_else_overtakes(
 ) -> None:
     """Whoever acks more between the look and the ack of another one is not undone by that."""
     consumers.put("w", "run", None, 5, None)
-    change = database.change
+    name = changing(database)
+    change = getattr(database, name)
 
     def faster(*words: Any, **more: Any) -> Any:
-        monkeypatch.setattr(database, "change", change)
+        monkeypatch.setattr(database, name, change)
         second.consumers.pop("w", 9, 0)
         return change(*words, **more)
 
-    monkeypatch.setattr(database, "change", faster)
+    monkeypatch.setattr(database, name, faster)
     if limit:
         with pytest.raises(AlreadyAckedError):
             consumers.pop("w", 3, limit)

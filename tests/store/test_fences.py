@@ -9,6 +9,7 @@ import pytest
 from eventq.errors import FencedError, UnknownConsumerError
 from eventq.records.event import NewEvent
 from eventq.store.queue_rows import QueueStatus, Worker
+from tests.store.looking import changing
 
 if TYPE_CHECKING:
     import eventq
@@ -81,13 +82,13 @@ def test_a_fence_that_rises_while_events_are_read_counts(
 ) -> None:
     """The ack itself looks at the fence: no supervisor begins between the look and the ack."""
     fence = consumers.raise_fence("w")
-    change = database.change
+    change = getattr(database, changing(database))
 
     def late(*words: Any, **more: Any) -> Any:
         second.consumers.raise_fence("w")
         return change(*words, **more)
 
-    monkeypatch.setattr(database, "change", late)
+    monkeypatch.setattr(database, changing(database), late)
     with pytest.raises(FencedError):
         consumers.pop("w", 1 if replay else 3, 9, replay=replay, fence=fence)
     assert acked(consumers) == 2

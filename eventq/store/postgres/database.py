@@ -629,8 +629,8 @@ class Database(Engine):
     def query(self, *_: object) -> NoReturn:
         """Refuse it. Raises UnsupportedError."""
         raise UnsupportedError(
-            "the statements of people run on a thread in a directory only",
-            f"use psql on {self.address.database}: all threads are in the schema eventq",
+            "this thread is in PostgreSQL: 'sql' reads the SQLite file of a directory",
+            "run psql on its database, where the tables are in the schema eventq",
         )
 
     def texts(self) -> Iterator[tuple[str, list[tuple[bytes, ...]]]]:

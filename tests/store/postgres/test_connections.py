@@ -393,7 +393,7 @@ def test_a_statement_that_is_interrupted_in_a_transaction(direct: str) -> None:
         with pytest.raises(StoreError, match="an earlier step"), thread.write():
             thread.push("self", "note", "1")
             with pytest.raises(KeyboardInterrupt):
-                thread.database.change(interrupted)
+                thread.database.changing(interrupted)
         with pytest.raises(StoreError, match="an earlier step"), thread.write():
             thread.push("self", "note", "1")
             with pytest.raises(KeyboardInterrupt):
