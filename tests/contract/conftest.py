@@ -14,6 +14,7 @@ from eventq.output import entries
 from eventq.store.paths import is_shared
 from eventq.store.postgres.database import Database
 from eventq.system import clock
+from tests.contract.runs import full
 from tests.contract.support import dump, rows_of
 from tests.servers import fresh
 
@@ -27,10 +28,32 @@ if TYPE_CHECKING:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test on each engine that its marker names; what looks into the file, on SQLite."""
+    """Run a test on each engine that its marker names; what looks into the file, on SQLite.
+
+    On those that `soaked` names it runs in the soak only.
+    """
     marker = metafunc.definition.get_closest_marker("engines")
     if marker and "path" in metafunc.fixturenames and "raw" not in metafunc.fixturenames:
-        metafunc.parametrize("path", marker.args, indirect=True)
+        soaked = marker.kwargs.get("soaked", ())
+        later = [pytest.param(engine, marks=pytest.mark.soak) for engine in soaked]
+        metafunc.parametrize("path", [*marker.args, *later], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def crowd(postgres: str) -> str:
+    """Return the URL of a database with a thread whose rows have the ids that others begin with."""
+    with eventq.open(fresh(postgres)) as thread:
+        full(thread)
+        context = thread.contexts.create("main")
+        for number in range(12):
+            turn = context.append(f"of somebody else {number}")
+            context.patch(turn.turn_id, f"patched by somebody else {number}")
+            thread.artifacts.put(b"an artifact of somebody else %d" % number)
+            thread.outputs.publish(f"{number}-a", b"an output of somebody else")
+            thread.push("somebody", "note", f"else {number}")
+        context.open_turn().append_delta(b"open at somebody else's")
+        context.fork(at=turn.turn_id, name="fork")
+    return postgres
 
 
 @pytest.fixture
@@ -40,7 +63,7 @@ def path(
     """Return the path of a fresh thread that nobody has opened, or its URL."""
     if getattr(request, "param", "sqlite") == "postgres":
         monkeypatch.setattr(Database, "clock", lambda _: int(clock.now() * 1000))
-        return fresh(request.getfixturevalue("postgres"))
+        return fresh(request.getfixturevalue("crowd"))
     return str(shutil.copytree(_pristine, tmp_path / "thread"))
 
 

@@ -48,7 +48,6 @@ from tests.contract.produced import (
     save,
     write_file,
 )
-from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +68,7 @@ class Moments:
         return self.at
 
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", soaked=["postgres"])]
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from eventq.errors import ReadOnlyError, StoreError, TooLargeError, UnknownBlobE
 from eventq.memory.blobs import CUT_BYTES, PART_BYTES, parse_ref
 from eventq.records.turn import Blob, NewTurn
 from tests.conftest import ROOT
-from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +43,7 @@ THREE = NOISE[: 2 * MIB + 5000]  # three parts
 GOOD = "0123456789abcdef" * 4
 UNKNOWN = "blob:blake3:" + "0" * 64
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", soaked=["postgres"])]
 
 
 class Drip(io.RawIOBase):

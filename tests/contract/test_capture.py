@@ -21,12 +21,11 @@ from eventq.records.artifact import Captured
 from eventq.system import clock, processes
 from tests.conftest import Clock, open_gate
 from tests.contract.test_sink import model_cap, model_view
-from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from tests.conftest import Until
 
-pytestmark = pytest.mark.engines(*ENGINES)
+pytestmark = pytest.mark.engines("sqlite", soaked=["postgres"])
 
 SEQ = b"".join(b"%d\n" % n for n in range(1, 20_001))  # 108,894 bytes
 SHOWN = model_view(SEQ, SPILL, 20 * 1024)

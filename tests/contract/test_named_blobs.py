@@ -27,7 +27,6 @@ from eventq.records.turn import NewTurn
 from tests.contract.memory import DAY, MIB, ref_of
 from tests.contract.support import HOUR, collect
 from tests.engines import sqlite
-from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from eventq import Context, Thread
     from tests.conftest import Clock
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", soaked=["postgres"])]
 
 PIXELS = bytes(range(256)) * 8
 IMAGE = {"type": "image", "data": base64.b64encode(PIXELS).decode(), "mimeType": "image/png"}

@@ -11,14 +11,13 @@ import pytest
 
 import eventq
 from eventq.records.run import NewStep
-from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from eventq.memory.runs import Run
 
-pytestmark = pytest.mark.engines(*ENGINES)
+pytestmark = pytest.mark.engines("sqlite", soaked=["postgres"])
 
 # The pack that the older eventq exported of this run, a tar.xz in base64:
 #     run = thread.runs.start("solve", "commit", label="old",

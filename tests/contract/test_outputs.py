@@ -26,7 +26,6 @@ from eventq.output.outputs import check_id, output_name
 from eventq.records.artifact import OutputInfo
 from tests.contract.produced import Flood, files, write_file
 from tests.contract.support import collect
-from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +43,7 @@ WRONG_IDS: list[Any] = [
 ]  # fmt: skip
 
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", soaked=["postgres"])]
 
 
 def said(thread: eventq.Thread) -> list[tuple[str, int, bytes]]:

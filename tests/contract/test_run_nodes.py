@@ -12,7 +12,6 @@ from eventq.memory import nodes
 from eventq.records.run import NewRun, NewStep, Step
 from tests.contract.memory import AT, MISSING, ref_of
 from tests.contract.runs import grow, read, spelled
-from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from tests.conftest import Clock
     from tests.contract.memory import Stored
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", soaked=["postgres"])]
 
 H = "blob:blake3:"
 PROMPT = "Behebe #426 ☃"

@@ -15,13 +15,12 @@ from eventq.errors import LogicError, UnknownContextError
 from eventq.output.entries import externalize
 from eventq.output.spelling import spell
 from eventq.sessions.forks import ENTRY, OLD_LINE
-from tests.servers import ENGINES
 from tests.sessions.support import entry, header
 
 if TYPE_CHECKING:
     import eventq
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", soaked=["postgres"])]
 
 IMAGE = {"type": "image", "data": base64.b64encode(random.Random(1).randbytes(3_000)).decode()}
 

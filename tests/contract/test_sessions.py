@@ -28,7 +28,6 @@ from eventq.sessions.forks import ENTRY, OLD_LINE
 from eventq.sessions.lines import CUT, PLAIN, RAW, split
 from eventq.store.sessions import Sessions
 from tests.engines import rows_in
-from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +45,7 @@ MENTIONED = b"mentioned in a text only"
 MENTION = f"blob:blake3:{blake3(MENTIONED).hexdigest()}"
 
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", soaked=["postgres"])]
 
 
 def spell(entry: Any) -> bytes:
