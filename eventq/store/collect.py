@@ -6,7 +6,7 @@ from array import array
 from contextlib import nullcontext
 from json import dumps
 
-from eventq.store.reach import ALL, FIRST, PAGE, Ids, Reach, found, pages
+from eventq.store.reach import ALL, FIRST, PAGE, Ids, Reach, every, pages
 from eventq.store.rules import KEY_MS
 from eventq.store.turn_rows import BlobRow
 
@@ -34,19 +34,12 @@ WHERE session_id > ?1
 ORDER BY session_id
 LIMIT ?3
 """
-_SESSIONS = "SELECT session_id FROM sessions WHERE session_id > ? ORDER BY session_id LIMIT ?"
 # What keeps turns, but for sessions: heads, the starts of runs; of some time on, what is new and
 # what heads have left; and what keys name that are still honoured. A row is a key and then turns,
 # unless the key is one.
-_HEADS = "SELECT head_id FROM contexts WHERE head_id > ? ORDER BY head_id LIMIT ?"
-_STARTS = "SELECT start_id FROM runs WHERE start_id > ? ORDER BY start_id LIMIT ?"
-_NEW_TURNS = """
-SELECT turn_id
-FROM turns
-WHERE turn_id > ? AND created_at_ms >= ?
-ORDER BY turn_id
-LIMIT ?
-"""
+_HEADS = every("head_id", "contexts")
+_STARTS = every("start_id", "runs")
+_NEW_TURNS = every("turn_id", "turns", "created_at_ms >= ?")
 _MOVES = """
 SELECT context_id, version, old_id, new_id
 FROM context_log
@@ -62,7 +55,8 @@ ORDER BY number
 LIMIT ?
 """
 # What keeps blobs, but for turns, sessions and scopes: pins, events, and what is new.
-_PINNED = "SELECT blob_id FROM pins WHERE blob_id > ? ORDER BY blob_id LIMIT ?"
+_PINNED = every("blob_id", "pins")
+_NEW_BLOBS = every("blob_id", "blobs", "touched_at_ms >= ?")
 _OF_EVENTS = """
 SELECT e.hash, b.blob_id
 FROM event_blob_refs e
@@ -71,32 +65,17 @@ WHERE e.hash > ?
 ORDER BY e.hash
 LIMIT ?
 """
-_NEW_BLOBS = """
-SELECT blob_id
-FROM blobs
-WHERE blob_id > ? AND touched_at_ms >= ?
-ORDER BY blob_id
-LIMIT ?
-"""
 _OF_DIGESTS = """
 SELECT b.blob_id
 FROM json_each(?)
     CROSS JOIN blobs b ON b.hash = unhex(value)
 """
-_TURNS = "SELECT turn_id FROM turns WHERE turn_id > ? ORDER BY turn_id LIMIT ?"
 _BLOBS = """
 SELECT blob_id, hash, raw_len, stored_len, codec, part
 FROM blobs
 WHERE blob_id > ?
 ORDER BY blob_id
 LIMIT ?
-"""
-_DIGESTS = """
-SELECT b.hash
-FROM json_each(?1)
-    CROSS JOIN blobs b ON b.blob_id = CAST(value AS INTEGER)
-WHERE b.part = 0
-LIMIT ?2
 """
 # In this order, as no row may refer to one that is gone.
 _DELETIONS = (
@@ -136,8 +115,7 @@ def reachable(db: Engine, turns: Sequence[int], digests: Sequence[bytes]) -> lis
         reach.add_turns(turns)
         named = dumps([digest.hex() for digest in digests])
         reach.add_blobs([blob for (blob,) in seen.run(_OF_DIGESTS, (named,))])
-        some = found(seen.run, _DIGESTS, reach.blobs)
-        return sorted([digest for rows in some for (digest,) in rows])
+        return sorted(reach.digests(reach.blobs))
 
 
 def _moment(db: Engine) -> AbstractContextManager[Engine]:
@@ -173,7 +151,12 @@ def _dead(
             if blob not in reach.blobs:
                 blobs.append(blob)
                 dead.append(BlobRow(*rest))
-    return _others(db, _SESSIONS, sessions), _others(db, _TURNS, reach.turns), blobs, dead
+    return (
+        _others(db, every("session_id", "sessions"), sessions),
+        _others(db, every("turn_id", "turns"), reach.turns),
+        blobs,
+        dead,
+    )
 
 
 def _others(db: Engine, sql: str, live: Ids) -> array[int]:

@@ -26,7 +26,7 @@ from eventq.store.copy_rows import (
     TurnCopy,
 )
 from eventq.store.output_rows import FileRow, ScopeRow
-from eventq.store.reach import ALL, FIRST, MANY, Ids, Reach, found, pages
+from eventq.store.reach import ALL, FIRST, MANY, Ids, Reach, every, found, pages
 from eventq.store.rules import link
 
 TYPE_CHECKING = False
@@ -203,7 +203,7 @@ class Selection:
         if self._has(scope, output):
             return []
         new = self._reach.add_blobs([blob for (blob,) in self._add(sql, scope, output)])
-        return [digest for rows in found(self._run, _DIGESTS, new) for (digest,) in rows]
+        return self._reach.digests(new)
 
     def _add(self, sql: str, scope: int, name: int | str) -> list[Any]:
         """Select an artifact or output if a statement finds it; return what that finds."""
@@ -392,13 +392,6 @@ WHERE coalesce(owner, name) IN (
 )
 LIMIT ?2
 """
-_DIGESTS = """
-SELECT b.hash
-FROM json_each(?1)
-    CROSS JOIN blobs b ON b.blob_id = CAST(value AS INTEGER)
-WHERE b.part = 0
-LIMIT ?2
-"""
 _ARTIFACTS = """
 SELECT scope_id, number
 FROM artifacts
@@ -430,33 +423,14 @@ _FILES = """
 SELECT f.scope_id, f.path, f.number, f.output, f.version, b.hash, f.blob_id
 FROM files f
     LEFT JOIN blobs b ON b.blob_id = f.blob_id
+    LEFT JOIN artifacts a ON a.scope_id = f.scope_id AND a.number = f.number
+    LEFT JOIN agent_outputs o
+        ON o.scope_id = f.scope_id AND o.output_id = f.output AND o.version = f.version
 WHERE (f.scope_id, f.path) > (?1, ?2)
-    AND (
-        f.number IS NULL
-        OR EXISTS (
-            SELECT 1
-            FROM artifacts a
-            WHERE a.scope_id = f.scope_id AND a.number = f.number
-        )
-    )
-    AND (
-        f.output IS NULL
-        OR EXISTS (
-            SELECT 1
-            FROM agent_outputs o
-            WHERE o.scope_id = f.scope_id AND o.output_id = f.output
-        )
-    )
+    AND coalesce(f.blob_id, a.artifact_id, o.version) IS NOT NULL
 ORDER BY f.scope_id, f.path
 LIMIT ?3
 """
-
-
-def _every(key: str, table: str, condition: str = "") -> str:
-    """Return the statement for a page of all ids in a table, some several times."""
-    return f"SELECT {key} FROM {table} WHERE {condition}{key} > ? ORDER BY {key} LIMIT ?"  # noqa: S608 (constants)
-
-
 # How each kind of record is read: its rows for a list of ids, of which those are chosen, and all
 # there are; and how they are found from those chosen, if they are others. Rows begin with the id.
 _TURNS = (
@@ -469,12 +443,12 @@ _TURNS = (
     LIMIT ?2
     """,
     "turns",
-    _every("turn_id", "turns"),
+    every("turn_id", "turns"),
 )
 _RULED_TURNS = (
     _TURNS[0].replace("LIMIT", "WHERE t.canonical IS NOT NULL\n    LIMIT"),
     "turns",
-    _every("turn_id", "turns", "canonical IS NOT NULL AND "),
+    every("turn_id", "turns", "canonical IS NOT NULL"),
 )
 _BLOBS = (
     """
@@ -485,7 +459,7 @@ _BLOBS = (
     LIMIT ?2
     """,
     "blobs",
-    _every("blob_id", "blobs"),
+    every("blob_id", "blobs"),
 )
 _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
     ContextCopy: (
@@ -498,7 +472,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "contexts",
-        _every("context_id", "contexts"),
+        every("context_id", "contexts"),
     ),
     RunCopy: (
         """
@@ -508,7 +482,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "contexts",
-        _every("context_id", "runs"),
+        every("context_id", "runs"),
     ),
     TipCopy: (
         """
@@ -518,7 +492,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "contexts",
-        _every("context_id", "session_tips"),
+        every("context_id", "session_tips"),
     ),
     RootCopy: (
         """
@@ -528,7 +502,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "turns",
-        _every("turn_id", "turn_roots"),
+        every("turn_id", "turn_roots"),
     ),
     PatchCopy: (
         """
@@ -539,7 +513,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "turns",
-        _every("seq", "turn_patches"),
+        every("seq", "turn_patches"),
         """
         SELECT p.seq
         FROM json_each(?1)
@@ -556,7 +530,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "turns",
-        _every("attempt_id", "run_attempts"),
+        every("attempt_id", "run_attempts"),
         """
         SELECT a.attempt_id
         FROM json_each(?1)
@@ -574,7 +548,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "blobs",
-        _every("blob_id", "blob_refs"),
+        every("blob_id", "blob_refs"),
     ),
     ErasedCopy: (
         """
@@ -589,7 +563,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "blobs",
-        _every("blob_id", "blobs", "codec = 3 AND "),
+        every("blob_id", "blobs", "codec = 3"),
     ),
     PinCopy: (
         """
@@ -600,7 +574,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "blobs",
-        _every("blob_id", "pins"),
+        every("blob_id", "pins"),
     ),
     AliasCopy: (
         """
@@ -612,7 +586,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "blobs",
-        _every("blob_id", "blob_names"),
+        every("blob_id", "blob_names"),
     ),
     ScopeRow: (
         """
@@ -622,7 +596,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "scopes",
-        _every("scope_id", "scopes"),
+        every("scope_id", "scopes"),
     ),
     SessionCopy: (
         """
@@ -633,7 +607,7 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         LIMIT ?2
         """,
         "sessions",
-        _every("session_id", "sessions"),
+        every("session_id", "sessions"),
     ),
 }
 # Those whose rows begin with an id that is not of the record.

@@ -106,6 +106,19 @@ WHERE (scope_id, path) > (?1, ?2) AND scope_id <= ?3 AND blob_id IS NOT NULL
 ORDER BY scope_id, path
 LIMIT ?4
 """
+_DIGESTS = """
+SELECT b.hash
+FROM json_each(?1)
+    CROSS JOIN blobs b ON b.blob_id = CAST(value AS INTEGER)
+WHERE b.part = 0
+LIMIT ?2
+"""
+
+
+def every(key: str, table: str, condition: str = "") -> str:
+    """Return the statement for a page of the ids in a table, some several times."""
+    more = condition and f"AND {condition} "
+    return f"SELECT {key} FROM {table} WHERE {key} > ? {more}ORDER BY {key} LIMIT ?"  # noqa: S608 (constants)
 
 
 class Ids:
@@ -189,6 +202,10 @@ class Reach:
             for sql, key in ((_OUTPUTS, (first, "", 0)), (_FILES, (first, ""))):
                 for rows in pages(self._run, sql, key, last):
                     self.add_blobs([row[-1] for row in rows])
+
+    def digests(self, blobs: Iterable[int]) -> list[bytes]:
+        """Return the digests of blobs by their ids, in any order; parts are left out."""
+        return [digest for rows in found(self._run, _DIGESTS, blobs) for (digest,) in rows]
 
     def _walk(self, sql: str, known: Ids, ids: Iterable[int]) -> Iterator[list[int]]:
         """Yield what was not known of ids and of what they lead to, in pieces.
