@@ -14,7 +14,7 @@ from eventq.system.clock import SLOW_LOOK
 if TYPE_CHECKING:
     from eventq.serving.served import Feed
     from eventq.store.address import Address
-    from eventq.store.postgres.watchers import Watchers
+    from eventq.store.protocol import Watchers
 
 _WAIT = 10.0  # seconds between two looks for feeds that nobody wants any more
 

@@ -9,7 +9,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.store import protocol
     from eventq.store.address import Address
-    from eventq.store.postgres.watchers import Watchers
     from eventq.store.sqlite.memory import MemoryDatabase
     from eventq.store.sqlite.watcher import Bells
 
@@ -83,7 +82,7 @@ def shared_threads(url: str, *, secret: bool = False) -> list[str]:
     return [with_thread(url, name) if secret else address.at(name) for name in names]
 
 
-def watchers(address: Address) -> Watchers:
+def watchers(address: Address) -> protocol.Watchers:
     """Return a watcher of many threads of a database."""
     check_driver()
     from eventq.store.postgres.watchers import Watchers

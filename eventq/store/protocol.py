@@ -394,6 +394,33 @@ class Watcher(Protocol):
         """Stop watching."""
 
 
+class Watchers(Protocol):
+    """A watcher of many threads of a shared database, by their names."""
+
+    look_at: float  # when it looks by itself: a time of `clock.monotonic`
+
+    def add(self, name: str) -> None:
+        """Watch a thread, which is among those that have changed at first."""
+
+    def remove(self, name: str) -> None:
+        """Watch a thread no longer."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when `wait(0)` may return names; -1 for none."""
+
+    def nudge(self) -> None:
+        """End the wait of another OS thread."""
+
+    def wait(self, seconds: float) -> set[str]:
+        """Return the names of threads that may have changed; none after a timeout."""
+
+    def hold(self, consumers: Collection[tuple[str, str]]) -> None:
+        """Refresh the notes that this process works for consumers, by their threads' names."""
+
+    def close(self) -> None:
+        """Stop watching."""
+
+
 class Lease(Protocol):
     """The right to supervise one consumer. While it is held, no other process runs its handler.
 
