@@ -63,7 +63,7 @@ _NAMED = 10  # events that an error names; it counts the others
 # What to do about the address of a server, where a directory is wanted.
 SERVER_ADVICE = (
     "run this on the machine of the thread: 'eventq serve' is for clients of the binary protocol,"
-    " and PostgreSQL shares a log among machines"
+    " and PostgreSQL shares a thread among machines"
 )
 
 

@@ -148,7 +148,7 @@ def _answers(address: str) -> bool:
 
 BESIDE = (
     "run this on the machine of the thread: 'eventq serve' is for clients of the binary protocol,"
-    " and PostgreSQL shares a log among machines"
+    " and PostgreSQL shares a thread among machines"
 )
 # What these need besides what their tables require; their files are there, so that only the address
 # is at fault.

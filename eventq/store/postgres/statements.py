@@ -1699,6 +1699,16 @@ STATEMENTS = {
         scope_id <= $5 AND NOT blob_id IS NULL) AND (files.bucket = $1 AND files.thread_id = $2)
         ORDER BY scope_id, path LIMIT $6
     """),
+    # reach._DIGESTS
+    "440492bdcb0c8775": ("", "", """
+        SELECT b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
+        eventq.blobs AS b ON b.blob_id = CAST(value AS BIGINT) AND (b.bucket = $1 AND b.thread_id =
+        $2) WHERE b.part = 0 LIMIT $4
+    """),
+    # reach.every
+    "4be0ed57ea714a7e": ("", "", """
+        SELECT
+    """),
     # collect._LIVE_SESSIONS
     "6cd9abae6331a7a5": ("", "", """
         SELECT session_id FROM eventq.sessions WHERE (session_id > $3 AND (updated_at_ms >= $4 OR
@@ -1706,11 +1716,6 @@ STATEMENTS = {
         JOIN eventq.sessions AS s ON s.session_id = t.session_id AND (s.bucket = $1 AND s.thread_id
         = $2) WHERE t.bucket = $1 AND t.thread_id = $2))) AND (sessions.bucket = $1 AND
         sessions.thread_id = $2) ORDER BY session_id LIMIT $5
-    """),
-    # collect._SESSIONS
-    "ac8f17dfabc7a437": ("", "", """
-        SELECT session_id FROM eventq.sessions WHERE session_id > $3 AND (sessions.bucket = $1 AND
-        sessions.thread_id = $2) ORDER BY session_id LIMIT $4
     """),
     # collect._HEADS
     "7867d997b19c2837": ("", "", """
@@ -1743,16 +1748,16 @@ STATEMENTS = {
         SELECT blob_id FROM eventq.pins WHERE blob_id > $3 AND (pins.bucket = $1 AND pins.thread_id
         = $2) ORDER BY blob_id LIMIT $4
     """),
+    # collect._NEW_BLOBS
+    "83e5284cf582489c": ("", "", """
+        SELECT blob_id FROM eventq.blobs WHERE (blob_id > $3 AND touched_at_ms >= $4) AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) ORDER BY blob_id LIMIT $5
+    """),
     # collect._OF_EVENTS
     "81bdcbb0172e8675": ("", "", """
         SELECT e.hash, b.blob_id FROM eventq.event_blob_refs AS e JOIN eventq.blobs AS b ON b.hash
         = e.hash AND (b.bucket = $1 AND b.thread_id = $2) WHERE e.hash > $3 AND (e.bucket = $1 AND
         e.thread_id = $2) ORDER BY e.hash LIMIT $4
-    """),
-    # collect._NEW_BLOBS
-    "83e5284cf582489c": ("", "", """
-        SELECT blob_id FROM eventq.blobs WHERE (blob_id > $3 AND touched_at_ms >= $4) AND
-        (blobs.bucket = $1 AND blobs.thread_id = $2) ORDER BY blob_id LIMIT $5
     """),
     # collect._OF_DIGESTS
     "03b1a59781319540": ("", "", """
@@ -1763,12 +1768,6 @@ STATEMENTS = {
     "2ad15e6bea94f843": ("", "", """
         SELECT blob_id, hash, raw_len, stored_len, codec, part FROM eventq.blobs WHERE blob_id > $3
         AND (blobs.bucket = $1 AND blobs.thread_id = $2) ORDER BY blob_id LIMIT $4
-    """),
-    # collect._DIGESTS
-    "440492bdcb0c8775": ("", "", """
-        SELECT b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.blobs AS b ON b.blob_id = CAST(value AS BIGINT) AND (b.bucket = $1 AND b.thread_id =
-        $2) WHERE b.part = 0 LIMIT $4
     """),
     # collect._DELETIONS
     "bbf3c19d2fb006a7": ("", "", """
@@ -1804,6 +1803,11 @@ STATEMENTS = {
     "b0c33e9b08d6c5bc": ("", "", """
         DELETE FROM eventq.turn_keys WHERE created_at_ms < $3 AND (turn_keys.bucket = $1 AND
         turn_keys.thread_id = $2)
+    """),
+    # collect._dead
+    "ac8f17dfabc7a437": ("", "", """
+        SELECT session_id FROM eventq.sessions WHERE session_id > $3 AND (sessions.bucket = $1 AND
+        sessions.thread_id = $2) ORDER BY session_id LIMIT $4
     """),
     # copies.Copies.alike
     "ed82f1ae7340b24c": ("", "", """
@@ -1919,19 +1923,15 @@ STATEMENTS = {
         $6
     """),
     # copies._FILES
-    "de625884c3339f26": ("", "", """
+    "c55cd68f624d12aa": ("", "", """
         SELECT f.scope_id, f.path, f.number, f.output, f.version, b.hash, f.blob_id FROM
         eventq.files AS f LEFT JOIN eventq.blobs AS b ON b.blob_id = f.blob_id AND (b.bucket = $1
-        AND b.thread_id = $2) WHERE ((f.scope_id, f.path) > ($3, $4) AND (f.number IS NULL OR
-        EXISTS(SELECT 1 FROM eventq.artifacts AS a WHERE (a.scope_id = f.scope_id AND a.number =
-        f.number) AND (a.bucket = $1 AND a.thread_id = $2))) AND (f.output IS NULL OR EXISTS(SELECT
-        1 FROM eventq.agent_outputs AS o WHERE (o.scope_id = f.scope_id AND o.output_id = f.output)
-        AND (o.bucket = $1 AND o.thread_id = $2)))) AND (f.bucket = $1 AND f.thread_id = $2) ORDER
-        BY f.scope_id, f.path LIMIT $5
-    """),
-    # copies._every
-    "4be0ed57ea714a7e": ("", "", """
-        SELECT
+        AND b.thread_id = $2) LEFT JOIN eventq.artifacts AS a ON (a.scope_id = f.scope_id AND
+        a.number = f.number) AND (a.bucket = $1 AND a.thread_id = $2) LEFT JOIN
+        eventq.agent_outputs AS o ON (o.scope_id = f.scope_id AND o.output_id = f.output AND
+        o.version = f.version) AND (o.bucket = $1 AND o.thread_id = $2) WHERE ((f.scope_id, f.path)
+        > ($3, $4) AND NOT COALESCE(f.blob_id, a.artifact_id, o.version) IS NULL) AND (f.bucket =
+        $1 AND f.thread_id = $2) ORDER BY f.scope_id, f.path LIMIT $5
     """),
     # copies._TURNS
     "981139efc297283c": ("", "", """
@@ -1952,8 +1952,8 @@ STATEMENTS = {
         NOT t.canonical IS NULL LIMIT $4
     """),
     # copies._RULED_TURNS 2
-    "fe7123f359b7c6aa": ("", "", """
-        SELECT turn_id FROM eventq.turns WHERE (NOT canonical IS NULL AND turn_id > $3) AND
+    "a6e5329d52b0f0ac": ("", "", """
+        SELECT turn_id FROM eventq.turns WHERE (turn_id > $3 AND NOT canonical IS NULL) AND
         (turns.bucket = $1 AND turns.thread_id = $2) ORDER BY turn_id LIMIT $4
     """),
     # copies._BLOBS
@@ -2076,8 +2076,8 @@ STATEMENTS = {
         AND (x.bucket = $1 AND x.thread_id = $2) WHERE b.codec = 3 LIMIT $4
     """),
     # copies._RECORDS 18
-    "6d29b3e607a6a23d": ("", "", """
-        SELECT blob_id FROM eventq.blobs WHERE (codec = 3 AND blob_id > $3) AND (blobs.bucket = $1
+    "4852b2ff566df79f": ("", "", """
+        SELECT blob_id FROM eventq.blobs WHERE (blob_id > $3 AND codec = 3) AND (blobs.bucket = $1
         AND blobs.thread_id = $2) ORDER BY blob_id LIMIT $4
     """),
     # copies._RECORDS 19
