@@ -142,8 +142,8 @@ def test_subscribing(connect: Connect, thread: eventq.Thread, way: str) -> None:
     run(test)
 
 
-def test_a_thread_in_postgresql_has_an_inbox(serve: Serve, postgres: str) -> None:
-    """Events and questions work; what the engine does not hold says so, and hides nothing else."""
+def test_a_thread_in_postgresql(serve: Serve, postgres: str) -> None:
+    """Events, questions and the memory work as those of a directory."""
     url = mounted(serve, fresh(postgres))
 
     async def test() -> None:
@@ -154,9 +154,11 @@ def test_a_thread_in_postgresql_has_an_inbox(serve: Serve, postgres: str) -> Non
             assert len((await call(client, "search", text="NEEDLE"))["found"]) == 1
             asked = await call(client, "ask_person", question="ok?", seconds=0)
             assert (await call(client, "status"))["questions"][0]["id"] == asked["id"]
-            assert "PostgreSQL" in await refusal(client, "remember", text="x")
-            assert "PostgreSQL" in await refusal(client, "recall")
-            (one,) = (await client.list_resources()).resources
+            assert (await call(client, "recall"))["turns"] == []
+            await call(client, "remember", text="what was said")
+            (turn,) = (await call(client, "recall"))["turns"]
+            assert "what was said" in str(turn)
+            one, *_ = (await client.list_resources()).resources
             assert "needle" in await content(client, one.uri)
             async with client.listen(resource_subscriptions=[one.uri]) as heard:
                 await call(client, "push", type="note", content="another")

@@ -13,6 +13,7 @@ from eventq.records.event import NewEvent
 from eventq.store.migrations import files
 from eventq.store.postgres import claims, consumers, events, leases, queues, watcher
 from eventq.store.postgres.connection import Link
+from eventq.store.postgres.statements import STATEMENTS
 from eventq.thread import init_schema, threads
 from tests.claiming import push, settle, subscribe, take
 from tests.servers import fresh, use_our_clock
@@ -120,6 +121,7 @@ def do_all(base: str, clock: Clock) -> None:
         do_the_rest(db)
         assert [event.id for event in thread.consume("loop", idle=0)] == [1, 2, 3, 4, 5, 6]
         thread.push_many([("self", "note", "x")] * 300)
+        thread.erasures.event(1)
         assert thread.check() == []
         eventq.destroy(thread.path)
 
@@ -180,6 +182,35 @@ def test_every_statement_touches_one_partition(routes: Routes, clock: Clock) -> 
     assert [*threads(routes.url)]
     (listed,) = (parts for sql, parts in routes.statements() if sql not in found)
     assert len(listed) == PARTS
+
+
+SAMPLES = {
+    "smallint": "1",
+    "integer": "1",
+    "bigint": "1",
+    "text": "'1'",
+    "bytea": "'\\x00'",
+    "json": "'[1]'",
+}
+
+
+def test_every_statement_of_the_memory_touches_one_partition(routes: Routes) -> None:
+    """With values, as the plan for all values is made for every partition."""
+    parts: set[str] = set()
+    with psycopg.connect(routes.url, autocommit=True) as server:
+        server.execute("SET plan_cache_mode = force_custom_plan")
+        for key, (_, _, text) in STATEMENTS.items():
+            server.execute(f"PREPARE s{key} AS {text}")
+            (types,) = server.execute(
+                "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = %s",
+                (f"s{key}",),
+            ).fetchone() or ([],)
+            values = ", ".join(SAMPLES[one] for one in types)
+            run = f"EXECUTE s{key}({values})" if values else f"EXECUTE s{key}"
+            found = routes.touched(server, run, {})
+            assert len(found) <= 1, text
+            parts |= found
+    assert len(parts) == 1
 
 
 @pytest.mark.parametrize(
