@@ -26,30 +26,27 @@ class Hub:
         """Begin with no feed, and no connection."""
         self._address = address
         self._lock = threading.Lock()
-        self._feeds: dict[str, Feed] = {}  # by the names of their threads
+        self._feeds: dict[Feed, str] = {}  # with the names of their threads
         self._watchers: Watchers | None = None
         self._runs = False
         self._thread: threading.Thread | None = None  # the last one
 
     def add(self, url: str, feed: Feed) -> None:
         """Wake a feed from now on, at once to begin with."""
-        name = parse(url).name
-        if self._feeds.get(name) is feed:
+        if feed in self._feeds:
             return
         with self._lock:
-            self._feeds[name] = feed
+            self._feeds[feed] = parse(url).name
             if not self._runs:
                 self._runs = True
                 self._thread = threading.Thread(target=self._run, name="eventq-feed", daemon=True)
                 self._thread.start()
             self._nudge()
 
-    def remove(self, url: str, feed: Feed) -> None:
+    def remove(self, feed: Feed) -> None:
         """Wake a feed no longer."""
-        name = parse(url).name
         with self._lock:
-            if self._feeds.get(name) is feed:
-                del self._feeds[name]
+            if self._feeds.pop(feed, None) is not None:
                 self._nudge()
 
     def wait_closed(self, seconds: float) -> None:
@@ -66,26 +63,28 @@ class Hub:
         made = watchers(self._address)
         with self._lock:
             self._watchers = made
-        known: set[str] = set()
+        known: dict[Feed, str] = {}
         while feeds := self._wanted():
-            for name in feeds.keys() - known:
-                made.add(name)
-            for name in known - feeds.keys():
+            for name in {*known.values()} - {*feeds.values()}:
                 made.remove(name)
-            known = {*feeds}
+            for feed in feeds.keys() - known.keys():
+                made.add(feeds[feed])
+                feed.wake()
+            known = feeds
             try:
                 changed = made.wait(_WAIT)
             except (EventqError, OSError):  # whoever asks is told so
-                changed = known
+                changed = {*feeds.values()}
                 clock.pause(SLOW_LOOK)
-            for name in changed & known:
-                feeds[name].wake()
+            for feed, name in feeds.items():
+                if name in changed:
+                    feed.wake()
         made.close()
 
-    def _wanted(self) -> dict[str, Feed]:
+    def _wanted(self) -> dict[Feed, str]:
         """Return the feeds that somebody wants; without any, this OS thread is to end."""
         with self._lock:
-            self._feeds = {name: one for name, one in self._feeds.items() if one.is_wanted()}
+            self._feeds = {one: name for one, name in self._feeds.items() if one.is_wanted()}
             if not self._feeds:
                 self._watchers, self._runs = None, False
             return dict(self._feeds)

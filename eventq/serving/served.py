@@ -264,7 +264,7 @@ class Feed:
         self.is_closed = True
         self._ended.set()
         if self._hub is not None:
-            self._hub.remove(self._path, self)
+            self._hub.remove(self)
         changed = self._changed
         if not changed.done():
             changed.set_result(None)

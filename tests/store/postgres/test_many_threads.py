@@ -134,7 +134,7 @@ def test_a_watcher_of_many_threads(server: Server) -> None:
             watchers.add(name)
         assert watchers.wait(0) == names
         until(lambda: not watchers.wait(0.1) and watchers.look_at > clock.monotonic() + 2, "quiet")
-        assert connections(server) == 2
+        until(lambda: connections(server) == 2, "one listens, and one looks")
         with eventq.open(at(server, 7)) as thread:
             thread.push(*NOTE)
             assert watchers.wait(60) == {"t7"}
@@ -143,7 +143,7 @@ def test_a_watcher_of_many_threads(server: Server) -> None:
     finally:
         watchers.close()
         opening.unshare_connections()
-    assert connections(server) == 0
+    until(lambda: connections(server) == 0, "all are closed")
 
 
 def test_os_threads_that_need_several_connections(server: Server) -> None:
@@ -173,7 +173,7 @@ def test_os_threads_that_need_several_connections(server: Server) -> None:
         for thread in opened:
             thread.close()
         opening.unshare_connections()
-    assert connections(server) == 0
+    until(lambda: connections(server) == 0, "all are closed")
 
 
 def test_a_shared_connection_that_was_ended(server: Server) -> None:
@@ -183,7 +183,7 @@ def test_a_shared_connection_that_was_ended(server: Server) -> None:
         with eventq.open(at(server, 1)) as one, eventq.open(at(server, 2)) as two:
             with one.write():
                 two.push(*NOTE)
-            assert connections(server) == 2
+            until(lambda: connections(server) == 2, "both use one")
             end = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             server.run(f"{end} WHERE application_name = 'eventq'")
             with one.write():
@@ -207,7 +207,7 @@ def test_a_server_of_a_database(server: Server, tmp_path: Path) -> None:
         assert served.stdout is not None
         place = json.loads(served.stdout.readline())["listening"]
         held.close()
-        assert connections(server) <= 2
+        until(lambda: connections(server) <= 2, "none is opened before it is asked for")
         headers = {"authorization": f"Bearer {token}"}
         with httpx.Client(base_url=place, headers=headers, timeout=60) as client:
             assert len(client.get("/api/threads").json()["threads"]) == THREADS
