@@ -468,11 +468,15 @@ def _tie(tree: Any, schema: dict[str, Table]) -> None:
 
 
 def _is_mine(table: exp.Expr) -> exp.Expr:
+    """Return the condition; of the log, whose indexes lead with it, the bucket is not left out."""
     name = table.alias or table.name
+    key = [*enumerate(_KEY, 1)]
+    if table.name in _OF_THE_LOG:
+        key.reverse()  # see `translated`
     return exp.and_(
         *(
             exp.EQ(this=exp.column(column, name), expression=_parameter(number))
-            for number, column in enumerate(_KEY, 1)
+            for number, column in key
         )
     )
 

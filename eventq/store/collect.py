@@ -98,6 +98,7 @@ def sweep(db: Engine, grace: int, spared: str, *, apply: bool) -> tuple[int, lis
     times = now - grace + (grace == 0), now - KEY_MS
     if apply:
         with db.write():
+            db.bulk()
             sessions, turns, blobs, rows = _dead(db, *times, spared)
             db.changed("DELETE FROM turn_keys WHERE created_at_ms < ?", times[1:])
             for sql, ids in zip(_DELETIONS, (sessions, turns, blobs, blobs, blobs), strict=True):

@@ -1,5 +1,7 @@
 -- The memory, in the tables of SQLite's migrations, where it stands what columns mean;
--- `scope_counters` is `counters` there. Each leads with the key of the thread, (bucket, thread_id).
+-- `scope_counters` is `counters` there. Each has the key of the thread, (bucket, thread_id). Indexes
+-- lead with thread_id, and the bucket is the last column of keys: with both in front, a server that
+-- knows nothing of a table takes the rows of a thread for one, and reads all of them for each.
 --
 -- Their statements are generated from SQLite's: scripts/sqlgen.py. Ids count from 1 in each thread,
 -- without gaps: a write holds the row of its thread. Those that are given once only are counted in
@@ -19,8 +21,8 @@ CREATE TABLE eventq.blobs (
     codec         bigint NOT NULL CHECK (codec BETWEEN 0 AND 3),
     part          bigint NOT NULL DEFAULT 0,
     touched_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, blob_id),
-    UNIQUE (bucket, thread_id, hash)
+    PRIMARY KEY (thread_id, blob_id, bucket),
+    UNIQUE (thread_id, hash, bucket)
 );
 
 CREATE TABLE eventq.blob_bytes (
@@ -28,8 +30,8 @@ CREATE TABLE eventq.blob_bytes (
     thread_id bigint NOT NULL,
     blob_id   bigint NOT NULL,
     bytes     bytea NOT NULL,
-    PRIMARY KEY (bucket, thread_id, blob_id),
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs ON DELETE CASCADE
+    PRIMARY KEY (thread_id, blob_id, bucket),
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs ON DELETE CASCADE
 );
 
 CREATE TABLE eventq.blob_parts (
@@ -38,24 +40,24 @@ CREATE TABLE eventq.blob_parts (
     blob_id   bigint NOT NULL,
     position  bigint NOT NULL,
     part_id   bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, blob_id, position),
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs ON DELETE CASCADE,
-    FOREIGN KEY (bucket, thread_id, part_id) REFERENCES eventq.blobs
+    PRIMARY KEY (thread_id, blob_id, position, bucket),
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs ON DELETE CASCADE,
+    FOREIGN KEY (thread_id, part_id, bucket) REFERENCES eventq.blobs
         DEFERRABLE INITIALLY DEFERRED
 );
-CREATE INDEX blob_parts_by_part ON eventq.blob_parts (bucket, thread_id, part_id);
+CREATE INDEX blob_parts_by_part ON eventq.blob_parts (thread_id, part_id);
 
 CREATE TABLE eventq.blob_refs (
     bucket    smallint NOT NULL,
     thread_id bigint NOT NULL,
     blob_id   bigint NOT NULL,
     ref_id    bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, blob_id, ref_id),
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs ON DELETE CASCADE,
-    FOREIGN KEY (bucket, thread_id, ref_id) REFERENCES eventq.blobs
+    PRIMARY KEY (thread_id, blob_id, ref_id, bucket),
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs ON DELETE CASCADE,
+    FOREIGN KEY (thread_id, ref_id, bucket) REFERENCES eventq.blobs
         DEFERRABLE INITIALLY DEFERRED
 );
-CREATE INDEX blob_refs_by_ref ON eventq.blob_refs (bucket, thread_id, ref_id);
+CREATE INDEX blob_refs_by_ref ON eventq.blob_refs (thread_id, ref_id);
 
 CREATE TABLE eventq.pins (
     bucket        smallint NOT NULL,
@@ -63,20 +65,20 @@ CREATE TABLE eventq.pins (
     name          text COLLATE "C" NOT NULL,
     blob_id       bigint NOT NULL,
     created_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, name, blob_id),
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs
+    PRIMARY KEY (thread_id, name, blob_id, bucket),
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs
 );
-CREATE INDEX pins_by_blob ON eventq.pins (bucket, thread_id, blob_id);
+CREATE INDEX pins_by_blob ON eventq.pins (thread_id, blob_id);
 
 CREATE TABLE eventq.blob_names (
     bucket    smallint NOT NULL,
     thread_id bigint NOT NULL,
     sha256    bytea NOT NULL CHECK (length(sha256) = 32),
     blob_id   bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, sha256),
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs ON DELETE CASCADE
+    PRIMARY KEY (thread_id, sha256, bucket),
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs ON DELETE CASCADE
 );
-CREATE INDEX blob_names_by_blob ON eventq.blob_names (bucket, thread_id, blob_id);
+CREATE INDEX blob_names_by_blob ON eventq.blob_names (thread_id, blob_id);
 
 CREATE TABLE eventq.turns (
     bucket        smallint NOT NULL,
@@ -94,9 +96,9 @@ CREATE TABLE eventq.turns (
     blob_id       bigint NOT NULL,
     flags         bigint NOT NULL DEFAULT 0,
     created_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, turn_id),
-    FOREIGN KEY (bucket, thread_id, parent_id) REFERENCES eventq.turns,
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs,
+    PRIMARY KEY (thread_id, turn_id, bucket),
+    FOREIGN KEY (thread_id, parent_id, bucket) REFERENCES eventq.turns,
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs,
     CHECK (parent_id < turn_id),
     CHECK (
         (parent_id IS NULL) = (depth = 0)
@@ -104,8 +106,8 @@ CREATE TABLE eventq.turns (
         AND (jump_depth IS NULL) = (depth = 0)
     )
 );
-CREATE INDEX turns_by_parent ON eventq.turns (bucket, thread_id, parent_id, blob_id);
-CREATE INDEX turns_by_blob ON eventq.turns (bucket, thread_id, blob_id);
+CREATE INDEX turns_by_parent ON eventq.turns (thread_id, parent_id, blob_id);
+CREATE INDEX turns_by_blob ON eventq.turns (thread_id, blob_id);
 
 CREATE TABLE eventq.turn_patches (
     bucket        smallint NOT NULL,
@@ -115,22 +117,22 @@ CREATE TABLE eventq.turn_patches (
     blob_id       bigint,
     flags         bigint NOT NULL DEFAULT 0,
     created_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, seq),
-    FOREIGN KEY (bucket, thread_id, turn_id) REFERENCES eventq.turns ON DELETE CASCADE,
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs
+    PRIMARY KEY (thread_id, seq, bucket),
+    FOREIGN KEY (thread_id, turn_id, bucket) REFERENCES eventq.turns ON DELETE CASCADE,
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs
 );
-CREATE INDEX turn_patches_by_turn ON eventq.turn_patches (bucket, thread_id, turn_id, seq);
-CREATE INDEX turn_patches_by_blob ON eventq.turn_patches (bucket, thread_id, blob_id);
+CREATE INDEX turn_patches_by_turn ON eventq.turn_patches (thread_id, turn_id, seq);
+CREATE INDEX turn_patches_by_blob ON eventq.turn_patches (thread_id, blob_id);
 
 CREATE TABLE eventq.turn_roots (
     bucket    smallint NOT NULL,
     thread_id bigint NOT NULL,
     turn_id   bigint NOT NULL,
     root      bytea NOT NULL CHECK (length(root) = 32),
-    PRIMARY KEY (bucket, thread_id, turn_id),
-    FOREIGN KEY (bucket, thread_id, turn_id) REFERENCES eventq.turns ON DELETE CASCADE
+    PRIMARY KEY (thread_id, turn_id, bucket),
+    FOREIGN KEY (thread_id, turn_id, bucket) REFERENCES eventq.turns ON DELETE CASCADE
 );
-CREATE INDEX turn_roots_by_root ON eventq.turn_roots (bucket, thread_id, root);
+CREATE INDEX turn_roots_by_root ON eventq.turn_roots (thread_id, root);
 
 CREATE TABLE eventq.contexts (
     bucket        smallint NOT NULL,
@@ -145,16 +147,16 @@ CREATE TABLE eventq.contexts (
     created_at_ms bigint NOT NULL,
     updated_at_ms bigint NOT NULL,
     scope_id      bigint,
-    PRIMARY KEY (bucket, thread_id, context_id),
-    UNIQUE (bucket, thread_id, name),
-    FOREIGN KEY (bucket, thread_id, head_id) REFERENCES eventq.turns,
-    FOREIGN KEY (bucket, thread_id, base_id) REFERENCES eventq.turns ON DELETE SET NULL (base_id),
-    FOREIGN KEY (bucket, thread_id, fork_of) REFERENCES eventq.contexts
+    PRIMARY KEY (thread_id, context_id, bucket),
+    UNIQUE (thread_id, name, bucket),
+    FOREIGN KEY (thread_id, head_id, bucket) REFERENCES eventq.turns,
+    FOREIGN KEY (thread_id, base_id, bucket) REFERENCES eventq.turns ON DELETE SET NULL (base_id),
+    FOREIGN KEY (thread_id, fork_of, bucket) REFERENCES eventq.contexts
         ON DELETE SET NULL (fork_of)
 );
-CREATE INDEX contexts_by_head ON eventq.contexts (bucket, thread_id, head_id);
-CREATE INDEX contexts_by_base ON eventq.contexts (bucket, thread_id, base_id);
-CREATE INDEX contexts_by_fork ON eventq.contexts (bucket, thread_id, fork_of);
+CREATE INDEX contexts_by_head ON eventq.contexts (thread_id, head_id);
+CREATE INDEX contexts_by_base ON eventq.contexts (thread_id, base_id);
+CREATE INDEX contexts_by_fork ON eventq.contexts (thread_id, fork_of);
 
 CREATE TABLE eventq.context_log (
     bucket     smallint NOT NULL,
@@ -165,7 +167,7 @@ CREATE TABLE eventq.context_log (
     old_id     bigint,
     new_id     bigint,
     at_ms      bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, context_id, version)
+    PRIMARY KEY (thread_id, context_id, version, bucket)
 );
 
 CREATE TABLE eventq.turn_keys (
@@ -177,8 +179,8 @@ CREATE TABLE eventq.turn_keys (
     turn_id       bigint NOT NULL,
     digest        bytea NOT NULL,
     created_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, number),
-    UNIQUE (bucket, thread_id, context_id, key)
+    PRIMARY KEY (thread_id, number, bucket),
+    UNIQUE (thread_id, context_id, key, bucket)
 );
 
 CREATE TABLE eventq.open_turns (
@@ -192,10 +194,10 @@ CREATE TABLE eventq.open_turns (
     size          bigint NOT NULL DEFAULT 0,
     created_at_ms bigint NOT NULL,
     updated_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, open_id),
-    FOREIGN KEY (bucket, thread_id, context_id) REFERENCES eventq.contexts
+    PRIMARY KEY (thread_id, open_id, bucket),
+    FOREIGN KEY (thread_id, context_id, bucket) REFERENCES eventq.contexts
 );
-CREATE INDEX open_turns_by_context ON eventq.open_turns (bucket, thread_id, context_id);
+CREATE INDEX open_turns_by_context ON eventq.open_turns (thread_id, context_id);
 
 CREATE TABLE eventq.open_pieces (
     bucket    smallint NOT NULL,
@@ -203,8 +205,8 @@ CREATE TABLE eventq.open_pieces (
     open_id   bigint NOT NULL,
     position  bigint NOT NULL,
     bytes     bytea NOT NULL,
-    PRIMARY KEY (bucket, thread_id, open_id, position),
-    FOREIGN KEY (bucket, thread_id, open_id) REFERENCES eventq.open_turns ON DELETE CASCADE
+    PRIMARY KEY (thread_id, open_id, position, bucket),
+    FOREIGN KEY (thread_id, open_id, bucket) REFERENCES eventq.open_turns ON DELETE CASCADE
 );
 
 CREATE TABLE eventq.runs (
@@ -220,15 +222,15 @@ CREATE TABLE eventq.runs (
     completed_on    text COLLATE "C"
         GENERATED ALWAYS AS (eventq.day_of(completed_at_ms)) STORED,
     source          text COLLATE "C",
-    PRIMARY KEY (bucket, thread_id, context_id),
-    FOREIGN KEY (bucket, thread_id, context_id) REFERENCES eventq.contexts ON DELETE CASCADE,
-    FOREIGN KEY (bucket, thread_id, start_id) REFERENCES eventq.turns,
+    PRIMARY KEY (thread_id, context_id, bucket),
+    FOREIGN KEY (thread_id, context_id, bucket) REFERENCES eventq.contexts ON DELETE CASCADE,
+    FOREIGN KEY (thread_id, start_id, bucket) REFERENCES eventq.turns,
     CHECK ((status = 'completed') = (completed_at_ms IS NOT NULL))
 );
-CREATE INDEX runs_by_start ON eventq.runs (bucket, thread_id, start_id);
-CREATE INDEX runs_active ON eventq.runs (bucket, thread_id, context_id)
+CREATE INDEX runs_by_start ON eventq.runs (thread_id, start_id);
+CREATE INDEX runs_active ON eventq.runs (thread_id, context_id)
     WHERE status IN ('active', 'suspended');
-CREATE INDEX runs_by_day ON eventq.runs (bucket, thread_id, completed_on, context_id)
+CREATE INDEX runs_by_day ON eventq.runs (thread_id, completed_on, context_id)
     WHERE completed_on IS NOT NULL;
 
 CREATE TABLE eventq.run_attempts (
@@ -238,12 +240,12 @@ CREATE TABLE eventq.run_attempts (
     parent_id     bigint NOT NULL,
     blob_id       bigint NOT NULL,
     created_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, attempt_id),
-    FOREIGN KEY (bucket, thread_id, parent_id) REFERENCES eventq.turns ON DELETE CASCADE,
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs
+    PRIMARY KEY (thread_id, attempt_id, bucket),
+    FOREIGN KEY (thread_id, parent_id, bucket) REFERENCES eventq.turns ON DELETE CASCADE,
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs
 );
-CREATE INDEX run_attempts_by_parent ON eventq.run_attempts (bucket, thread_id, parent_id);
-CREATE INDEX run_attempts_by_blob ON eventq.run_attempts (bucket, thread_id, blob_id);
+CREATE INDEX run_attempts_by_parent ON eventq.run_attempts (thread_id, parent_id);
+CREATE INDEX run_attempts_by_blob ON eventq.run_attempts (thread_id, blob_id);
 
 CREATE TABLE eventq.run_changes (
     bucket    smallint NOT NULL,
@@ -252,8 +254,8 @@ CREATE TABLE eventq.run_changes (
     run_id    bigint NOT NULL,
     op        text COLLATE "C" NOT NULL,
     grouped   text COLLATE "C",
-    PRIMARY KEY (bucket, thread_id, change_id),
-    UNIQUE (bucket, thread_id, run_id)
+    PRIMARY KEY (thread_id, change_id, bucket),
+    UNIQUE (thread_id, run_id, bucket)
 );
 
 CREATE TABLE eventq.scopes (
@@ -262,8 +264,8 @@ CREATE TABLE eventq.scopes (
     scope_id      bigint NOT NULL CHECK (scope_id > 0),
     name          text COLLATE "C",
     created_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, scope_id),
-    UNIQUE (bucket, thread_id, name)
+    PRIMARY KEY (thread_id, scope_id, bucket),
+    UNIQUE (thread_id, name, bucket)
 );
 
 CREATE TABLE eventq.scope_counters (
@@ -272,7 +274,7 @@ CREATE TABLE eventq.scope_counters (
     scope_id  bigint NOT NULL,
     name      text COLLATE "C" NOT NULL,
     next      bigint NOT NULL CHECK (next >= 0),
-    PRIMARY KEY (bucket, thread_id, scope_id, name)
+    PRIMARY KEY (thread_id, scope_id, name, bucket)
 );
 
 CREATE TABLE eventq.artifacts (
@@ -290,12 +292,12 @@ CREATE TABLE eventq.artifacts (
     error         text COLLATE "C",
     created_at_ms bigint NOT NULL,
     ended_at_ms   bigint,
-    PRIMARY KEY (bucket, thread_id, artifact_id),
+    PRIMARY KEY (thread_id, artifact_id, bucket),
     CHECK (artifact_id >= 0),
     CHECK ((status = 'open') = (ended_at_ms IS NULL) AND (status = 'sealed') = (hash IS NOT NULL))
 );
-CREATE UNIQUE INDEX artifacts_by_number ON eventq.artifacts (bucket, thread_id, scope_id, number);
-CREATE INDEX artifacts_by_size ON eventq.artifacts (bucket, thread_id, scope_id, size, tool);
+CREATE UNIQUE INDEX artifacts_by_number ON eventq.artifacts (thread_id, scope_id, number, bucket);
+CREATE INDEX artifacts_by_size ON eventq.artifacts (thread_id, scope_id, size, tool);
 
 CREATE TABLE eventq.removed_artifacts (
     bucket        smallint NOT NULL,
@@ -303,7 +305,7 @@ CREATE TABLE eventq.removed_artifacts (
     scope_id      bigint NOT NULL,
     number        bigint NOT NULL,
     removed_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, scope_id, number)
+    PRIMARY KEY (thread_id, scope_id, number, bucket)
 );
 
 CREATE TABLE eventq.artifact_chunks (
@@ -313,11 +315,11 @@ CREATE TABLE eventq.artifact_chunks (
     position    bigint NOT NULL,
     newlines    bigint NOT NULL,
     bytes       bytea NOT NULL,
-    PRIMARY KEY (bucket, thread_id, artifact_id, position),
-    FOREIGN KEY (bucket, thread_id, artifact_id) REFERENCES eventq.artifacts ON DELETE CASCADE
+    PRIMARY KEY (thread_id, artifact_id, position, bucket),
+    FOREIGN KEY (thread_id, artifact_id, bucket) REFERENCES eventq.artifacts ON DELETE CASCADE
 );
 CREATE INDEX artifact_chunks_by_line
-    ON eventq.artifact_chunks (bucket, thread_id, artifact_id, newlines, position);
+    ON eventq.artifact_chunks (thread_id, artifact_id, newlines, position);
 
 CREATE TABLE eventq.agent_outputs (
     bucket        smallint NOT NULL,
@@ -327,10 +329,10 @@ CREATE TABLE eventq.agent_outputs (
     version       bigint NOT NULL CHECK (version >= 1),
     blob_id       bigint NOT NULL,
     created_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, scope_id, output_id, version),
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs
+    PRIMARY KEY (thread_id, scope_id, output_id, version, bucket),
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs
 );
-CREATE INDEX agent_outputs_by_blob ON eventq.agent_outputs (bucket, thread_id, blob_id);
+CREATE INDEX agent_outputs_by_blob ON eventq.agent_outputs (thread_id, blob_id);
 
 CREATE TABLE eventq.files (
     bucket    smallint NOT NULL,
@@ -341,12 +343,12 @@ CREATE TABLE eventq.files (
     output    text COLLATE "C",
     version   bigint,
     blob_id   bigint,
-    PRIMARY KEY (bucket, thread_id, scope_id, path),
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs,
+    PRIMARY KEY (thread_id, scope_id, path, bucket),
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs,
     CHECK (num_nonnulls(number, output, blob_id) = 1),
     CHECK ((output IS NULL) = (version IS NULL))
 );
-CREATE INDEX files_by_blob ON eventq.files (bucket, thread_id, blob_id);
+CREATE INDEX files_by_blob ON eventq.files (thread_id, blob_id);
 
 CREATE TABLE eventq.sessions (
     bucket        smallint NOT NULL,
@@ -366,10 +368,10 @@ CREATE TABLE eventq.sessions (
     started_by    text COLLATE "C",
     created_at_ms bigint NOT NULL,
     updated_at_ms bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, session_id),
-    UNIQUE (bucket, thread_id, name, generation)
+    PRIMARY KEY (thread_id, session_id, bucket),
+    UNIQUE (thread_id, name, generation, bucket)
 );
-CREATE INDEX sessions_by_owner ON eventq.sessions (bucket, thread_id, owner)
+CREATE INDEX sessions_by_owner ON eventq.sessions (thread_id, owner)
     WHERE owner IS NOT NULL;
 
 CREATE TABLE eventq.session_lines (
@@ -388,15 +390,15 @@ CREATE TABLE eventq.session_lines (
     response   text COLLATE "C",
     agent      text COLLATE "C",
     turn_id    bigint,
-    PRIMARY KEY (bucket, thread_id, session_id, position),
-    FOREIGN KEY (bucket, thread_id, session_id) REFERENCES eventq.sessions ON DELETE CASCADE,
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs,
-    FOREIGN KEY (bucket, thread_id, turn_id) REFERENCES eventq.turns
+    PRIMARY KEY (thread_id, session_id, position, bucket),
+    FOREIGN KEY (thread_id, session_id, bucket) REFERENCES eventq.sessions ON DELETE CASCADE,
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs,
+    FOREIGN KEY (thread_id, turn_id, bucket) REFERENCES eventq.turns
 );
-CREATE INDEX session_lines_by_entry ON eventq.session_lines (bucket, thread_id, session_id, entry)
+CREATE INDEX session_lines_by_entry ON eventq.session_lines (thread_id, session_id, entry)
     WHERE entry IS NOT NULL;
-CREATE INDEX session_lines_by_blob ON eventq.session_lines (bucket, thread_id, blob_id);
-CREATE INDEX session_lines_by_turn ON eventq.session_lines (bucket, thread_id, turn_id);
+CREATE INDEX session_lines_by_blob ON eventq.session_lines (thread_id, blob_id);
+CREATE INDEX session_lines_by_turn ON eventq.session_lines (thread_id, turn_id);
 
 CREATE TABLE eventq.session_tips (
     bucket     smallint NOT NULL,
@@ -404,18 +406,18 @@ CREATE TABLE eventq.session_tips (
     context_id bigint NOT NULL,
     session_id bigint NOT NULL,
     turn_id    bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, context_id),
-    FOREIGN KEY (bucket, thread_id, context_id) REFERENCES eventq.contexts ON DELETE CASCADE,
-    FOREIGN KEY (bucket, thread_id, session_id) REFERENCES eventq.sessions ON DELETE CASCADE
+    PRIMARY KEY (thread_id, context_id, bucket),
+    FOREIGN KEY (thread_id, context_id, bucket) REFERENCES eventq.contexts ON DELETE CASCADE,
+    FOREIGN KEY (thread_id, session_id, bucket) REFERENCES eventq.sessions ON DELETE CASCADE
 );
-CREATE INDEX session_tips_by_session ON eventq.session_tips (bucket, thread_id, session_id);
+CREATE INDEX session_tips_by_session ON eventq.session_tips (thread_id, session_id);
 
 CREATE TABLE eventq.settings (
     bucket    smallint NOT NULL,
     thread_id bigint NOT NULL,
     name      text COLLATE "C" NOT NULL,
     value     text COLLATE "C" NOT NULL,
-    PRIMARY KEY (bucket, thread_id, name)
+    PRIMARY KEY (thread_id, name, bucket)
 );
 
 CREATE TABLE eventq.erasures (
@@ -428,8 +430,8 @@ CREATE TABLE eventq.erasures (
     reason     text COLLATE "C",
     at_ms      bigint NOT NULL,
     finished   bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (bucket, thread_id, erasure_id),
-    UNIQUE (bucket, thread_id, kind, name)
+    PRIMARY KEY (thread_id, erasure_id, bucket),
+    UNIQUE (thread_id, kind, name, bucket)
 );
 
 CREATE TABLE eventq.erased_blobs (
@@ -437,15 +439,15 @@ CREATE TABLE eventq.erased_blobs (
     thread_id  bigint NOT NULL,
     blob_id    bigint NOT NULL,
     erasure_id bigint NOT NULL,
-    PRIMARY KEY (bucket, thread_id, blob_id),
-    FOREIGN KEY (bucket, thread_id, blob_id) REFERENCES eventq.blobs ON DELETE CASCADE,
-    FOREIGN KEY (bucket, thread_id, erasure_id) REFERENCES eventq.erasures
+    PRIMARY KEY (thread_id, blob_id, bucket),
+    FOREIGN KEY (thread_id, blob_id, bucket) REFERENCES eventq.blobs ON DELETE CASCADE,
+    FOREIGN KEY (thread_id, erasure_id, bucket) REFERENCES eventq.erasures
 );
-CREATE INDEX erased_blobs_by_erasure ON eventq.erased_blobs (bucket, thread_id, erasure_id);;
+CREATE INDEX erased_blobs_by_erasure ON eventq.erased_blobs (thread_id, erasure_id);;
 
-CREATE INDEX artifacts_open ON eventq.artifacts (bucket, thread_id, artifact_id)
+CREATE INDEX artifacts_open ON eventq.artifacts (thread_id, artifact_id)
     WHERE status = 'open';
-CREATE INDEX event_blob_refs_by_hash ON eventq.event_blob_refs (bucket, thread_id, hash);
+CREATE INDEX event_blob_refs_by_hash ON eventq.event_blob_refs (thread_id, hash);
 
 CREATE FUNCTION eventq.turn_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -68,6 +68,10 @@ SELECT (
     WHERE {MINE}
 )
 """
+# What reads much is planned as the server likes; see `connection`.
+_BULK = (
+    "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_seqscan = on"
+)
 _LAST_IDS = f"SELECT last_ids FROM eventq.counters WHERE {MINE}"
 _OF_A_QUEUE = "%(b)s"  # is in a statement of `queues`, and in none of the memory
 _LAST = (1 << 63) - 1  # the highest id
@@ -112,6 +116,7 @@ class Database(Engine):
             raise
         self.keys: dict[str, Any] = {"b": found.bucket, "t": found.thread_id, "now": None}
         self.identity = found.identity
+        self._parted = found.parted
         self.channel = f"eventq_{found.thread_id}"
         # Its own transaction, which waits for no disk.
         relaxed = "SET LOCAL synchronous_commit = off"
@@ -356,7 +361,7 @@ class Database(Engine):
 
     def snapshot(self) -> None:
         """Read from a snapshot as of now, until the database is closed."""
-        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_BULK}"
         look = f"""
             SELECT 1
             FROM eventq.counters
@@ -492,7 +497,11 @@ class Database(Engine):
         if _OF_A_QUEUE in sql:
             given = self.bound(_numbered(bindings))
             return self.changing(lambda link: link.run(sql, given))
-        return self._execute(translated(sql), bindings)[0]
+        return self._execute(self.translated(sql), bindings)[0]
+
+    def translated(self, sql: str) -> Translated:
+        """Return the translation of a statement of the memory."""
+        return translated(sql, parted=self._parted)
 
     def _execute(self, found: Translated, bindings: tuple[Any, ...]) -> tuple[Rows, int]:
         values = self._values(found, bindings)
@@ -543,7 +552,7 @@ class Database(Engine):
 
     def some(self, sql: str, bindings: tuple[Any, ...], room: int) -> list[tuple[Any, ...]]:
         """Return the first rows until their bytes fill `room`, at least one."""
-        found = translated(sql)
+        found = self.translated(sql)
         return self.filling(found.text, self._values(found, bindings), room)
 
     def filling(self, sql: str, values: Sequence[Any], room: int) -> list[tuple[Any, ...]]:
@@ -563,6 +572,10 @@ class Database(Engine):
             size = 0 if len(page) < size or left <= 0 else max(1, left // max(1, *sizes))
             size = min(size, _MANY)
         return rows
+
+    def bulk(self) -> None:
+        """Let the transaction under way read much: the server plans its statements as it likes."""
+        self._inside(lambda link: link.script(_BULK))
 
     def last_id(self, table: str) -> int:
         """Return the highest id that a row of a table ever had, 0 for none."""
@@ -589,11 +602,11 @@ class Database(Engine):
 
     def changed(self, sql: str, bindings: tuple[Any, ...] = ()) -> int:
         """Run one statement inside `write`; return how many rows it changed."""
-        return self._execute(translated(sql), bindings)[1]
+        return self._execute(self.translated(sql), bindings)[1]
 
     def insert(self, sql: str, bindings: tuple[Any, ...] = ()) -> int | None:
         """Store one row inside `write`; return its id, None if a conflict kept it out."""
-        rows = self._execute(translated(sql), bindings)[0]
+        rows = self._execute(self.translated(sql), bindings)[0]
         return rows[0][0] if rows else None
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
@@ -603,7 +616,7 @@ class Database(Engine):
             if steps:
                 self.changing(lambda link: link.together(steps))
             return len(steps)
-        found = translated(sql)
+        found = self.translated(sql)
         values = [self._values(found, (*row,)) for row in rows]
         if found.table:
             first = self._next(found.table)
@@ -644,7 +657,10 @@ class Database(Engine):
 
     def faults(self, area: Area = "log") -> Iterable[str]:
         """Return a sentence for each fault of the rows of an area."""
-        return self._log_faults() if area == "log" else self.memory_faults(area)
+        if area == "log" or self.is_alone:
+            return self._log_faults() if area == "log" else self.memory_faults(area)
+        with self.read() as moment:
+            return [*moment.memory_faults(area)]
 
     def _log_faults(self) -> Iterator[str]:
         yield from self.events.faults()

@@ -44,7 +44,8 @@ _HAS_TABLES = "SELECT to_regclass('eventq.migrations') IS NOT NULL"
 _NUMBER = "SELECT coalesce(max(number), 0) FROM eventq.migrations"
 _APPLIED = "INSERT INTO eventq.migrations (number, name) VALUES (%(number)s, %(name)s)"
 _FIND = """
-SELECT m.number, m.first, t.thread_id
+SELECT m.number, m.first, t.thread_id,
+    (SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass('eventq.turns'))
 FROM (
     SELECT max(number) AS number, extract(epoch FROM min(applied_at))::text AS first
     FROM eventq.migrations
@@ -81,24 +82,28 @@ TABLES = (
 
 
 class Found(Record):
-    """A thread in a database; `identity` tells it from all others there ever were."""
+    """A thread in a database; `identity` tells it from all others there ever were.
+
+    `parted` says whether the tables are in partitions by bucket.
+    """
 
     bucket: int
     thread_id: int
     identity: str
+    parted: bool
 
 
 def find(link: Link, address: Address) -> Found:
     """Return the thread at an address. Raises NotAThreadError, and errors about the tables."""
     bucket = address.bucket
     try:
-        ((number, first, thread_id),) = link.run(_FIND, {"b": bucket, "name": address.name})
+        ((number, first, thread_id, parted),) = link.run(_FIND, {"b": bucket, "name": address.name})
     except errors.UndefinedTable as error:
         raise _no_tables(address) from error
     _check(number or 0, address)
     if thread_id is None:
         raise NotAThreadError(address.shown)
-    return Found(bucket, thread_id, f"{first}:{thread_id}")
+    return Found(bucket, thread_id, f"{first}:{thread_id}", bool(parted))
 
 
 def _no_tables(address: Address) -> StoreError:

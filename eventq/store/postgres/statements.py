@@ -270,7 +270,7 @@ STATEMENTS = {
     "30704ba0284a7aa7": ("", "", """
         SELECT 'event', event_id, 0 FROM eventq.event_blob_refs WHERE hash = (SELECT hash FROM
         eventq.blobs WHERE blob_id = $3 AND (blobs.bucket = $1 AND blobs.thread_id = $2)) AND
-        (event_blob_refs.bucket = $1 AND event_blob_refs.thread_id = $2) ORDER BY 2 LIMIT $4
+        (event_blob_refs.thread_id = $2 AND event_blob_refs.bucket = $1) ORDER BY 2 LIMIT $4
     """),
     # blobs._HOLDERS 7
     "14ccb240e58b9639": ("", "", """
@@ -1595,13 +1595,13 @@ STATEMENTS = {
     """),
     # erasures.Erasures.event 2
     "27007d32707007c5": ("", "", """
-        DELETE FROM eventq.event_blob_refs WHERE event_id = $3 AND (event_blob_refs.bucket = $1 AND
-        event_blob_refs.thread_id = $2)
+        DELETE FROM eventq.event_blob_refs WHERE event_id = $3 AND (event_blob_refs.thread_id = $2
+        AND event_blob_refs.bucket = $1)
     """),
     # erasures.Erasures.event 3
     "8d83415e4172e876": ("", "", """
-        DELETE FROM eventq.open_questions WHERE event_id = $3 AND (open_questions.bucket = $1 AND
-        open_questions.thread_id = $2)
+        DELETE FROM eventq.open_questions WHERE event_id = $3 AND (open_questions.thread_id = $2
+        AND open_questions.bucket = $1)
     """),
     # settings.ThreadSettings.get
     "8d392a701d4f9ccd": ("", "", """
@@ -1756,8 +1756,8 @@ STATEMENTS = {
     # collect._OF_EVENTS
     "81bdcbb0172e8675": ("", "", """
         SELECT e.hash, b.blob_id FROM eventq.event_blob_refs AS e JOIN eventq.blobs AS b ON b.hash
-        = e.hash AND (b.bucket = $1 AND b.thread_id = $2) WHERE e.hash > $3 AND (e.bucket = $1 AND
-        e.thread_id = $2) ORDER BY e.hash LIMIT $4
+        = e.hash AND (b.bucket = $1 AND b.thread_id = $2) WHERE e.hash > $3 AND (e.thread_id = $2
+        AND e.bucket = $1) ORDER BY e.hash LIMIT $4
     """),
     # collect._OF_DIGESTS
     "03b1a59781319540": ("", "", """

@@ -20,7 +20,9 @@ SELECT c.relname,
         FROM pg_index i
             CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k (number, place)
             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
-        WHERE i.indrelid = c.oid AND i.indisprimary AND k.place > 2
+        WHERE i.indrelid = c.oid
+            AND i.indisprimary
+            AND a.attname NOT IN ('bucket', 'thread_id')
         ORDER BY k.place
     )::text[],
     ARRAY(

@@ -8,8 +8,10 @@ from hashlib import blake2b
 from eventq.errors import LogicError
 from eventq.record import Record
 
-_found: dict[str, Translated] = {}
+_found: dict[tuple[str, bool], Translated] = {}
 _NUMBER = re.compile(r"\$(\d+)")
+# What names the bucket of a table of the memory, whose indexes do without it.
+_BUCKET = re.compile(r"\w+\.bucket = \$1\s+AND\s+|(?<=USING \()bucket,\s+")
 
 
 class Translated(Record):
@@ -30,10 +32,15 @@ def key_of(sql: str) -> str:
     return blake2b(" ".join(sql.split()).encode(), digest_size=8).hexdigest()
 
 
-def translated(sql: str) -> Translated:
-    """Return the translation of a statement. Raises LogicError for one that was not generated."""
+def translated(sql: str, *, parted: bool) -> Translated:
+    """Return the translation of a statement, for tables that are `parted` by bucket or not.
+
+    A server that has no statistics of a table takes two conditions for so selective that a third
+    is worth no index. So the bucket is named only where it spares other partitions. Raises
+    LogicError for a statement that was not generated.
+    """
     try:
-        return _found[sql]
+        return _found[sql, parted]
     except KeyError:
         from eventq.store.postgres.statements import STATEMENTS
 
@@ -41,6 +48,8 @@ def translated(sql: str) -> Translated:
             what = f"a statement has no translation: {' '.join(sql.split())[:80]}"
             raise LogicError(what, "run make generate") from None
         table, given, text = found
+        if not parted:
+            text = _BUCKET.sub("", text)
         values = max(map(int, _NUMBER.findall(text)), default=0)
-        _found[sql] = made = Translated(text, table, given, values)
+        _found[sql, parted] = made = Translated(text, table, given, values)
         return made
