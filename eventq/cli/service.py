@@ -168,7 +168,7 @@ COMMANDS = {
             ),
             Option(
                 "all DIR…",
-                "Work for every thread below DIR, or in a database, also for new ones.",
+                "Work for all threads in DIR or in a database, also new ones.",
                 kinds.place,
             ),
             Option("user", "Make a unit for your own services, which needs no root."),

@@ -92,7 +92,8 @@ def called(hint: str) -> str:
     The library's errors say `eventq`. Only the first occurrence is replaced, as the rest may quote
     the caller.
     """
-    return hint.replace("'eventq ", f"'{program()} ", 1)
+    at = min((at for quote in "'\"" if (at := hint.find(f"{quote}eventq ")) >= 0), default=None)
+    return hint if at is None else hint[: at + 1] + program() + hint[at + 7 :]
 
 
 def note(line: str) -> None:

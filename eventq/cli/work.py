@@ -117,7 +117,7 @@ COMMANDS = {
             ),
             Option(
                 "all DIR…",
-                "Work for every thread below DIR, or in a database, also for new ones.",
+                "Work for all threads in DIR or in a database, also new ones.",
                 kinds.place,
             ),
             Option("consumer ID…", "Work for this consumer only; may be repeated."),

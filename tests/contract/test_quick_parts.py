@@ -169,8 +169,6 @@ def test_without_the_c_part_the_package_is_used() -> None:
 BOTH = """
 import fcntl, os, sys, portalocker
 from eventq.system.locks import lock_whole
-
-pytestmark = pytest.mark.engines("sqlite", soaked=["postgres"])
 portalocker.portalocker.LOCKER = fcntl.lockf  # as a program may
 one, other = (os.open(sys.argv[1], os.O_RDWR | os.O_CREAT) for _ in range(2))
 lock_whole(one, wait=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.errors import InputError, ReadOnlyError, StoreError, UsageError
+from eventq.errors import InputError, ReadOnlyError, UsageError
 from eventq.records.info import Setting
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_neither_copies_nor_packs_carry_them(path: str, tmp_path: Path, way: str
 
 @pytest.mark.engines("postgres")
 def test_a_thread_in_a_database(thread: eventq.Thread) -> None:
-    """A thread in PostgreSQL has no runs, and no settings about them."""
-    for look in (lambda: thread.settings, lambda: thread.runs):
-        with pytest.raises(StoreError, match="it keeps events and consumers only"):
-            look()
+    """A thread in PostgreSQL keeps settings as well."""
+    thread.settings.set("runs.emit", "planner")
+    with eventq.open(thread.path) as other:
+        assert other.settings.get("runs.emit") == "planner"

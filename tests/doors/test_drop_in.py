@@ -15,6 +15,7 @@ import pytest
 
 import eventq
 from eventq.cli import groups
+from eventq.errors import cited
 from eventq.log.notifier import slug
 from tests.doors.support import EVENTQ, THREAD, contents, environ, run
 
@@ -258,7 +259,8 @@ def test_hints_name_the_program_as_it_was_called(
         thread.subscribe("there", "true")
     paths = {"INBOX": inbox, "NOWHERE": str(tmp_path / "it's 'eventq x")}
     words = [paths.get(word, word) for word in words]
-    hint = hint.replace("NOWHERE", quote(paths["NOWHERE"]))
+    missing = cited(f"{{}} init {quote(paths['NOWHERE'])}")
+    hint = hint.replace("'{} init NOWHERE'", missing)
     calls = {"eventq": [EVENTQ], "thread": [THREAD], "module": [sys.executable, "-m", "eventq"]}
     for name, call in calls.items():
         of_name = hint if name == "thread" else INSTEAD.get(hint, hint)
