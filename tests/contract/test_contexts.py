@@ -438,6 +438,7 @@ def test_megabytes_at_once(context: Context) -> None:
     assert said(context.last()) == [expected]
 
 
+@pytest.mark.engines("sqlite", soaked=["postgres"])  # it is long there
 def test_tiny_bits_coalesce(thread: Thread, context: Context, stored: Stored) -> None:
     """5,000 bits of a few bytes lie in rows of 4 KiB, not in 5,000, and come back in order."""
     opened = context.open_turn()

@@ -137,6 +137,7 @@ def test_reading_the_chain(run: Run) -> None:
     assert "__end__" not in json.dumps(run.messages("tester"))
 
 
+@pytest.mark.engines("sqlite", soaked=["postgres"])  # it is long there
 def test_a_long_chain_is_read_in_order(thread: Thread, run: Run) -> None:
     """A chain that is longer than any page is read whole, from any step on."""
     with thread.write():
@@ -180,6 +181,7 @@ def test_the_active_list(thread: Thread, clock: Clock) -> None:
     assert (ids(thread.runs.list()), ids(thread.runs.list("g"))) == ([1, 2, 3], [1, 3])
 
 
+@pytest.mark.engines("sqlite", soaked=["postgres"])  # it is long there
 def test_long_lists(thread: Thread, clock: Clock) -> None:
     """Lists of any length are whole, over several pages, by id."""
     with thread.write():
