@@ -376,6 +376,7 @@ def test_searching_what_is_full_of_escapes(thread: eventq.Thread, escape: str) -
 
     thread.artifacts.put((f"{escape}k" * 40_000 + 'say \\"needle\\"').encode())
     given: Any = {"text": 'say "needle"', "cursor": None, "limit": 10}
+    searching.found_in(thread, given, 16_384, 60)  # imports what it needs
     sys.setprofile(count)
     try:
         found = searching.found_in(thread, given, 16_384, 60)
