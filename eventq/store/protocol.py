@@ -523,7 +523,7 @@ class Mirrored(Protocol):
 class Database(Log, Protocol):
     """One thread in one engine: owns connections, migration and the translation of errors.
 
-    Every engine keeps the log. What else a thread may hold is behind `memory`.
+    The areas of the memory are behind `memory`.
     """
 
     on_refusal: Callable[[EventqError], object] | None  # called with what the engine refuses
@@ -536,10 +536,7 @@ class Database(Log, Protocol):
 
     @property
     def memory(self) -> Engine:
-        """The same database, with the areas beside the log.
-
-        Raises UnsupportedError for an engine that has the log only.
-        """
+        """The same database, with the areas beside the log."""
 
     def faults(self) -> Iterable[str]:
         """Return a sentence for each fault of the log, at most 20 of a kind.

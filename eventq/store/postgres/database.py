@@ -31,7 +31,6 @@ from eventq.store.postgres.connection import BEGIN, MINE, NOW, Link
 from eventq.store.postgres.consumers import Consumers
 from eventq.store.postgres.events import Events
 from eventq.store.postgres.filters import Filters
-from eventq.store.postgres.statements import COUNTED, GUARD
 from eventq.store.postgres.translated import translated
 from eventq.store.rules import no_more_ids
 from eventq.store.transactions import is_owned
@@ -83,7 +82,6 @@ _ALIVE = f"SELECT awake_until FROM eventq.counters WHERE {MINE}"
 class Database(Engine):
     """One thread; safe to use from several OS threads, of one process."""
 
-    schema_guard = GUARD
     identity: str = ""
     clock: Callable[[], int] | None = None  # in place of the server's
 
@@ -499,6 +497,13 @@ class Database(Engine):
             return self.changing(lambda link: link.run(sql, given))
         return self._execute(self.translated(sql), bindings)[0]
 
+    @property
+    def schema_guard(self) -> str:  # type: ignore[override]
+        """What a statement says in place of the row that its `write` locks."""
+        from eventq.store.postgres.statements import GUARD  # a push needs none of them
+
+        return GUARD
+
     def translated(self, sql: str) -> Translated:
         """Return the translation of a statement of the memory."""
         return translated(sql, parted=self._parted)
@@ -585,6 +590,8 @@ class Database(Engine):
 
     def new_ids(self, table: str, count: int) -> range:
         """Return ids that no row of a table has, inside `write`."""
+        from eventq.store.postgres.statements import COUNTED
+
         if table in COUNTED:
             first = self._next(table)
             self._counted()[table] = first + count - 1
