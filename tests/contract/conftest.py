@@ -63,7 +63,10 @@ def path(
     """Return the path of a fresh thread that nobody has opened, or its URL."""
     if getattr(request, "param", "sqlite") == "postgres":
         monkeypatch.setattr(Database, "clock", lambda _: int(clock.now() * 1000))
-        return fresh(request.getfixturevalue("crowd"))
+        monkeypatch.chdir(tmp_path)  # where a test writes files "beside" a thread that is a URL
+        url = fresh(request.getfixturevalue("crowd"))
+        os.makedirs(url)
+        return url
     return str(shutil.copytree(_pristine, tmp_path / "thread"))
 
 
