@@ -209,7 +209,7 @@ class Blobs:
             SET stored_len = (
                 SELECT coalesce(sum(stored_len), 0)
                 FROM blob_parts p
-                    JOIN blobs b ON b.blob_id = p.part_id
+                    CROSS JOIN blobs b ON b.blob_id = p.part_id
                 WHERE p.blob_id = ?1
             )
             WHERE blob_id = ?1
@@ -335,7 +335,7 @@ class Blobs:
         sql = """
             SELECT hash
             FROM blob_parts p
-                JOIN blobs b ON b.blob_id = part_id
+                CROSS JOIN blobs b ON b.blob_id = part_id
             WHERE p.blob_id = (SELECT blob_id FROM blobs WHERE hash = ?)
             ORDER BY position
         """
@@ -415,8 +415,8 @@ class Blobs:
         sql = """
             SELECT DISTINCT w.hash
             FROM blobs b
-                JOIN blob_parts p ON p.part_id = b.blob_id
-                JOIN blobs w ON w.blob_id = p.blob_id
+                CROSS JOIN blob_parts p ON p.part_id = b.blob_id
+                CROSS JOIN blobs w ON w.blob_id = p.blob_id
             WHERE b.hash = ?
         """
         return [row[0] for row in self._run(sql, (digest,))]
@@ -436,7 +436,7 @@ class Blobs:
         sql = """
             SELECT name, hash
             FROM pins
-                JOIN blobs USING (blob_id)
+                CROSS JOIN blobs USING (blob_id)
             ORDER BY 1, 2
         """
         return [(name, digest) for name, digest in self._run(sql)]
@@ -534,14 +534,14 @@ _FAULTS = (
     """
     SELECT hash, 'it is in parts, and has bytes of its own'
     FROM blobs
-        JOIN blob_bytes USING (blob_id)
+        CROSS JOIN blob_bytes USING (blob_id)
     WHERE codec = 2
     LIMIT 20
     """,
     """
     SELECT DISTINCT hash, 'it is in one piece, and has parts'
-    FROM blob_parts p
-        JOIN blobs b ON b.blob_id = p.blob_id
+    FROM blobs b
+        CROSS JOIN blob_parts p ON p.blob_id = b.blob_id
     WHERE codec <> 2
     LIMIT 20
     """,
@@ -572,7 +572,7 @@ _HOLDERS = (
     """
     SELECT 'blob', lower(hex(hash)), 0
     FROM blob_refs r
-        JOIN blobs b ON b.blob_id = r.blob_id
+        CROSS JOIN blobs b ON b.blob_id = r.blob_id
     WHERE ref_id = ?
     ORDER BY 2
     LIMIT ?
@@ -580,7 +580,7 @@ _HOLDERS = (
     """
     SELECT DISTINCT 'parts of', lower(hex(hash)), 0
     FROM blob_parts p
-        JOIN blobs b ON b.blob_id = p.blob_id
+        CROSS JOIN blobs b ON b.blob_id = p.blob_id
     WHERE part_id = ?
     ORDER BY 2
     LIMIT ?
@@ -623,7 +623,7 @@ _HOLDERS = (
     """
     SELECT 'line', name || ':' || (position + 1), coalesce(turn_id, 0)
     FROM session_lines
-        JOIN sessions USING (session_id)
+        CROSS JOIN sessions USING (session_id)
     WHERE blob_id = ?
     ORDER BY 2
     LIMIT ?

@@ -28,7 +28,7 @@ WHERE session_id > ?1
         OR coalesce(owner, name) IN (
             SELECT coalesce(s.owner, s.name)
             FROM session_tips t
-                JOIN sessions s ON s.session_id = t.session_id
+                CROSS JOIN sessions s ON s.session_id = t.session_id
         )
     )
 ORDER BY session_id
@@ -60,7 +60,7 @@ _NEW_BLOBS = every("blob_id", "blobs", "touched_at_ms >= ?")
 _OF_EVENTS = """
 SELECT e.hash, b.blob_id
 FROM event_blob_refs e
-    JOIN blobs b ON b.hash = e.hash
+    CROSS JOIN blobs b ON b.hash = e.hash
 WHERE e.hash > ?
 ORDER BY e.hash
 LIMIT ?
@@ -98,7 +98,6 @@ def sweep(db: Engine, grace: int, spared: str, *, apply: bool) -> tuple[int, lis
     times = now - grace + (grace == 0), now - KEY_MS
     if apply:
         with db.write():
-            db.bulk()
             sessions, turns, blobs, rows = _dead(db, *times, spared)
             db.changed("DELETE FROM turn_keys WHERE created_at_ms < ?", times[1:])
             for sql, ids in zip(_DELETIONS, (sessions, turns, blobs, blobs, blobs), strict=True):

@@ -333,7 +333,7 @@ _BESIDE: dict[type, str] = {
     AttemptCopy: """
     SELECT parent_id, hash, created_at_ms
     FROM run_attempts
-        JOIN blobs USING (blob_id)
+        CROSS JOIN blobs USING (blob_id)
     WHERE parent_id = ?
     """,
     PatchCopy: """

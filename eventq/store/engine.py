@@ -117,9 +117,6 @@ class Engine(Transactions, Log):
         def reserve(self, table: str, upto: int) -> None:
             """Give no new row of a table an id up to this one."""
 
-        def bulk(self) -> None:
-            """Let the rest of the transaction under way read much."""
-
         def wake_on_commit(self) -> None:
             """Wake who watches after the transaction under way, or now if there is none."""
 

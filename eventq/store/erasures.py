@@ -37,7 +37,7 @@ WHERE event_id = ?1
     AND NOT EXISTS (
         SELECT 1
         FROM unfinished o
-            JOIN events ON id = o.event_id
+            CROSS JOIN events ON id = o.event_id
         WHERE o.queue_id = u.queue_id
             AND o.group_value = u.group_value
             AND NOT EXISTS (
@@ -64,7 +64,7 @@ _PIECES = {
     "blob": """
         SELECT b.blob_id, 0, codec, bytes
         FROM blobs b
-            JOIN blob_bytes USING (blob_id)
+            CROSS JOIN blob_bytes USING (blob_id)
         WHERE b.blob_id > ?1
             AND ?2 = 0
             AND (part = 0 OR NOT EXISTS (SELECT 1 FROM blob_parts WHERE part_id = b.blob_id))
@@ -73,8 +73,8 @@ _PIECES = {
     "long blob": """
         SELECT p.blob_id, p.position, codec, bytes
         FROM blob_parts p
-            JOIN blobs b ON b.blob_id = part_id
-            JOIN blob_bytes y ON y.blob_id = part_id
+            CROSS JOIN blobs b ON b.blob_id = part_id
+            CROSS JOIN blob_bytes y ON y.blob_id = part_id
         WHERE (p.blob_id, p.position) > (?1, ?2)
         ORDER BY 1, 2
     """,
@@ -159,9 +159,9 @@ class Erasures:
         """Return the erasure that took the bytes of a blob, or None."""
         sql = """
             SELECT kind, name, reason, at_ms, finished
-            FROM erasures e
-                JOIN erased_blobs g ON g.erasure_id = e.erasure_id
-                JOIN blobs b ON b.blob_id = g.blob_id
+            FROM blobs b
+                CROSS JOIN erased_blobs g ON g.blob_id = b.blob_id
+                CROSS JOIN erasures e ON e.erasure_id = g.erasure_id
             WHERE hash = ?
         """
         rows = self._run(sql, (digest,))
@@ -172,7 +172,7 @@ class Erasures:
         sql = """
             SELECT hash
             FROM turn_patches
-                JOIN blobs USING (blob_id)
+                CROSS JOIN blobs USING (blob_id)
             WHERE turn_id = ?
         """
         return [row[0] for row in self._run(sql, (turn,))]
@@ -237,7 +237,7 @@ class Erasures:
                 f"""
                 SELECT consumer_id
                 FROM unfinished
-                    JOIN queues USING (queue_id)
+                    CROSS JOIN queues USING (queue_id)
                 WHERE event_id = ? AND state = {LEASED} AND due_at > ?
                 """,
                 (number, self._db.milliseconds()),

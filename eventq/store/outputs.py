@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _OUTPUT = """
 SELECT output_id, version, hash, raw_len, created_at_ms
 FROM agent_outputs
-    JOIN blobs USING (blob_id)
+    CROSS JOIN blobs USING (blob_id)
 WHERE scope_id = ?
 """
 _VERSIONS = f"""
@@ -164,7 +164,7 @@ class Outputs:
         sql = """
             SELECT hash
             FROM blob_names
-                JOIN blobs USING (blob_id)
+                CROSS JOIN blobs USING (blob_id)
             WHERE sha256 = ?
         """
         return self._one(sql, (sha256,))  # type: ignore[no-any-return]
@@ -174,7 +174,7 @@ class Outputs:
         sql = """
             SELECT sha256, hash
             FROM blob_names
-                JOIN blobs USING (blob_id)
+                CROSS JOIN blobs USING (blob_id)
             WHERE sha256 > ?
             ORDER BY sha256
             LIMIT ?

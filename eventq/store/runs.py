@@ -295,7 +295,7 @@ class Runs:
         sql = """
             SELECT hash
             FROM run_attempts INDEXED BY run_attempts_by_parent
-                JOIN blobs USING (blob_id)
+                CROSS JOIN blobs USING (blob_id)
             WHERE parent_id = ?
             ORDER BY attempt_id
         """
@@ -334,7 +334,7 @@ class Runs:
         sql = """
             SELECT attempt_id, hash
             FROM run_attempts
-                JOIN blobs USING (blob_id)
+                CROSS JOIN blobs USING (blob_id)
             WHERE attempt_id > ?
             ORDER BY attempt_id
             LIMIT ?
@@ -368,15 +368,15 @@ _FAULTS = (
     """,
     """
     SELECT 'run ' || context_id || ' is empty, though it was started'
-    FROM runs
-        JOIN contexts USING (context_id)
+    FROM contexts
+        CROSS JOIN runs USING (context_id)
     WHERE head_id IS NULL
     LIMIT 20
     """,
     """
     SELECT 'run ' || context_id || ' starts at turn ' || start_id || ', which is no root'
     FROM runs
-        JOIN turns ON turn_id = start_id
+        CROSS JOIN turns ON turn_id = start_id
     WHERE depth <> 0
     LIMIT 20
     """,

@@ -55,7 +55,7 @@ class Sessions:
         sql = """
             SELECT name
             FROM session_tips
-                JOIN sessions USING (session_id)
+                CROSS JOIN sessions USING (session_id)
             WHERE context_id = ?
         """
         name = self._db.one(sql, (context,))
@@ -104,7 +104,7 @@ class Sessions:
         sql = """
             SELECT name, max(generation)
             FROM session_lines
-                JOIN sessions USING (session_id)
+                CROSS JOIN sessions USING (session_id)
             WHERE turn_id = ?
             GROUP BY name
             ORDER BY min(session_id)
@@ -252,7 +252,7 @@ class Sessions:
         sql = """
             SELECT position, form, before, after, hash, turn_id, raw_len
             FROM session_lines
-                JOIN blobs USING (blob_id)
+                CROSS JOIN blobs USING (blob_id)
             WHERE session_id = ? AND position > ? AND kind & ? = 0
             ORDER BY position
             LIMIT ?
@@ -370,8 +370,8 @@ class Sessions:
                     WHERE l.turn_id = t.turn_id AND l.session_id = t.session_id
                 )
             FROM sessions s
-                JOIN session_tips t ON t.session_id = s.session_id
-                JOIN contexts c ON c.context_id = t.context_id
+                CROSS JOIN session_tips t ON t.session_id = s.session_id
+                CROSS JOIN contexts c ON c.context_id = t.context_id
             WHERE s.name = ?
             ORDER BY t.context_id
         """

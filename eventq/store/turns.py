@@ -338,7 +338,7 @@ class Turns:
             SELECT turn_id, coalesce(parent_id, 0), depth, type_id, type_version, encoding, flags,
                 created_at_ms, canonical, 0, hash, raw_len, codec
             FROM turns
-                JOIN blobs USING (blob_id)
+                CROSS JOIN blobs USING (blob_id)
             WHERE turn_id > ? AND type_id IN (SELECT value FROM json_each(?))
             ORDER BY turn_id
             LIMIT ?
@@ -495,7 +495,7 @@ _FAULTS = (
     """
     SELECT 'turn ' || t.turn_id || ' has depth ' || t.depth || ', and its parent ' || p.depth
     FROM turns t
-        JOIN turns p ON p.turn_id = t.parent_id
+        CROSS JOIN turns p ON p.turn_id = t.parent_id
     WHERE t.depth <> p.depth + 1
     LIMIT 20
     """,
@@ -505,7 +505,7 @@ _FAULTS = (
     SELECT 'turn ' || t.turn_id || ' jumps to ' || t.jump_id || ', not to '
         || CASE WHEN p.depth - j.depth = j.depth - k.depth THEN k.turn_id ELSE p.turn_id END
     FROM turns t
-        JOIN turns p ON p.turn_id = t.parent_id
+        CROSS JOIN turns p ON p.turn_id = t.parent_id
         LEFT JOIN turns j ON j.turn_id = p.jump_id
         LEFT JOIN turns k ON k.turn_id = j.jump_id
     WHERE t.jump_id <> CASE
@@ -565,7 +565,7 @@ _FAULTS = (
     SELECT 'context ' || c.context_id || ' stands at turn ' || coalesce(head_id, 0)
         || ', and its newest move went to ' || coalesce(new_id, 0)
     FROM contexts c
-        JOIN context_log l ON l.context_id = c.context_id AND l.version = c.version
+        CROSS JOIN context_log l ON l.context_id = c.context_id AND l.version = c.version
     WHERE coalesce(head_id, 0) <> coalesce(new_id, 0)
     LIMIT 20
     """,

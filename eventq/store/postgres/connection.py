@@ -62,9 +62,18 @@ DURABLE = """set_config('synchronous_commit', CASE current_setting('synchronous_
 WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)"""
 # At any other level, a statement that has waited for the lock of a thread fails.
 _ISOLATION = r" -c default_transaction_isolation=read\ committed"
-# The server walks along indexes, as SQLite does, also where it knows nothing of a table yet: a hash
-# of all rows of a thread took 128 ms for the last 64 turns.
-_PLANS = " -c enable_hashjoin=off -c enable_mergejoin=off -c enable_seqscan=off"
+# Joins stand as they are to be done, see `scripts/sqlgen.py`; what is left to choose is the index.
+# A plan for one thread's values would trust statistics that know nothing of it, or are of an hour
+# ago.
+_PLANS = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    "enable_memoize": "off",
+}
+SET_PLANS = "".join(f"SET LOCAL {name} = {value}; " for name, value in _PLANS.items())
+_PLANS_SECONDS = 10.0  # that plans last at most: tables grow
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # a pooler takes no options
 _RELAXED = "SELECT set_config('synchronous_commit', 'off', true)"
 # It is gone, or an interrupt has kept an answer from being read to its end.
@@ -159,7 +168,8 @@ class Link:
         relaxed = environment.env_choice("EVENTQ_SYNCHRONOUS", "full", "normal") == "normal"
         level = " -c synchronous_commit=off" * relaxed
         wait = f" -c lock_timeout={failures.WAIT_SECONDS}s"
-        more["options"] = f"{given}{_ISOLATION}{_PLANS}{wait}{level}".strip()
+        plans = "".join(f" -c {name}={value}" for name, value in _PLANS.items())
+        more["options"] = f"{given}{_ISOLATION}{plans}{wait}{level}".strip()
         return psycopg.connect(place, autocommit=True, prepare_threshold=1, **more)
 
     def close(self) -> None:
@@ -269,6 +279,7 @@ class Link:
         self.trips += 1
         self.is_lost = False
         made = self._current()
+        self._plan_anew(made)
         try:
             found = send(made)
             if self._wire is not None:
@@ -283,6 +294,15 @@ class Link:
             raise
         self._return()
         return found
+
+    def _plan_anew(self, made: psycopg.Connection[Any]) -> None:
+        """Forget plans of some age. If that fails, the connection is lost, as is noticed next."""
+        wire, now = self._wire, clock.monotonic()
+        if wire is None or self.address.pooled or now < wire.planned_at + wire.plans_last:
+            return
+        if made.pgconn.transaction_status in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
+            wire.planned_at, wire.plans_last = now, min(wire.plans_last * 2, _PLANS_SECONDS)
+            made.pgconn.exec_(b"DISCARD PLANS")
 
     def _current(self) -> psycopg.Connection[Any]:
         """Return the connection; another one if the server has ended it while nothing was sent.

@@ -27,7 +27,7 @@ from eventq.records.info import Stats
 from eventq.store.engine import Engine
 from eventq.store.postgres import failures, queues, schema
 from eventq.store.postgres.claims import Claims
-from eventq.store.postgres.connection import BEGIN, MINE, NOW, Link
+from eventq.store.postgres.connection import BEGIN, MINE, NOW, SET_PLANS, Link
 from eventq.store.postgres.consumers import Consumers
 from eventq.store.postgres.events import Events
 from eventq.store.postgres.filters import Filters
@@ -67,10 +67,6 @@ SELECT (
     WHERE {MINE}
 )
 """
-# What reads much is planned as the server likes; see `connection`.
-_BULK = (
-    "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_seqscan = on"
-)
 _LAST_IDS = f"SELECT last_ids FROM eventq.counters WHERE {MINE}"
 _OF_A_QUEUE = "%(b)s"  # is in a statement of `queues`, and in none of the memory
 _LAST = (1 << 63) - 1  # the highest id
@@ -289,7 +285,7 @@ class Database(Engine):
     def _lock_row(self, link: Link, *, relaxed: bool) -> None:
         level = "SET LOCAL synchronous_commit = off; " if relaxed else ""
         if self.address.pooled:
-            level += f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'; "
+            level += f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'; {SET_PLANS}"
         rows = link.script(f"{BEGIN}; {level}{self._lock_text}")
         if not rows:
             raise NotAThreadError(self.address.shown)
@@ -359,7 +355,7 @@ class Database(Engine):
 
     def snapshot(self) -> None:
         """Read from a snapshot as of now, until the database is closed."""
-        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_BULK}"
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
         look = f"""
             SELECT 1
             FROM eventq.counters
@@ -577,10 +573,6 @@ class Database(Engine):
             size = 0 if len(page) < size or left <= 0 else max(1, left // max(1, *sizes))
             size = min(size, _MANY)
         return rows
-
-    def bulk(self) -> None:
-        """Let the transaction under way read much: the server plans its statements as it likes."""
-        self._inside(lambda link: link.script(_BULK))
 
     def last_id(self, table: str) -> int:
         """Return the highest id that a row of a table ever had, 0 for none."""

@@ -18,37 +18,43 @@ STATEMENTS = {
     # blobs.ADD_REFS
     "b95d8c330cd827c3": ("", "", """
         INSERT INTO eventq.blob_refs (bucket, thread_id, blob_id, ref_id) SELECT $1, $2, $3,
-        blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($4 AS JSON)) AS each1(value) JOIN eventq.blobs
-        ON hash = DECODE(value, 'hex') AND (blobs.bucket = $1 AND blobs.thread_id = $2) WHERE part
-        = 0 ON CONFLICT DO NOTHING
+        blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($4 AS JSON)) AS each1(value) CROSS JOIN LATERAL
+        (SELECT blobs.* FROM eventq.blobs WHERE (hash = DECODE(value, 'hex') AND part = 0) AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs WHERE TRUE ON CONFLICT DO
+        NOTHING
     """),
     # blobs._UNNOTED
     "e1fa8269e1ade68a": ("", "", """
         WITH named(id) AS (SELECT blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($4 AS JSON)) AS
-        each2(value) JOIN eventq.blobs ON hash = DECODE(value, 'hex') AND (blobs.bucket = $1 AND
-        blobs.thread_id = $2) WHERE part = 0 UNION SELECT blob_id FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($4 AS JSON)) AS each1(value) JOIN eventq.blob_names ON sha256
-        = DECODE(value, 'hex') AND (blob_names.bucket = $1 AND blob_names.thread_id = $2)) SELECT
-        hash FROM named JOIN eventq.blobs ON blob_id = id AND (blobs.bucket = $1 AND
-        blobs.thread_id = $2) WHERE NOT EXISTS(SELECT 1 FROM eventq.blobs AS b JOIN
-        eventq.blob_refs AS r ON (r.blob_id = b.blob_id AND ref_id = id) AND (r.bucket = $1 AND
-        r.thread_id = $2) WHERE b.hash = $3 AND (b.bucket = $1 AND b.thread_id = $2))
+        each2(value) CROSS JOIN LATERAL (SELECT blobs.* FROM eventq.blobs WHERE (hash =
+        DECODE(value, 'hex') AND part = 0) AND (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET
+        0) AS blobs UNION SELECT blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($4 AS JSON)) AS
+        each1(value) CROSS JOIN LATERAL (SELECT blob_names.* FROM eventq.blob_names WHERE sha256 =
+        DECODE(value, 'hex') AND (blob_names.bucket = $1 AND blob_names.thread_id = $2) OFFSET 0)
+        AS blob_names) SELECT hash FROM named CROSS JOIN LATERAL (SELECT blobs.* FROM eventq.blobs
+        WHERE blob_id = id AND (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs
+        WHERE NOT EXISTS(SELECT 1 FROM eventq.blobs AS b CROSS JOIN LATERAL (SELECT r.* FROM
+        eventq.blob_refs AS r WHERE (r.blob_id = b.blob_id AND ref_id = id) AND (r.bucket = $1 AND
+        r.thread_id = $2) OFFSET 0) AS r WHERE b.hash = $3 AND (b.bucket = $1 AND b.thread_id = $2)
+        OFFSET 0)
     """),
     # blobs._TEXTS
     "80fd44c368284041": ("", "", """
         SELECT hash, raw_len, stored_len, codec, part, blob_id FROM eventq.blobs AS b WHERE
         (blob_id > $3 AND part = 0 AND codec <> 3 AND (EXISTS(SELECT 1 FROM eventq.turns AS t WHERE
-        t.blob_id = b.blob_id AND (t.bucket = $1 AND t.thread_id = $2)) OR EXISTS(SELECT 1 FROM
-        eventq.turn_patches AS p WHERE p.blob_id = b.blob_id AND (p.bucket = $1 AND p.thread_id =
-        $2)) OR EXISTS(SELECT 1 FROM eventq.run_attempts AS a WHERE a.blob_id = b.blob_id AND
-        (a.bucket = $1 AND a.thread_id = $2)) OR EXISTS(SELECT 1 FROM eventq.agent_outputs AS o
-        WHERE o.blob_id = b.blob_id AND (o.bucket = $1 AND o.thread_id = $2)) OR EXISTS(SELECT 1
-        FROM eventq.blob_refs AS r JOIN eventq.turns AS t ON t.blob_id = r.blob_id AND (t.bucket =
-        $1 AND t.thread_id = $2) WHERE (ref_id = b.blob_id AND type_id IN (SELECT value FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($5 AS JSON)) AS each1(value))) AND (r.bucket = $1 AND
-        r.thread_id = $2)) OR EXISTS(SELECT 1 FROM eventq.blob_refs AS r JOIN eventq.run_attempts
-        AS a ON a.blob_id = r.blob_id AND (a.bucket = $1 AND a.thread_id = $2) WHERE ref_id =
-        b.blob_id AND (r.bucket = $1 AND r.thread_id = $2)))) AND (b.bucket = $1 AND b.thread_id =
+        t.blob_id = b.blob_id AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) OR EXISTS(SELECT 1
+        FROM eventq.turn_patches AS p WHERE p.blob_id = b.blob_id AND (p.bucket = $1 AND
+        p.thread_id = $2) OFFSET 0) OR EXISTS(SELECT 1 FROM eventq.run_attempts AS a WHERE
+        a.blob_id = b.blob_id AND (a.bucket = $1 AND a.thread_id = $2) OFFSET 0) OR EXISTS(SELECT 1
+        FROM eventq.agent_outputs AS o WHERE o.blob_id = b.blob_id AND (o.bucket = $1 AND
+        o.thread_id = $2) OFFSET 0) OR EXISTS(SELECT 1 FROM eventq.blob_refs AS r CROSS JOIN
+        LATERAL (SELECT t.* FROM eventq.turns AS t WHERE t.blob_id = r.blob_id AND (t.bucket = $1
+        AND t.thread_id = $2) OFFSET 0) AS t WHERE (ref_id = b.blob_id AND type_id =
+        ANY(ARRAY(SELECT value FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($5 AS JSON)) AS each1(value))))
+        AND (r.bucket = $1 AND r.thread_id = $2) OFFSET 0) OR EXISTS(SELECT 1 FROM eventq.blob_refs
+        AS r CROSS JOIN LATERAL (SELECT a.* FROM eventq.run_attempts AS a WHERE a.blob_id =
+        r.blob_id AND (a.bucket = $1 AND a.thread_id = $2) OFFSET 0) AS a WHERE ref_id = b.blob_id
+        AND (r.bucket = $1 AND r.thread_id = $2) OFFSET 0))) AND (b.bucket = $1 AND b.thread_id =
         $2) ORDER BY blob_id LIMIT $4
     """),
     # blobs.ADD_BYTES
@@ -68,8 +74,10 @@ STATEMENTS = {
     # blobs.Blobs.match
     "c995e4e2f81f3331": ("", "", """
         SELECT blob_id, raw_len, stored_len, codec, part, bytes IS NOT DISTINCT FROM $4 FROM
-        eventq.blobs LEFT JOIN eventq.blob_bytes USING (bucket, thread_id, blob_id) WHERE hash = $3
-        AND (blobs.bucket = $1 AND blobs.thread_id = $2)
+        eventq.blobs LEFT JOIN LATERAL (SELECT blob_bytes.bytes FROM eventq.blob_bytes WHERE
+        blob_bytes.blob_id = blobs.blob_id AND (blob_bytes.bucket = $1 AND blob_bytes.thread_id =
+        $2) OFFSET 0) AS blob_bytes ON TRUE WHERE hash = $3 AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2)
     """),
     # blobs.Blobs.match 2
     "92778ea4d8642743": ("", "", """
@@ -99,21 +107,23 @@ STATEMENTS = {
     # blobs.Blobs._keep_list
     "bcebeb9859a5d610": ("", "", """
         INSERT INTO eventq.blob_parts (bucket, thread_id, blob_id, position, part_id) SELECT $1,
-        $2, $3, $4, blob_id FROM eventq.blobs WHERE (hash = $5 AND codec < 2) AND (blobs.bucket =
-        $1 AND blobs.thread_id = $2)
+        $2, $3, $4, blob_id FROM eventq.blobs WHERE ((hash = $5 AND codec < 2) AND (blobs.bucket =
+        $1 AND blobs.thread_id = $2)) AND TRUE
     """),
     # blobs.Blobs._keep_list 2
-    "e931de80eade3718": ("", "", """
+    "e4677210acd14787": ("", "", """
         UPDATE eventq.blobs SET stored_len = (SELECT COALESCE(CAST(SUM(stored_len) AS BIGINT), 0)
-        FROM eventq.blob_parts AS p JOIN eventq.blobs AS b ON b.blob_id = p.part_id AND (b.bucket =
-        $1 AND b.thread_id = $2) WHERE p.blob_id = $3 AND (p.bucket = $1 AND p.thread_id = $2))
-        WHERE blob_id = $3 AND (blobs.bucket = $1 AND blobs.thread_id = $2)
+        FROM eventq.blob_parts AS p CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE
+        b.blob_id = p.part_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b WHERE
+        p.blob_id = $3 AND (p.bucket = $1 AND p.thread_id = $2)) WHERE blob_id = $3 AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2)
     """),
     # blobs.Blobs._match_list
     "f95d4e2017622444": ("", "", """
         SELECT blob_id, raw_len = $3 AND codec = $4 AND part = 0 AND NOT EXISTS(SELECT 1 FROM
-        eventq.blob_bytes AS y WHERE y.blob_id = b.blob_id AND (y.bucket = $1 AND y.thread_id =
-        $2)), part FROM eventq.blobs AS b WHERE hash = $5 AND (b.bucket = $1 AND b.thread_id = $2)
+        eventq.blob_bytes AS y WHERE y.blob_id = b.blob_id AND (y.bucket = $1 AND y.thread_id = $2)
+        OFFSET 0), part FROM eventq.blobs AS b WHERE hash = $5 AND (b.bucket = $1 AND b.thread_id =
+        $2)
     """),
     # blobs.Blobs._keep_parts
     "aa2f61ed4e6c4075": ("", "", """
@@ -127,8 +137,8 @@ STATEMENTS = {
     # blobs.Blobs._keep_parts 2
     "7ee384c1a8e929ac": ("", "", """
         INSERT INTO eventq.blob_bytes (bucket, thread_id, blob_id, bytes) SELECT $1, $2, blob_id,
-        $4 FROM eventq.blobs WHERE hash = $3 AND (blobs.bucket = $1 AND blobs.thread_id = $2) ON
-        CONFLICT(bucket, thread_id, blob_id) DO UPDATE SET bytes = excluded.bytes WHERE
+        $4 FROM eventq.blobs WHERE (hash = $3 AND (blobs.bucket = $1 AND blobs.thread_id = $2)) AND
+        TRUE ON CONFLICT(bucket, thread_id, blob_id) DO UPDATE SET bytes = excluded.bytes WHERE
         blob_bytes.bytes IS DISTINCT FROM excluded.bytes
     """),
     # blobs.Blobs._keep_parts 3
@@ -144,17 +154,19 @@ STATEMENTS = {
     """),
     # blobs.Blobs.refs
     "befd2b9c2a11f359": ("", "", """
-        SELECT a.hash, b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.blobs AS a ON a.hash = DECODE(value, 'hex') AND (a.bucket = $1 AND a.thread_id = $2)
-        JOIN eventq.blob_refs AS r ON r.blob_id = a.blob_id AND (r.bucket = $1 AND r.thread_id =
-        $2) JOIN eventq.blobs AS b ON b.blob_id = r.ref_id AND (b.bucket = $1 AND b.thread_id = $2)
+        SELECT a.hash, b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
+        JOIN LATERAL (SELECT a.* FROM eventq.blobs AS a WHERE a.hash = DECODE(value, 'hex') AND
+        (a.bucket = $1 AND a.thread_id = $2) OFFSET 0) AS a CROSS JOIN LATERAL (SELECT r.* FROM
+        eventq.blob_refs AS r WHERE r.blob_id = a.blob_id AND (r.bucket = $1 AND r.thread_id = $2)
+        OFFSET 0) AS r CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id =
+        r.ref_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b
     """),
     # blobs.Blobs.parts
-    "90c5ed749fabb4ad": ("", "", """
-        SELECT hash FROM eventq.blob_parts AS p JOIN eventq.blobs AS b ON b.blob_id = part_id AND
-        (b.bucket = $1 AND b.thread_id = $2) WHERE p.blob_id = (SELECT blob_id FROM eventq.blobs
-        WHERE hash = $3 AND (blobs.bucket = $1 AND blobs.thread_id = $2)) AND (p.bucket = $1 AND
-        p.thread_id = $2) ORDER BY position
+    "ac3bbc48ca04aad6": ("", "", """
+        SELECT hash FROM eventq.blob_parts AS p CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS
+        b WHERE b.blob_id = part_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b WHERE
+        p.blob_id = (SELECT blob_id FROM eventq.blobs WHERE hash = $3 AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2)) AND (p.bucket = $1 AND p.thread_id = $2) ORDER BY position
     """),
     # blobs.Blobs.page
     "13a5bf138a815ece": ("", "", """
@@ -169,15 +181,18 @@ STATEMENTS = {
     # blobs.Blobs.scan
     "52de954ee364385a": ("", "", """
         SELECT hash, raw_len, stored_len, codec, part, bytes FROM eventq.blobs AS b LEFT JOIN
-        eventq.blob_bytes USING (bucket, thread_id, blob_id) WHERE (b.blob_id > $3 AND b.blob_id <=
-        $4) AND (b.bucket = $1 AND b.thread_id = $2) ORDER BY b.blob_id
+        LATERAL (SELECT blob_bytes.bytes FROM eventq.blob_bytes WHERE blob_bytes.blob_id =
+        b.blob_id AND (blob_bytes.bucket = $1 AND blob_bytes.thread_id = $2) OFFSET 0) AS
+        blob_bytes ON TRUE WHERE (b.blob_id > $3 AND b.blob_id <= $4) AND (b.bucket = $1 AND
+        b.thread_id = $2) ORDER BY b.blob_id
     """),
     # blobs.Blobs.wholes
-    "34d54d952392ba28": ("", "", """
-        SELECT DISTINCT w.hash FROM eventq.blobs AS b JOIN eventq.blob_parts AS p ON p.part_id =
-        b.blob_id AND (p.bucket = $1 AND p.thread_id = $2) JOIN eventq.blobs AS w ON w.blob_id =
-        p.blob_id AND (w.bucket = $1 AND w.thread_id = $2) WHERE b.hash = $3 AND (b.bucket = $1 AND
-        b.thread_id = $2)
+    "3e2e228c0c701f18": ("", "", """
+        SELECT DISTINCT w.hash FROM eventq.blobs AS b CROSS JOIN LATERAL (SELECT p.* FROM
+        eventq.blob_parts AS p WHERE p.part_id = b.blob_id AND (p.bucket = $1 AND p.thread_id = $2)
+        OFFSET 0) AS p CROSS JOIN LATERAL (SELECT w.* FROM eventq.blobs AS w WHERE w.blob_id =
+        p.blob_id AND (w.bucket = $1 AND w.thread_id = $2) OFFSET 0) AS w WHERE b.hash = $3 AND
+        (b.bucket = $1 AND b.thread_id = $2)
     """),
     # blobs.Blobs.pin
     "78b8a2750ff1e72b": ("", "", """
@@ -190,9 +205,11 @@ STATEMENTS = {
         pins.thread_id = $2)
     """),
     # blobs.Blobs.pins
-    "8b75ca43566f427f": ("", "", """
-        SELECT name, hash FROM eventq.pins JOIN eventq.blobs USING (bucket, thread_id, blob_id)
-        WHERE pins.bucket = $1 AND pins.thread_id = $2 ORDER BY 1, 2
+    "b4e8fd35f0efa166": ("", "", """
+        SELECT name, hash FROM eventq.pins CROSS JOIN LATERAL (SELECT blobs.hash, blobs.raw_len,
+        blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms FROM eventq.blobs WHERE
+        blobs.blob_id = pins.blob_id AND (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS
+        blobs WHERE pins.bucket = $1 AND pins.thread_id = $2 ORDER BY 1, 2
     """),
     # blobs._FIND
     "191451acf8d6d426": ("", "", """
@@ -202,22 +219,25 @@ STATEMENTS = {
     # blobs._FIND_MANY
     "481024cf790093a7": ("", "", """
         SELECT hash, raw_len, stored_len, codec, part, blob_id FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.blobs ON hash =
-        DECODE(value, 'hex') AND (blobs.bucket = $1 AND blobs.thread_id = $2)
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT
+        blobs.* FROM eventq.blobs WHERE hash = DECODE(value, 'hex') AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2) OFFSET 0) AS blobs
     """),
     # blobs._PIECES
     "351eb35644b93832": ("", "", """
         SELECT hash, raw_len, codec, bytes FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
-        each1(value) JOIN eventq.blobs AS b ON b.blob_id = CAST(value AS BIGINT) AND (b.bucket = $1
-        AND b.thread_id = $2) JOIN eventq.blob_bytes AS y ON y.blob_id = b.blob_id AND (y.bucket =
-        $1 AND y.thread_id = $2)
+        each1(value) CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id =
+        CAST(value AS BIGINT) AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b CROSS JOIN
+        LATERAL (SELECT y.* FROM eventq.blob_bytes AS y WHERE y.blob_id = b.blob_id AND (y.bucket =
+        $1 AND y.thread_id = $2) OFFSET 0) AS y
     """),
     # blobs._PIECES_OF
     "5f975d01095b88bb": ("", "", """
         SELECT hash, raw_len, codec, bytes FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
-        each1(value) JOIN eventq.blobs AS b ON hash = DECODE(value, 'hex') AND (b.bucket = $1 AND
-        b.thread_id = $2) JOIN eventq.blob_bytes AS y ON y.blob_id = b.blob_id AND (y.bucket = $1
-        AND y.thread_id = $2)
+        each1(value) CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE hash =
+        DECODE(value, 'hex') AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b CROSS JOIN
+        LATERAL (SELECT y.* FROM eventq.blob_bytes AS y WHERE y.blob_id = b.blob_id AND (y.bucket =
+        $1 AND y.thread_id = $2) OFFSET 0) AS y
     """),
     # blobs._RANGE
     "38eb33a8fc0ce8f6": ("", "", """
@@ -228,16 +248,18 @@ STATEMENTS = {
         eventq.blobs WHERE blob_id > $3 AND (blobs.bucket = $1 AND blobs.thread_id = $2))
     """),
     # blobs._FAULTS
-    "e40794efeeb96348": ("", "", """
-        SELECT hash, 'it is in parts, and has bytes of its own' FROM eventq.blobs JOIN
-        eventq.blob_bytes USING (bucket, thread_id, blob_id) WHERE codec = 2 AND (blobs.bucket = $1
-        AND blobs.thread_id = $2) LIMIT 20
+    "429b93e0c6b7b589": ("", "", """
+        SELECT hash, 'it is in parts, and has bytes of its own' FROM eventq.blobs CROSS JOIN
+        LATERAL (SELECT blob_bytes.bytes FROM eventq.blob_bytes WHERE blob_bytes.blob_id =
+        blobs.blob_id AND (blob_bytes.bucket = $1 AND blob_bytes.thread_id = $2) OFFSET 0) AS
+        blob_bytes WHERE codec = 2 AND (blobs.bucket = $1 AND blobs.thread_id = $2) LIMIT 20
     """),
     # blobs._FAULTS 2
-    "621b6527d1326149": ("", "", """
-        SELECT DISTINCT hash, 'it is in one piece, and has parts' FROM eventq.blob_parts AS p JOIN
-        eventq.blobs AS b ON b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id = $2) WHERE
-        codec <> 2 AND (p.bucket = $1 AND p.thread_id = $2) LIMIT 20
+    "84dcbfcc41eaa9d7": ("", "", """
+        SELECT DISTINCT hash, 'it is in one piece, and has parts' FROM eventq.blobs AS b CROSS JOIN
+        LATERAL (SELECT p.* FROM eventq.blob_parts AS p WHERE p.blob_id = b.blob_id AND (p.bucket =
+        $1 AND p.thread_id = $2) OFFSET 0) AS p WHERE codec <> 2 AND (b.bucket = $1 AND b.thread_id
+        = $2) LIMIT 20
     """),
     # blobs._HOLDERS
     "c708f53c1f4a2a9f": ("", "", """
@@ -255,16 +277,18 @@ STATEMENTS = {
         $3 AND (run_attempts.bucket = $1 AND run_attempts.thread_id = $2) ORDER BY 2 LIMIT $4
     """),
     # blobs._HOLDERS 4
-    "ee6e03a59473e6ca": ("", "", """
-        SELECT 'blob', ENCODE(hash, 'hex'), 0 FROM eventq.blob_refs AS r JOIN eventq.blobs AS b ON
-        b.blob_id = r.blob_id AND (b.bucket = $1 AND b.thread_id = $2) WHERE ref_id = $3 AND
-        (r.bucket = $1 AND r.thread_id = $2) ORDER BY 2 LIMIT $4
+    "60857461e1263fc7": ("", "", """
+        SELECT 'blob', ENCODE(hash, 'hex'), 0 FROM eventq.blob_refs AS r CROSS JOIN LATERAL (SELECT
+        b.* FROM eventq.blobs AS b WHERE b.blob_id = r.blob_id AND (b.bucket = $1 AND b.thread_id =
+        $2) OFFSET 0) AS b WHERE ref_id = $3 AND (r.bucket = $1 AND r.thread_id = $2) ORDER BY 2
+        LIMIT $4
     """),
     # blobs._HOLDERS 5
-    "5878371536824fbf": ("", "", """
-        SELECT DISTINCT 'parts of', ENCODE(hash, 'hex'), 0 FROM eventq.blob_parts AS p JOIN
-        eventq.blobs AS b ON b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id = $2) WHERE
-        part_id = $3 AND (p.bucket = $1 AND p.thread_id = $2) ORDER BY 2 LIMIT $4
+    "eb71d9a6013aeb77": ("", "", """
+        SELECT DISTINCT 'parts of', ENCODE(hash, 'hex'), 0 FROM eventq.blob_parts AS p CROSS JOIN
+        LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id = p.blob_id AND (b.bucket = $1
+        AND b.thread_id = $2) OFFSET 0) AS b WHERE part_id = $3 AND (p.bucket = $1 AND p.thread_id
+        = $2) ORDER BY 2 LIMIT $4
     """),
     # blobs._HOLDERS 6
     "30704ba0284a7aa7": ("", "", """
@@ -294,46 +318,55 @@ STATEMENTS = {
         (turn_roots.bucket = $1 AND turn_roots.thread_id = $2) ORDER BY 2 LIMIT $4
     """),
     # blobs._HOLDERS 11
-    "de0e7233ecef99f3": ("", "", """
+    "a2d73f3968e65817": ("", "", """
         SELECT 'line', name || ':' || (position + 1), COALESCE(turn_id, 0) FROM
-        eventq.session_lines JOIN eventq.sessions USING (bucket, thread_id, session_id) WHERE
-        blob_id = $3 AND (session_lines.bucket = $1 AND session_lines.thread_id = $2) ORDER BY 2
-        LIMIT $4
+        eventq.session_lines CROSS JOIN LATERAL (SELECT sessions.name, sessions.generation,
+        sessions.tool, sessions.place, sessions.size, sessions.digest, sessions.lines,
+        sessions.settled, sessions.missing, sessions.owner, sessions.path, sessions.started_by,
+        sessions.created_at_ms, sessions.updated_at_ms FROM eventq.sessions WHERE
+        sessions.session_id = session_lines.session_id AND (sessions.bucket = $1 AND
+        sessions.thread_id = $2) OFFSET 0) AS sessions WHERE blob_id = $3 AND (session_lines.bucket
+        = $1 AND session_lines.thread_id = $2) ORDER BY 2 LIMIT $4
     """),
     # turns._ANCESTOR
     "21f30c5d0b853a0b": ("", "", """
         WITH RECURSIVE hop(turn_id, depth, parent_id, jump_id, jump_depth) AS (SELECT turn_id,
         depth, parent_id, jump_id, jump_depth FROM eventq.turns WHERE turn_id = $3 AND
         (turns.bucket = $1 AND turns.thread_id = $2) UNION ALL SELECT t.turn_id, t.depth,
-        t.parent_id, t.jump_id, t.jump_depth FROM hop AS h JOIN eventq.turns AS t ON t.turn_id =
-        CASE WHEN h.jump_depth >= $4 THEN h.jump_id ELSE h.parent_id END AND (t.bucket = $1 AND
-        t.thread_id = $2) WHERE h.depth > $4) SELECT turn_id FROM hop WHERE depth = $4
+        t.parent_id, t.jump_id, t.jump_depth FROM hop AS h CROSS JOIN LATERAL (SELECT t.* FROM
+        eventq.turns AS t WHERE t.turn_id = CASE WHEN h.jump_depth >= $4 THEN h.jump_id ELSE
+        h.parent_id END AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t WHERE h.depth > $4)
+        SELECT turn_id FROM hop WHERE depth = $4
     """),
     # turns._SPOT
     "7cbbc7178c12f61d": ("", "", """
         SELECT p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM eventq.turns AS p LEFT JOIN
-        eventq.turns AS j ON j.turn_id = p.jump_id AND (j.bucket = $1 AND j.thread_id = $2) WHERE
-        p.turn_id = $3 AND (p.bucket = $1 AND p.thread_id = $2)
+        LATERAL (SELECT j.* FROM eventq.turns AS j WHERE j.turn_id = p.jump_id AND (j.bucket = $1
+        AND j.thread_id = $2) OFFSET 0) AS j ON TRUE WHERE p.turn_id = $3 AND (p.bucket = $1 AND
+        p.thread_id = $2)
     """),
     # turns._STATE
     "43c8674502c79093": ("", "", """
         SELECT COALESCE(head_id, 0), version, EXISTS(SELECT 1 FROM eventq.runs AS r WHERE
-        r.context_id = c.context_id AND (r.bucket = $1 AND r.thread_id = $2)), NULL, NULL, p.depth,
-        p.jump_depth, j.jump_id, j.jump_depth FROM eventq.contexts AS c LEFT JOIN eventq.turns AS p
-        ON p.turn_id = head_id AND (p.bucket = $1 AND p.thread_id = $2) LEFT JOIN eventq.turns AS j
-        ON j.turn_id = p.jump_id AND (j.bucket = $1 AND j.thread_id = $2) WHERE c.context_id = $3
-        AND (c.bucket = $1 AND c.thread_id = $2)
+        r.context_id = c.context_id AND (r.bucket = $1 AND r.thread_id = $2) OFFSET 0), NULL, NULL,
+        p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM eventq.contexts AS c LEFT JOIN LATERAL
+        (SELECT p.* FROM eventq.turns AS p WHERE p.turn_id = head_id AND (p.bucket = $1 AND
+        p.thread_id = $2) OFFSET 0) AS p ON TRUE LEFT JOIN LATERAL (SELECT j.* FROM eventq.turns AS
+        j WHERE j.turn_id = p.jump_id AND (j.bucket = $1 AND j.thread_id = $2) OFFSET 0) AS j ON
+        TRUE WHERE c.context_id = $3 AND (c.bucket = $1 AND c.thread_id = $2)
     """),
     # turns._STATE_WITH_KEY
     "16b3bac12fd2e4e5": ("", "", """
         SELECT COALESCE(head_id, 0), version, EXISTS(SELECT 1 FROM eventq.runs AS r WHERE
-        r.context_id = c.context_id AND (r.bucket = $1 AND r.thread_id = $2)), k.turn_id, k.digest,
-        p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM eventq.contexts AS c LEFT JOIN
-        eventq.turns AS p ON p.turn_id = head_id AND (p.bucket = $1 AND p.thread_id = $2) LEFT JOIN
-        eventq.turns AS j ON j.turn_id = p.jump_id AND (j.bucket = $1 AND j.thread_id = $2) LEFT
-        JOIN eventq.turn_keys AS k ON (k.context_id = c.context_id AND k.key = $4 AND
-        k.created_at_ms >= $5) AND (k.bucket = $1 AND k.thread_id = $2) WHERE c.context_id = $3 AND
-        (c.bucket = $1 AND c.thread_id = $2)
+        r.context_id = c.context_id AND (r.bucket = $1 AND r.thread_id = $2) OFFSET 0), k.turn_id,
+        k.digest, p.depth, p.jump_depth, j.jump_id, j.jump_depth FROM eventq.contexts AS c LEFT
+        JOIN LATERAL (SELECT p.* FROM eventq.turns AS p WHERE p.turn_id = head_id AND (p.bucket =
+        $1 AND p.thread_id = $2) OFFSET 0) AS p ON TRUE LEFT JOIN LATERAL (SELECT j.* FROM
+        eventq.turns AS j WHERE j.turn_id = p.jump_id AND (j.bucket = $1 AND j.thread_id = $2)
+        OFFSET 0) AS j ON TRUE LEFT JOIN LATERAL (SELECT k.* FROM eventq.turn_keys AS k WHERE
+        (k.context_id = c.context_id AND k.key = $4 AND k.created_at_ms >= $5) AND (k.bucket = $1
+        AND k.thread_id = $2) OFFSET 0) AS k ON TRUE WHERE c.context_id = $3 AND (c.bucket = $1 AND
+        c.thread_id = $2)
     """),
     # turns._ADD
     "8923089b82c457b7": ("turns", "", """
@@ -354,8 +387,8 @@ STATEMENTS = {
     """),
     # turns._FORGET_KEYS
     "5f5d120aa622172a": ("", "", """
-        DELETE FROM eventq.turn_keys WHERE (number IN (SELECT number FROM eventq.turn_keys WHERE
-        turn_keys.bucket = $1 AND turn_keys.thread_id = $2 ORDER BY number LIMIT 2) AND
+        DELETE FROM eventq.turn_keys WHERE (number = ANY(ARRAY(SELECT number FROM eventq.turn_keys
+        WHERE turn_keys.bucket = $1 AND turn_keys.thread_id = $2 ORDER BY number LIMIT 2)) AND
         created_at_ms < $3) AND (turn_keys.bucket = $1 AND turn_keys.thread_id = $2)
     """),
     # turns._SET_KEY
@@ -379,10 +412,11 @@ STATEMENTS = {
         (r.bucket = $1 AND r.thread_id = $2)) FROM eventq.turns WHERE turn_id = $3 AND
         (turns.bucket = $1 AND turns.thread_id = $2) UNION ALL SELECT t.turn_id, t.parent_id,
         t.jump_id, (SELECT MAX(r.turn_id) FROM eventq.turn_roots AS r WHERE r.turn_id <= t.turn_id
-        AND (r.bucket = $1 AND r.thread_id = $2)) FROM up AS u JOIN eventq.turns AS t ON t.turn_id
-        = CASE WHEN u.last <= u.jump_id THEN u.jump_id ELSE u.parent_id END AND (t.bucket = $1 AND
-        t.thread_id = $2) WHERE u.last < u.turn_id) SELECT root FROM up AS u JOIN eventq.turn_roots
-        AS r ON r.turn_id = u.turn_id AND (r.bucket = $1 AND r.thread_id = $2)
+        AND (r.bucket = $1 AND r.thread_id = $2)) FROM up AS u CROSS JOIN LATERAL (SELECT t.* FROM
+        eventq.turns AS t WHERE t.turn_id = CASE WHEN u.last <= u.jump_id THEN u.jump_id ELSE
+        u.parent_id END AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t WHERE u.last <
+        u.turn_id) SELECT root FROM up AS u CROSS JOIN LATERAL (SELECT r.* FROM eventq.turn_roots
+        AS r WHERE r.turn_id = u.turn_id AND (r.bucket = $1 AND r.thread_id = $2) OFFSET 0) AS r
     """),
     # turns.Turns.chain
     "751fa90a8636069f": ("", "", """
@@ -392,14 +426,16 @@ STATEMENTS = {
         BIGINT) - 1 FROM eventq.turns WHERE turn_id = $3 AND (turns.bucket = $1 AND turns.thread_id
         = $2) UNION ALL SELECT t.turn_id, COALESCE(t.parent_id, 0), t.depth, t.type_id,
         t.type_version, t.encoding, t.flags, t.created_at_ms, t.canonical, t.blob_id, c.more - 1
-        FROM chain AS c JOIN eventq.turns AS t ON t.turn_id = c.parent_id AND (t.bucket = $1 AND
-        t.thread_id = $2) WHERE c.more > 0) SELECT c.turn_id, c.parent_id, c.depth, c.type_id,
-        c.type_version, c.encoding, c.flags, c.created_at_ms, c.canonical, COALESCE(p.seq, 0),
-        b.hash, COALESCE(b.raw_len, 0), COALESCE(b.codec, 0), b.blob_id FROM chain AS c LEFT JOIN
-        eventq.turn_patches AS p ON p.seq = (SELECT MAX(seq) FROM eventq.turn_patches AS q WHERE
+        FROM chain AS c CROSS JOIN LATERAL (SELECT t.* FROM eventq.turns AS t WHERE t.turn_id =
+        c.parent_id AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t WHERE c.more > 0)
+        SELECT c.turn_id, c.parent_id, c.depth, c.type_id, c.type_version, c.encoding, c.flags,
+        c.created_at_ms, c.canonical, COALESCE(p.seq, 0), b.hash, COALESCE(b.raw_len, 0),
+        COALESCE(b.codec, 0), b.blob_id FROM chain AS c LEFT JOIN LATERAL (SELECT p.* FROM
+        eventq.turn_patches AS p WHERE p.seq = (SELECT MAX(seq) FROM eventq.turn_patches AS q WHERE
         (q.turn_id = c.turn_id AND q.seq <= $4) AND (q.bucket = $1 AND q.thread_id = $2)) AND
-        (p.bucket = $1 AND p.thread_id = $2) LEFT JOIN eventq.blobs AS b ON b.blob_id = CASE WHEN
-        p.seq IS NULL THEN c.blob_id ELSE p.blob_id END AND (b.bucket = $1 AND b.thread_id = $2)
+        (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) AS p ON TRUE LEFT JOIN LATERAL (SELECT b.*
+        FROM eventq.blobs AS b WHERE b.blob_id = CASE WHEN p.seq IS NULL THEN c.blob_id ELSE
+        p.blob_id END AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b ON TRUE
     """),
     # turns.Turns.newest
     "854d2af05ae9cdc0": ("", "", """
@@ -408,19 +444,23 @@ STATEMENTS = {
         turn_id < $3 AND (turns.bucket = $1 AND turns.thread_id = $2) ORDER BY turn_id DESC LIMIT
         $5) SELECT c.turn_id, c.parent_id, c.depth, c.type_id, c.type_version, c.encoding, c.flags,
         c.created_at_ms, c.canonical, COALESCE(p.seq, 0), b.hash, COALESCE(b.raw_len, 0),
-        COALESCE(b.codec, 0), b.blob_id FROM chain AS c LEFT JOIN eventq.turn_patches AS p ON p.seq
-        = (SELECT MAX(seq) FROM eventq.turn_patches AS q WHERE (q.turn_id = c.turn_id AND q.seq <=
-        $4) AND (q.bucket = $1 AND q.thread_id = $2)) AND (p.bucket = $1 AND p.thread_id = $2) LEFT
-        JOIN eventq.blobs AS b ON b.blob_id = CASE WHEN p.seq IS NULL THEN c.blob_id ELSE p.blob_id
-        END AND (b.bucket = $1 AND b.thread_id = $2) ORDER BY c.turn_id DESC
+        COALESCE(b.codec, 0), b.blob_id FROM chain AS c LEFT JOIN LATERAL (SELECT p.* FROM
+        eventq.turn_patches AS p WHERE p.seq = (SELECT MAX(seq) FROM eventq.turn_patches AS q WHERE
+        (q.turn_id = c.turn_id AND q.seq <= $4) AND (q.bucket = $1 AND q.thread_id = $2)) AND
+        (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) AS p ON TRUE LEFT JOIN LATERAL (SELECT b.*
+        FROM eventq.blobs AS b WHERE b.blob_id = CASE WHEN p.seq IS NULL THEN c.blob_id ELSE
+        p.blob_id END AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b ON TRUE ORDER BY
+        c.turn_id DESC
     """),
     # turns.Turns.page
-    "e9edc4a96f5e133d": ("", "", """
+    "ee5e926fcd9c8524": ("", "", """
         SELECT turn_id, COALESCE(parent_id, 0), depth, type_id, type_version, encoding, flags,
-        created_at_ms, canonical, 0, hash, raw_len, codec FROM eventq.turns JOIN eventq.blobs USING
-        (bucket, thread_id, blob_id) WHERE (turn_id > $3 AND type_id IN (SELECT value FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($4 AS JSON)) AS each1(value))) AND (turns.bucket = $1 AND
-        turns.thread_id = $2) ORDER BY turn_id LIMIT $5
+        created_at_ms, canonical, 0, hash, raw_len, codec FROM eventq.turns CROSS JOIN LATERAL
+        (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part,
+        blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id = turns.blob_id AND (blobs.bucket
+        = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs WHERE (turn_id > $3 AND type_id =
+        ANY(ARRAY(SELECT value FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($4 AS JSON)) AS each1(value))))
+        AND (turns.bucket = $1 AND turns.thread_id = $2) ORDER BY turn_id LIMIT $5
     """),
     # turns.Turns.link
     "275cebc3c37e2eab": ("", "", """
@@ -436,9 +476,10 @@ STATEMENTS = {
     "67fb0864916b9dc3": ("", "", """
         WITH RECURSIVE up(turn_id, parent_id, depth, flags) AS (SELECT turn_id, parent_id, depth,
         flags FROM eventq.turns WHERE turn_id = $3 AND (turns.bucket = $1 AND turns.thread_id = $2)
-        UNION ALL SELECT t.turn_id, t.parent_id, t.depth, t.flags FROM up AS u JOIN eventq.turns AS
-        t ON t.turn_id = u.parent_id AND (t.bucket = $1 AND t.thread_id = $2) WHERE u.flags & $4 =
-        0) SELECT turn_id, depth FROM up WHERE flags & $4 <> 0 LIMIT 1
+        UNION ALL SELECT t.turn_id, t.parent_id, t.depth, t.flags FROM up AS u CROSS JOIN LATERAL
+        (SELECT t.* FROM eventq.turns AS t WHERE t.turn_id = u.parent_id AND (t.bucket = $1 AND
+        t.thread_id = $2) OFFSET 0) AS t WHERE u.flags & $4 = 0) SELECT turn_id, depth FROM up
+        WHERE flags & $4 <> 0 LIMIT 1
     """),
     # turns.Turns.children
     "80ab91a634b6f4b3": ("", "", """
@@ -447,9 +488,9 @@ STATEMENTS = {
     """),
     # turns.Turns.depths
     "959f8d9b08dcbbac": ("", "", """
-        SELECT depth, MIN(turn_id) FROM eventq.blobs AS b JOIN eventq.turns AS t ON t.blob_id =
-        b.blob_id AND (t.bucket = $1 AND t.thread_id = $2) WHERE b.hash = $3 AND (b.bucket = $1 AND
-        b.thread_id = $2) GROUP BY depth
+        SELECT depth, MIN(turn_id) FROM eventq.blobs AS b CROSS JOIN LATERAL (SELECT t.* FROM
+        eventq.turns AS t WHERE t.blob_id = b.blob_id AND (t.bucket = $1 AND t.thread_id = $2)
+        OFFSET 0) AS t WHERE b.hash = $3 AND (b.bucket = $1 AND b.thread_id = $2) GROUP BY depth
     """),
     # copies._ADD_PATCH
     "f2749e8d43c1f2e7": ("turn_patches", "", """
@@ -467,28 +508,31 @@ STATEMENTS = {
         CONFLICT(bucket, thread_id, turn_id) DO UPDATE SET root = excluded.root
     """),
     # turns._FAULTS
-    "0171153285ec5a8a": ("", "", """
+    "4d91401340babfce": ("", "", """
         SELECT 'turn ' || t.turn_id || ' has depth ' || t.depth || ', and its parent ' || p.depth
-        FROM eventq.turns AS t JOIN eventq.turns AS p ON p.turn_id = t.parent_id AND (p.bucket = $1
-        AND p.thread_id = $2) WHERE t.depth <> p.depth + 1 AND (t.bucket = $1 AND t.thread_id = $2)
-        LIMIT 20
+        FROM eventq.turns AS t CROSS JOIN LATERAL (SELECT p.* FROM eventq.turns AS p WHERE
+        (p.turn_id = t.parent_id AND t.depth <> p.depth + 1) AND (p.bucket = $1 AND p.thread_id =
+        $2) OFFSET 0) AS p WHERE t.bucket = $1 AND t.thread_id = $2 LIMIT 20
     """),
     # turns._FAULTS 2
-    "8c6fdaafbaff123c": ("", "", """
+    "eb1c79f2bdc43a3c": ("", "", """
         SELECT 'turn ' || t.turn_id || ' jumps to ' || t.jump_id || ', not to ' || CASE WHEN
         p.depth - j.depth = j.depth - k.depth THEN k.turn_id ELSE p.turn_id END FROM eventq.turns
-        AS t JOIN eventq.turns AS p ON p.turn_id = t.parent_id AND (p.bucket = $1 AND p.thread_id =
-        $2) LEFT JOIN eventq.turns AS j ON j.turn_id = p.jump_id AND (j.bucket = $1 AND j.thread_id
-        = $2) LEFT JOIN eventq.turns AS k ON k.turn_id = j.jump_id AND (k.bucket = $1 AND
-        k.thread_id = $2) WHERE t.jump_id <> CASE WHEN p.depth - j.depth = j.depth - k.depth THEN
-        k.turn_id ELSE p.turn_id END AND (t.bucket = $1 AND t.thread_id = $2) LIMIT 20
+        AS t CROSS JOIN LATERAL (SELECT p.* FROM eventq.turns AS p WHERE p.turn_id = t.parent_id
+        AND (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) AS p LEFT JOIN LATERAL (SELECT j.* FROM
+        eventq.turns AS j WHERE j.turn_id = p.jump_id AND (j.bucket = $1 AND j.thread_id = $2)
+        OFFSET 0) AS j ON TRUE LEFT JOIN LATERAL (SELECT k.* FROM eventq.turns AS k WHERE k.turn_id
+        = j.jump_id AND (k.bucket = $1 AND k.thread_id = $2) OFFSET 0) AS k ON TRUE WHERE t.jump_id
+        <> CASE WHEN p.depth - j.depth = j.depth - k.depth THEN k.turn_id ELSE p.turn_id END AND
+        (t.bucket = $1 AND t.thread_id = $2) LIMIT 20
     """),
     # turns._FAULTS 3
     "ec3a9a307170e81c": ("", "", """
         SELECT 'turn ' || t.turn_id || ' says that turn ' || t.jump_id || ' has depth ' ||
-        t.jump_depth FROM eventq.turns AS t LEFT JOIN eventq.turns AS j ON j.turn_id = t.jump_id
-        AND (j.bucket = $1 AND j.thread_id = $2) WHERE (NOT t.jump_id IS NULL AND t.jump_depth IS
-        DISTINCT FROM j.depth) AND (t.bucket = $1 AND t.thread_id = $2) LIMIT 20
+        t.jump_depth FROM eventq.turns AS t LEFT JOIN LATERAL (SELECT j.* FROM eventq.turns AS j
+        WHERE j.turn_id = t.jump_id AND (j.bucket = $1 AND j.thread_id = $2) OFFSET 0) AS j ON TRUE
+        WHERE (NOT t.jump_id IS NULL AND t.jump_depth IS DISTINCT FROM j.depth) AND (t.bucket = $1
+        AND t.thread_id = $2) LIMIT 20
     """),
     # turns._FAULTS 4
     "d24238a814b4786e": ("", "", """
@@ -516,19 +560,19 @@ STATEMENTS = {
         c.thread_id = $2) AS q1 WHERE version <> last LIMIT 20
     """),
     # turns._FAULTS 8
-    "3cbfb29c326789f3": ("", "", """
+    "954b620ee3254faf": ("", "", """
         SELECT 'context ' || c.context_id || ' stands at turn ' || COALESCE(head_id, 0) ||
-        ', and its newest move went to ' || COALESCE(new_id, 0) FROM eventq.contexts AS c JOIN
-        eventq.context_log AS l ON (l.context_id = c.context_id AND l.version = c.version) AND
-        (l.bucket = $1 AND l.thread_id = $2) WHERE COALESCE(head_id, 0) <> COALESCE(new_id, 0) AND
-        (c.bucket = $1 AND c.thread_id = $2) LIMIT 20
+        ', and its newest move went to ' || COALESCE(new_id, 0) FROM eventq.contexts AS c CROSS
+        JOIN LATERAL (SELECT l.* FROM eventq.context_log AS l WHERE ((l.context_id = c.context_id
+        AND l.version = c.version) AND COALESCE(head_id, 0) <> COALESCE(new_id, 0)) AND (l.bucket =
+        $1 AND l.thread_id = $2) OFFSET 0) AS l WHERE c.bucket = $1 AND c.thread_id = $2 LIMIT 20
     """),
     # turns._FAULTS 9
     "844d59103754ce1a": ("", "", """
         SELECT 'key ''' || key || ''' of context ' || context_id || ' names turn ' || turn_id ||
         ', which is not stored' FROM eventq.turn_keys AS k WHERE NOT EXISTS(SELECT 1 FROM
-        eventq.turns AS t WHERE t.turn_id = k.turn_id AND (t.bucket = $1 AND t.thread_id = $2)) AND
-        (k.bucket = $1 AND k.thread_id = $2) LIMIT 20
+        eventq.turns AS t WHERE t.turn_id = k.turn_id AND (t.bucket = $1 AND t.thread_id = $2)
+        OFFSET 0) AND (k.bucket = $1 AND k.thread_id = $2) LIMIT 20
     """),
     # turns._FAULTS 10
     "41b30fcb031f05e0": ("", "", """
@@ -544,44 +588,48 @@ STATEMENTS = {
     "3100849b4dc41409": ("", "", """
         SELECT context_id, name, COALESCE(head_id, 0), COALESCE(depth, 0), COALESCE(base_id, 0),
         fork_of, version, c.flags, c.created_at_ms, updated_at_ms FROM eventq.contexts AS c LEFT
-        JOIN eventq.turns ON turn_id = head_id AND (turns.bucket = $1 AND turns.thread_id = $2)
-        WHERE c.bucket = $1 AND c.thread_id = $2
+        JOIN LATERAL (SELECT turns.* FROM eventq.turns WHERE turn_id = head_id AND (turns.bucket =
+        $1 AND turns.thread_id = $2) OFFSET 0) AS turns ON TRUE WHERE c.bucket = $1 AND c.thread_id
+        = $2
     """),
     # contexts._GET
     "da34208e08a03829": ("", "", """
         SELECT context_id, name, COALESCE(head_id, 0), COALESCE(depth, 0), COALESCE(base_id, 0),
         fork_of, version, c.flags, c.created_at_ms, updated_at_ms FROM eventq.contexts AS c LEFT
-        JOIN eventq.turns ON turn_id = head_id AND (turns.bucket = $1 AND turns.thread_id = $2)
-        WHERE context_id = $3 AND (c.bucket = $1 AND c.thread_id = $2)
+        JOIN LATERAL (SELECT turns.* FROM eventq.turns WHERE turn_id = head_id AND (turns.bucket =
+        $1 AND turns.thread_id = $2) OFFSET 0) AS turns ON TRUE WHERE context_id = $3 AND (c.bucket
+        = $1 AND c.thread_id = $2)
     """),
     # contexts._PAGE
     "29dd1783f6f3b530": ("", "", """
         SELECT context_id, name, COALESCE(head_id, 0), COALESCE(depth, 0), COALESCE(base_id, 0),
         fork_of, version, c.flags, c.created_at_ms, updated_at_ms FROM eventq.contexts AS c LEFT
-        JOIN eventq.turns ON turn_id = head_id AND (turns.bucket = $1 AND turns.thread_id = $2)
-        WHERE context_id > $3 AND (c.bucket = $1 AND c.thread_id = $2) ORDER BY context_id LIMIT $4
+        JOIN LATERAL (SELECT turns.* FROM eventq.turns WHERE turn_id = head_id AND (turns.bucket =
+        $1 AND turns.thread_id = $2) OFFSET 0) AS turns ON TRUE WHERE context_id > $3 AND (c.bucket
+        = $1 AND c.thread_id = $2) ORDER BY context_id LIMIT $4
     """),
     # contexts._BORN
     "d82c575bb56950e4": ("", "", """
         SELECT context_id, name, COALESCE(head_id, 0), COALESCE(depth, 0), COALESCE(base_id, 0),
         fork_of, version, c.flags, c.created_at_ms, updated_at_ms FROM eventq.contexts AS c LEFT
-        JOIN eventq.turns ON turn_id = head_id AND (turns.bucket = $1 AND turns.thread_id = $2)
-        WHERE context_id > $3 AND (c.bucket = $1 AND c.thread_id = $2) UNION ALL SELECT context_id,
-        NULL, COALESCE((SELECT old_id FROM eventq.context_log AS e WHERE e.context_id =
-        l.context_id AND (e.bucket = $1 AND e.thread_id = $2) ORDER BY version DESC LIMIT 1), 0),
-        0, COALESCE(new_id, 0), NULL, 0, 0, at_ms, at_ms FROM eventq.context_log AS l WHERE
-        (context_id > $3 AND version = 0) AND (l.bucket = $1 AND l.thread_id = $2) ORDER BY
-        context_id LIMIT $4
+        JOIN LATERAL (SELECT turns.* FROM eventq.turns WHERE turn_id = head_id AND (turns.bucket =
+        $1 AND turns.thread_id = $2) OFFSET 0) AS turns ON TRUE WHERE context_id > $3 AND (c.bucket
+        = $1 AND c.thread_id = $2) UNION ALL SELECT context_id, NULL, COALESCE((SELECT old_id FROM
+        eventq.context_log AS e WHERE e.context_id = l.context_id AND (e.bucket = $1 AND
+        e.thread_id = $2) ORDER BY version DESC LIMIT 1), 0), 0, COALESCE(new_id, 0), NULL, 0, 0,
+        at_ms, at_ms FROM eventq.context_log AS l WHERE (context_id > $3 AND version = 0) AND
+        (l.bucket = $1 AND l.thread_id = $2) ORDER BY context_id LIMIT $4
     """),
     # contexts._APPENDS_OF_HEADS
     "e70b0fa6d7fd595a": ("", "", """
         WITH RECURSIVE moves(context_id, version, op, new_id) AS (SELECT context_id, version + 1,
         CAST(NULL AS TEXT) COLLATE "C", CAST(NULL AS BIGINT) FROM eventq.contexts WHERE head_id >
         $3 AND (contexts.bucket = $1 AND contexts.thread_id = $2) UNION ALL SELECT l.context_id,
-        l.version, l.op, l.new_id FROM moves AS m JOIN eventq.context_log AS l ON (l.context_id =
-        m.context_id AND l.version = m.version - 1) AND (l.bucket = $1 AND l.thread_id = $2) WHERE
-        m.op IS DISTINCT FROM 'append' OR m.new_id > $3) SELECT new_id, context_id FROM moves WHERE
-        op = 'append' AND new_id BETWEEN CAST($3 AS BIGINT) + 1 AND $4
+        l.version, l.op, l.new_id FROM moves AS m CROSS JOIN LATERAL (SELECT l.* FROM
+        eventq.context_log AS l WHERE (l.context_id = m.context_id AND l.version = m.version - 1)
+        AND (l.bucket = $1 AND l.thread_id = $2) OFFSET 0) AS l WHERE m.op IS DISTINCT FROM
+        'append' OR m.new_id > $3) SELECT new_id, context_id FROM moves WHERE op = 'append' AND
+        new_id BETWEEN CAST($3 AS BIGINT) + 1 AND $4
     """),
     # contexts._APPENDS
     "4531503f499be350": ("", "", """
@@ -591,14 +639,15 @@ STATEMENTS = {
     # contexts._CAME
     "5bef6d51dbd1ff9d": ("", "", """
         WITH RECURSIVE up(context_id, base_id, turn_id, parent_id, jump_id) AS (SELECT context_id,
-        COALESCE(base_id, 0), turn_id, parent_id, jump_id FROM eventq.contexts JOIN eventq.turns ON
-        turn_id = head_id AND (turns.bucket = $1 AND turns.thread_id = $2) WHERE head_id > $3 AND
-        (contexts.bucket = $1 AND contexts.thread_id = $2) UNION ALL SELECT u.context_id,
-        u.base_id, t.turn_id, t.parent_id, t.jump_id FROM up AS u JOIN eventq.turns AS t ON
+        COALESCE(base_id, 0), turn_id, parent_id, jump_id FROM eventq.contexts CROSS JOIN LATERAL
+        (SELECT turns.* FROM eventq.turns WHERE turn_id = head_id AND (turns.bucket = $1 AND
+        turns.thread_id = $2) OFFSET 0) AS turns WHERE head_id > $3 AND (contexts.bucket = $1 AND
+        contexts.thread_id = $2) UNION ALL SELECT u.context_id, u.base_id, t.turn_id, t.parent_id,
+        t.jump_id FROM up AS u CROSS JOIN LATERAL (SELECT t.* FROM eventq.turns AS t WHERE
         t.turn_id = CASE WHEN u.turn_id > $4 AND u.jump_id > $4 THEN u.jump_id ELSE u.parent_id END
-        AND (t.bucket = $1 AND t.thread_id = $2) WHERE u.turn_id > $3 AND u.turn_id > u.base_id)
-        SELECT turn_id, MIN(context_id) FROM up WHERE turn_id BETWEEN CAST($3 AS BIGINT) + 1 AND $4
-        AND turn_id > base_id GROUP BY turn_id
+        AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t WHERE u.turn_id > $3 AND u.turn_id
+        > u.base_id) SELECT turn_id, MIN(context_id) FROM up WHERE turn_id BETWEEN CAST($3 AS
+        BIGINT) + 1 AND $4 AND turn_id > base_id GROUP BY turn_id
     """),
     # contexts.Contexts.create
     "cf0f9fdbd9181257": ("contexts", "", """
@@ -655,82 +704,107 @@ STATEMENTS = {
         SELECT r.context_id, r.name, r.grouped, r.status, COALESCE(h.turn_id, 0), COALESCE(h.depth,
         0), COALESCE('blob:blake3:' || ENCODE(hb.hash, 'hex'), ''), 'blob:blake3:' ||
         ENCODE(sb.hash, 'hex'), c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name FROM
-        eventq.runs AS r JOIN eventq.contexts AS c USING (bucket, thread_id, context_id) LEFT JOIN
-        eventq.turns AS h ON h.turn_id = c.head_id AND (h.bucket = $1 AND h.thread_id = $2) LEFT
-        JOIN eventq.blobs AS hb ON hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
-        $2) JOIN eventq.turns AS s ON s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id =
-        $2) JOIN eventq.blobs AS sb ON sb.blob_id = s.blob_id AND (sb.bucket = $1 AND sb.thread_id
-        = $2) WHERE r.bucket = $1 AND r.thread_id = $2
+        eventq.runs AS r CROSS JOIN LATERAL (SELECT c.name, c.head_id, c.base_id, c.fork_of,
+        c.version, c.flags, c.created_at_ms, c.updated_at_ms, c.scope_id FROM eventq.contexts AS c
+        WHERE c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c
+        LEFT JOIN LATERAL (SELECT h.* FROM eventq.turns AS h WHERE h.turn_id = c.head_id AND
+        (h.bucket = $1 AND h.thread_id = $2) OFFSET 0) AS h ON TRUE LEFT JOIN LATERAL (SELECT hb.*
+        FROM eventq.blobs AS hb WHERE hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
+        $2) OFFSET 0) AS hb ON TRUE CROSS JOIN LATERAL (SELECT s.* FROM eventq.turns AS s WHERE
+        s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s CROSS JOIN
+        LATERAL (SELECT sb.* FROM eventq.blobs AS sb WHERE sb.blob_id = s.blob_id AND (sb.bucket =
+        $1 AND sb.thread_id = $2) OFFSET 0) AS sb WHERE r.bucket = $1 AND r.thread_id = $2
     """),
     # runs._GET
     "411148b06c10ce6c": ("", "", """
         SELECT r.context_id, r.name, r.grouped, r.status, COALESCE(h.turn_id, 0), COALESCE(h.depth,
         0), COALESCE('blob:blake3:' || ENCODE(hb.hash, 'hex'), ''), 'blob:blake3:' ||
         ENCODE(sb.hash, 'hex'), c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name FROM
-        eventq.runs AS r JOIN eventq.contexts AS c USING (bucket, thread_id, context_id) LEFT JOIN
-        eventq.turns AS h ON h.turn_id = c.head_id AND (h.bucket = $1 AND h.thread_id = $2) LEFT
-        JOIN eventq.blobs AS hb ON hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
-        $2) JOIN eventq.turns AS s ON s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id =
-        $2) JOIN eventq.blobs AS sb ON sb.blob_id = s.blob_id AND (sb.bucket = $1 AND sb.thread_id
-        = $2) WHERE r.context_id = $3 AND (r.bucket = $1 AND r.thread_id = $2)
+        eventq.runs AS r CROSS JOIN LATERAL (SELECT c.name, c.head_id, c.base_id, c.fork_of,
+        c.version, c.flags, c.created_at_ms, c.updated_at_ms, c.scope_id FROM eventq.contexts AS c
+        WHERE c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c
+        LEFT JOIN LATERAL (SELECT h.* FROM eventq.turns AS h WHERE h.turn_id = c.head_id AND
+        (h.bucket = $1 AND h.thread_id = $2) OFFSET 0) AS h ON TRUE LEFT JOIN LATERAL (SELECT hb.*
+        FROM eventq.blobs AS hb WHERE hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
+        $2) OFFSET 0) AS hb ON TRUE CROSS JOIN LATERAL (SELECT s.* FROM eventq.turns AS s WHERE
+        s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s CROSS JOIN
+        LATERAL (SELECT sb.* FROM eventq.blobs AS sb WHERE sb.blob_id = s.blob_id AND (sb.bucket =
+        $1 AND sb.thread_id = $2) OFFSET 0) AS sb WHERE r.context_id = $3 AND (r.bucket = $1 AND
+        r.thread_id = $2)
     """),
     # runs._ALL
     "a4ef81488d220c0f": ("", "", """
         SELECT r.context_id, r.name, r.grouped, r.status, COALESCE(h.turn_id, 0), COALESCE(h.depth,
         0), COALESCE('blob:blake3:' || ENCODE(hb.hash, 'hex'), ''), 'blob:blake3:' ||
         ENCODE(sb.hash, 'hex'), c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name FROM
-        eventq.runs AS r JOIN eventq.contexts AS c USING (bucket, thread_id, context_id) LEFT JOIN
-        eventq.turns AS h ON h.turn_id = c.head_id AND (h.bucket = $1 AND h.thread_id = $2) LEFT
-        JOIN eventq.blobs AS hb ON hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
-        $2) JOIN eventq.turns AS s ON s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id =
-        $2) JOIN eventq.blobs AS sb ON sb.blob_id = s.blob_id AND (sb.bucket = $1 AND sb.thread_id
-        = $2) WHERE (r.context_id > $3 AND (CAST($4 AS TEXT) COLLATE "C" IS NULL OR r.grouped = $4)
-        AND CAST($6 AS TEXT) COLLATE "C" IS NULL) AND (r.bucket = $1 AND r.thread_id = $2) ORDER BY
-        r.context_id LIMIT $5
+        eventq.runs AS r CROSS JOIN LATERAL (SELECT c.name, c.head_id, c.base_id, c.fork_of,
+        c.version, c.flags, c.created_at_ms, c.updated_at_ms, c.scope_id FROM eventq.contexts AS c
+        WHERE c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c
+        LEFT JOIN LATERAL (SELECT h.* FROM eventq.turns AS h WHERE h.turn_id = c.head_id AND
+        (h.bucket = $1 AND h.thread_id = $2) OFFSET 0) AS h ON TRUE LEFT JOIN LATERAL (SELECT hb.*
+        FROM eventq.blobs AS hb WHERE hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
+        $2) OFFSET 0) AS hb ON TRUE CROSS JOIN LATERAL (SELECT s.* FROM eventq.turns AS s WHERE
+        s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s CROSS JOIN
+        LATERAL (SELECT sb.* FROM eventq.blobs AS sb WHERE sb.blob_id = s.blob_id AND (sb.bucket =
+        $1 AND sb.thread_id = $2) OFFSET 0) AS sb WHERE ((r.context_id > $3 AND (CAST($4 AS TEXT)
+        COLLATE "C" IS NULL OR r.grouped = $4)) AND CAST($6 AS TEXT) COLLATE "C" IS NULL) AND
+        (r.bucket = $1 AND r.thread_id = $2) ORDER BY r.context_id LIMIT $5
     """),
     # runs._ACTIVE
     "26b05602061903a3": ("", "", """
         SELECT r.context_id, r.name, r.grouped, r.status, COALESCE(h.turn_id, 0), COALESCE(h.depth,
         0), COALESCE('blob:blake3:' || ENCODE(hb.hash, 'hex'), ''), 'blob:blake3:' ||
         ENCODE(sb.hash, 'hex'), c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name FROM
-        eventq.runs AS r JOIN eventq.contexts AS c USING (bucket, thread_id, context_id) LEFT JOIN
-        eventq.turns AS h ON h.turn_id = c.head_id AND (h.bucket = $1 AND h.thread_id = $2) LEFT
-        JOIN eventq.blobs AS hb ON hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
-        $2) JOIN eventq.turns AS s ON s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id =
-        $2) JOIN eventq.blobs AS sb ON sb.blob_id = s.blob_id AND (sb.bucket = $1 AND sb.thread_id
-        = $2) WHERE (r.status IN ('active', 'suspended') AND r.context_id > $3 AND (CAST($4 AS
-        TEXT) COLLATE "C" IS NULL OR r.grouped = $4) AND CAST($6 AS TEXT) COLLATE "C" IS NULL) AND
-        (r.bucket = $1 AND r.thread_id = $2) ORDER BY r.context_id LIMIT $5
+        eventq.runs AS r CROSS JOIN LATERAL (SELECT c.name, c.head_id, c.base_id, c.fork_of,
+        c.version, c.flags, c.created_at_ms, c.updated_at_ms, c.scope_id FROM eventq.contexts AS c
+        WHERE c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c
+        LEFT JOIN LATERAL (SELECT h.* FROM eventq.turns AS h WHERE h.turn_id = c.head_id AND
+        (h.bucket = $1 AND h.thread_id = $2) OFFSET 0) AS h ON TRUE LEFT JOIN LATERAL (SELECT hb.*
+        FROM eventq.blobs AS hb WHERE hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
+        $2) OFFSET 0) AS hb ON TRUE CROSS JOIN LATERAL (SELECT s.* FROM eventq.turns AS s WHERE
+        s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s CROSS JOIN
+        LATERAL (SELECT sb.* FROM eventq.blobs AS sb WHERE sb.blob_id = s.blob_id AND (sb.bucket =
+        $1 AND sb.thread_id = $2) OFFSET 0) AS sb WHERE (((r.status IN ('active', 'suspended') AND
+        r.context_id > $3) AND (CAST($4 AS TEXT) COLLATE "C" IS NULL OR r.grouped = $4)) AND
+        CAST($6 AS TEXT) COLLATE "C" IS NULL) AND (r.bucket = $1 AND r.thread_id = $2) ORDER BY
+        r.context_id LIMIT $5
     """),
     # runs._DAY
     "44aa3ff2ce5c9d10": ("", "", """
         SELECT r.context_id, r.name, r.grouped, r.status, COALESCE(h.turn_id, 0), COALESCE(h.depth,
         0), COALESCE('blob:blake3:' || ENCODE(hb.hash, 'hex'), ''), 'blob:blake3:' ||
         ENCODE(sb.hash, 'hex'), c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name FROM
-        eventq.runs AS r JOIN eventq.contexts AS c USING (bucket, thread_id, context_id) LEFT JOIN
-        eventq.turns AS h ON h.turn_id = c.head_id AND (h.bucket = $1 AND h.thread_id = $2) LEFT
-        JOIN eventq.blobs AS hb ON hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
-        $2) JOIN eventq.turns AS s ON s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id =
-        $2) JOIN eventq.blobs AS sb ON sb.blob_id = s.blob_id AND (sb.bucket = $1 AND sb.thread_id
-        = $2) WHERE (r.completed_on = $6 AND r.context_id > $3 AND (CAST($4 AS TEXT) COLLATE "C" IS
-        NULL OR r.grouped = $4)) AND (r.bucket = $1 AND r.thread_id = $2) ORDER BY r.context_id
-        LIMIT $5
+        eventq.runs AS r CROSS JOIN LATERAL (SELECT c.name, c.head_id, c.base_id, c.fork_of,
+        c.version, c.flags, c.created_at_ms, c.updated_at_ms, c.scope_id FROM eventq.contexts AS c
+        WHERE c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c
+        LEFT JOIN LATERAL (SELECT h.* FROM eventq.turns AS h WHERE h.turn_id = c.head_id AND
+        (h.bucket = $1 AND h.thread_id = $2) OFFSET 0) AS h ON TRUE LEFT JOIN LATERAL (SELECT hb.*
+        FROM eventq.blobs AS hb WHERE hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
+        $2) OFFSET 0) AS hb ON TRUE CROSS JOIN LATERAL (SELECT s.* FROM eventq.turns AS s WHERE
+        s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s CROSS JOIN
+        LATERAL (SELECT sb.* FROM eventq.blobs AS sb WHERE sb.blob_id = s.blob_id AND (sb.bucket =
+        $1 AND sb.thread_id = $2) OFFSET 0) AS sb WHERE ((r.completed_on = $6 AND r.context_id >
+        $3) AND (CAST($4 AS TEXT) COLLATE "C" IS NULL OR r.grouped = $4)) AND (r.bucket = $1 AND
+        r.thread_id = $2) ORDER BY r.context_id LIMIT $5
     """),
     # runs._CHANGES
     "2cd8f17c64c1bf65": ("", "", """
         SELECT n.change_id, n.op, n.run_id, r.context_id, r.name, r.grouped, r.status,
         COALESCE(h.turn_id, 0), COALESCE(h.depth, 0), COALESCE('blob:blake3:' || ENCODE(hb.hash,
         'hex'), ''), 'blob:blake3:' || ENCODE(sb.hash, 'hex'), c.fork_of, c.updated_at_ms,
-        r.completed_at_ms, c.name FROM eventq.run_changes AS n LEFT JOIN eventq.runs AS r ON
-        r.context_id = n.run_id AND (r.bucket = $1 AND r.thread_id = $2) LEFT JOIN eventq.contexts
-        AS c ON c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id = $2) LEFT JOIN
-        eventq.turns AS h ON h.turn_id = c.head_id AND (h.bucket = $1 AND h.thread_id = $2) LEFT
-        JOIN eventq.blobs AS hb ON hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
-        $2) LEFT JOIN eventq.turns AS s ON s.turn_id = r.start_id AND (s.bucket = $1 AND
-        s.thread_id = $2) LEFT JOIN eventq.blobs AS sb ON sb.blob_id = s.blob_id AND (sb.bucket =
-        $1 AND sb.thread_id = $2) WHERE (n.change_id > $3 AND n.change_id <= $4 AND (CAST($5 AS
-        TEXT) COLLATE "C" IS NULL OR COALESCE(r.grouped, n.grouped) = $5)) AND (n.bucket = $1 AND
-        n.thread_id = $2) ORDER BY n.change_id LIMIT $6
+        r.completed_at_ms, c.name FROM eventq.run_changes AS n LEFT JOIN LATERAL (SELECT r.* FROM
+        eventq.runs AS r WHERE r.context_id = n.run_id AND (r.bucket = $1 AND r.thread_id = $2)
+        OFFSET 0) AS r ON TRUE LEFT JOIN LATERAL (SELECT c.* FROM eventq.contexts AS c WHERE
+        c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c ON TRUE
+        LEFT JOIN LATERAL (SELECT h.* FROM eventq.turns AS h WHERE h.turn_id = c.head_id AND
+        (h.bucket = $1 AND h.thread_id = $2) OFFSET 0) AS h ON TRUE LEFT JOIN LATERAL (SELECT hb.*
+        FROM eventq.blobs AS hb WHERE hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
+        $2) OFFSET 0) AS hb ON TRUE LEFT JOIN LATERAL (SELECT s.* FROM eventq.turns AS s WHERE
+        s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s ON TRUE LEFT
+        JOIN LATERAL (SELECT sb.* FROM eventq.blobs AS sb WHERE sb.blob_id = s.blob_id AND
+        (sb.bucket = $1 AND sb.thread_id = $2) OFFSET 0) AS sb ON TRUE WHERE (n.change_id > $3 AND
+        n.change_id <= $4 AND (CAST($5 AS TEXT) COLLATE "C" IS NULL OR COALESCE(r.grouped,
+        n.grouped) = $5)) AND (n.bucket = $1 AND n.thread_id = $2) ORDER BY n.change_id LIMIT $6
     """),
     # runs._START
     "64f39451ae09500a": ("", "", """
@@ -742,9 +816,9 @@ STATEMENTS = {
     # runs._FORK
     "3b603ba5ed893863": ("", "", """
         INSERT INTO eventq.runs (bucket, thread_id, context_id, name, grouped, start_id, source)
-        SELECT $1, $2, $3, name, grouped, start_id, source FROM eventq.runs WHERE context_id = $4
-        AND (runs.bucket = $1 AND runs.thread_id = $2) RETURNING COALESCE(source, (SELECT value
-        FROM eventq.settings WHERE name = 'runs.emit' AND (settings.bucket = $1 AND
+        SELECT $1, $2, $3, name, grouped, start_id, source FROM eventq.runs WHERE (context_id = $4
+        AND (runs.bucket = $1 AND runs.thread_id = $2)) AND TRUE RETURNING COALESCE(source, (SELECT
+        value FROM eventq.settings WHERE name = 'runs.emit' AND (settings.bucket = $1 AND
         settings.thread_id = $2)))
     """),
     # runs._AHEAD
@@ -754,13 +828,17 @@ STATEMENTS = {
         (run_attempts.bucket = $1 AND run_attempts.thread_id = $2)), COALESCE(k.turn_id, 0),
         COALESCE(source, (SELECT value FROM eventq.settings WHERE name = 'runs.emit' AND
         (settings.bucket = $1 AND settings.thread_id = $2))), c.version, p.depth, p.jump_depth,
-        j.jump_id, j.jump_depth FROM eventq.runs AS r JOIN eventq.contexts AS c USING (bucket,
-        thread_id, context_id) LEFT JOIN eventq.turns AS p ON p.turn_id = c.head_id AND (p.bucket =
-        $1 AND p.thread_id = $2) LEFT JOIN eventq.blobs AS b ON b.blob_id = p.blob_id AND (b.bucket
-        = $1 AND b.thread_id = $2) LEFT JOIN eventq.turns AS j ON j.turn_id = p.jump_id AND
-        (j.bucket = $1 AND j.thread_id = $2) LEFT JOIN eventq.turn_keys AS k ON (k.context_id = $3
-        AND k.key = $4 AND k.created_at_ms >= $5) AND (k.bucket = $1 AND k.thread_id = $2) WHERE
-        r.context_id = $3 AND (r.bucket = $1 AND r.thread_id = $2)
+        j.jump_id, j.jump_depth FROM eventq.runs AS r CROSS JOIN LATERAL (SELECT c.name, c.head_id,
+        c.base_id, c.fork_of, c.version, c.flags, c.created_at_ms, c.updated_at_ms, c.scope_id FROM
+        eventq.contexts AS c WHERE c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id =
+        $2) OFFSET 0) AS c LEFT JOIN LATERAL (SELECT p.* FROM eventq.turns AS p WHERE p.turn_id =
+        c.head_id AND (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) AS p ON TRUE LEFT JOIN LATERAL
+        (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id = p.blob_id AND (b.bucket = $1 AND
+        b.thread_id = $2) OFFSET 0) AS b ON TRUE LEFT JOIN LATERAL (SELECT j.* FROM eventq.turns AS
+        j WHERE j.turn_id = p.jump_id AND (j.bucket = $1 AND j.thread_id = $2) OFFSET 0) AS j ON
+        TRUE LEFT JOIN LATERAL (SELECT k.* FROM eventq.turn_keys AS k WHERE (k.context_id = $3 AND
+        k.key = $4 AND k.created_at_ms >= $5) AND (k.bucket = $1 AND k.thread_id = $2) OFFSET 0) AS
+        k ON TRUE WHERE r.context_id = $3 AND (r.bucket = $1 AND r.thread_id = $2)
     """),
     # runs.Runs._add_attempt
     "a7e090e3b002db21": ("run_attempts", "", """
@@ -791,16 +869,18 @@ STATEMENTS = {
         AND run_changes.thread_id = $2
     """),
     # runs.Runs.attempts
-    "d910b9dcd90bf5b5": ("", "", """
-        SELECT hash FROM eventq.run_attempts JOIN eventq.blobs USING (bucket, thread_id, blob_id)
-        WHERE parent_id = $3 AND (run_attempts.bucket = $1 AND run_attempts.thread_id = $2) ORDER
-        BY attempt_id
+    "32bbcd4dc89a3592": ("", "", """
+        SELECT hash FROM eventq.run_attempts CROSS JOIN LATERAL (SELECT blobs.hash, blobs.raw_len,
+        blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms FROM eventq.blobs WHERE
+        blobs.blob_id = run_attempts.blob_id AND (blobs.bucket = $1 AND blobs.thread_id = $2)
+        OFFSET 0) AS blobs WHERE parent_id = $3 AND (run_attempts.bucket = $1 AND
+        run_attempts.thread_id = $2) ORDER BY attempt_id
     """),
     # runs.Runs.attempted
     "a994ab5fd075c08a": ("", "", """
-        SELECT DISTINCT parent_id FROM eventq.blobs AS b JOIN eventq.run_attempts AS a ON a.blob_id
-        = b.blob_id AND (a.bucket = $1 AND a.thread_id = $2) WHERE b.hash = $3 AND (b.bucket = $1
-        AND b.thread_id = $2) LIMIT $4
+        SELECT DISTINCT parent_id FROM eventq.blobs AS b CROSS JOIN LATERAL (SELECT a.* FROM
+        eventq.run_attempts AS a WHERE a.blob_id = b.blob_id AND (a.bucket = $1 AND a.thread_id =
+        $2) OFFSET 0) AS a WHERE b.hash = $3 AND (b.bucket = $1 AND b.thread_id = $2) LIMIT $4
     """),
     # runs.Runs.started
     "f9ae62bf1a8f1632": ("", "", """
@@ -812,10 +892,12 @@ STATEMENTS = {
         SELECT DISTINCT start_id FROM eventq.runs WHERE runs.bucket = $1 AND runs.thread_id = $2
     """),
     # runs.Runs.all_attempts
-    "f39890f102e678a8": ("", "", """
-        SELECT attempt_id, hash FROM eventq.run_attempts JOIN eventq.blobs USING (bucket,
-        thread_id, blob_id) WHERE attempt_id > $3 AND (run_attempts.bucket = $1 AND
-        run_attempts.thread_id = $2) ORDER BY attempt_id LIMIT $4
+    "49d2cac733ea016c": ("", "", """
+        SELECT attempt_id, hash FROM eventq.run_attempts CROSS JOIN LATERAL (SELECT blobs.hash,
+        blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms FROM
+        eventq.blobs WHERE blobs.blob_id = run_attempts.blob_id AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2) OFFSET 0) AS blobs WHERE attempt_id > $3 AND (run_attempts.bucket =
+        $1 AND run_attempts.thread_id = $2) ORDER BY attempt_id LIMIT $4
     """),
     # runs._FAULTS
     "2ba0fa22a2bdff34": ("", "", """
@@ -826,17 +908,19 @@ STATEMENTS = {
         LIMIT 20
     """),
     # runs._FAULTS 2
-    "96bf0f551c0fe046": ("", "", """
-        SELECT 'run ' || context_id || ' is empty, though it was started' FROM eventq.runs JOIN
-        eventq.contexts USING (bucket, thread_id, context_id) WHERE head_id IS NULL AND
-        (runs.bucket = $1 AND runs.thread_id = $2) LIMIT 20
+    "816bf3b35ff68cc3": ("", "", """
+        SELECT 'run ' || context_id || ' is empty, though it was started' FROM eventq.contexts
+        CROSS JOIN LATERAL (SELECT runs.name, runs.grouped, runs.status, runs.start_id,
+        runs.completed_at_ms, runs.source FROM eventq.runs WHERE runs.context_id =
+        contexts.context_id AND (runs.bucket = $1 AND runs.thread_id = $2) OFFSET 0) AS runs WHERE
+        head_id IS NULL AND (contexts.bucket = $1 AND contexts.thread_id = $2) LIMIT 20
     """),
     # runs._FAULTS 3
-    "6e8ae6b2dbf2067b": ("", "", """
+    "6a0664e68fa3d788": ("", "", """
         SELECT 'run ' || context_id || ' starts at turn ' || start_id || ', which is no root' FROM
-        eventq.runs JOIN eventq.turns ON turn_id = start_id AND (turns.bucket = $1 AND
-        turns.thread_id = $2) WHERE depth <> 0 AND (runs.bucket = $1 AND runs.thread_id = $2) LIMIT
-        20
+        eventq.runs CROSS JOIN LATERAL (SELECT turns.* FROM eventq.turns WHERE (turn_id = start_id
+        AND depth <> 0) AND (turns.bucket = $1 AND turns.thread_id = $2) OFFSET 0) AS turns WHERE
+        runs.bucket = $1 AND runs.thread_id = $2 LIMIT 20
     """),
     # streams._LAST
     "54005e14b58663ff": ("", "", """
@@ -862,8 +946,8 @@ STATEMENTS = {
     # streams.OpenTurns.create 2
     "631c7620abad8558": ("", "", """
         SELECT 1 FROM eventq.contexts WHERE (context_id = $3 AND NOT EXISTS(SELECT 1 FROM
-        eventq.runs WHERE context_id = $3 AND (runs.bucket = $1 AND runs.thread_id = $2))) AND
-        (contexts.bucket = $1 AND contexts.thread_id = $2)
+        eventq.runs WHERE context_id = $3 AND (runs.bucket = $1 AND runs.thread_id = $2) OFFSET 0))
+        AND (contexts.bucket = $1 AND contexts.thread_id = $2)
     """),
     # streams.OpenTurns.get
     "62c544a00ca675bd": ("", "", """
@@ -946,9 +1030,9 @@ STATEMENTS = {
     # streams.Artifacts.is_unused
     "456942f788bd2ffa": ("", "", """
         SELECT NOT EXISTS(SELECT 1 FROM eventq.artifacts WHERE (scope_id = $3 AND number = $4) AND
-        (artifacts.bucket = $1 AND artifacts.thread_id = $2)) AND NOT EXISTS(SELECT 1 FROM
+        (artifacts.bucket = $1 AND artifacts.thread_id = $2) OFFSET 0) AND NOT EXISTS(SELECT 1 FROM
         eventq.removed_artifacts WHERE (scope_id = $3 AND number = $4) AND
-        (removed_artifacts.bucket = $1 AND removed_artifacts.thread_id = $2))
+        (removed_artifacts.bucket = $1 AND removed_artifacts.thread_id = $2) OFFSET 0)
     """),
     # streams.Artifacts.remove
     "13756d0bf00fd892": ("", "", """
@@ -999,29 +1083,39 @@ STATEMENTS = {
         status, owner, size, lines, hash, error, created_at_ms, ended_at_ms
     """),
     # outputs._OUTPUT
-    "75e3c005dbf02999": ("", "", """
-        SELECT output_id, version, hash, raw_len, created_at_ms FROM eventq.agent_outputs JOIN
-        eventq.blobs USING (bucket, thread_id, blob_id) WHERE scope_id = $3 AND
+    "56451f08f1288201": ("", "", """
+        SELECT output_id, version, hash, raw_len, created_at_ms FROM eventq.agent_outputs CROSS
+        JOIN LATERAL (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part,
+        blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id = agent_outputs.blob_id AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs WHERE scope_id = $3 AND
         (agent_outputs.bucket = $1 AND agent_outputs.thread_id = $2)
     """),
     # outputs._VERSIONS
-    "1eaae6ecb69d8728": ("", "", """
-        SELECT output_id, version, hash, raw_len, created_at_ms FROM eventq.agent_outputs JOIN
-        eventq.blobs USING (bucket, thread_id, blob_id) WHERE (scope_id = $3 AND output_id = $4)
-        AND (agent_outputs.bucket = $1 AND agent_outputs.thread_id = $2) ORDER BY version
+    "7d750371299266fc": ("", "", """
+        SELECT output_id, version, hash, raw_len, created_at_ms FROM eventq.agent_outputs CROSS
+        JOIN LATERAL (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part,
+        blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id = agent_outputs.blob_id AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs WHERE (scope_id = $3 AND
+        output_id = $4) AND (agent_outputs.bucket = $1 AND agent_outputs.thread_id = $2) ORDER BY
+        version
     """),
     # outputs._VERSION
-    "6325367443205af9": ("", "", """
-        SELECT output_id, version, hash, raw_len, created_at_ms FROM eventq.agent_outputs JOIN
-        eventq.blobs USING (bucket, thread_id, blob_id) WHERE (scope_id = $3 AND output_id = $4 AND
-        version = $5) AND (agent_outputs.bucket = $1 AND agent_outputs.thread_id = $2)
+    "7a74ad662cc9ecfd": ("", "", """
+        SELECT output_id, version, hash, raw_len, created_at_ms FROM eventq.agent_outputs CROSS
+        JOIN LATERAL (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part,
+        blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id = agent_outputs.blob_id AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs WHERE ((scope_id = $3 AND
+        output_id = $4) AND version = $5) AND (agent_outputs.bucket = $1 AND
+        agent_outputs.thread_id = $2)
     """),
     # outputs._PAGE
-    "ffe0232535270cb8": ("", "", """
-        SELECT output_id, version, hash, raw_len, created_at_ms FROM eventq.agent_outputs JOIN
-        eventq.blobs USING (bucket, thread_id, blob_id) WHERE (scope_id = $3 AND (output_id,
-        version) > ($4, $5)) AND (agent_outputs.bucket = $1 AND agent_outputs.thread_id = $2) ORDER
-        BY output_id, version LIMIT $6
+    "038d1145b6f0e036": ("", "", """
+        SELECT output_id, version, hash, raw_len, created_at_ms FROM eventq.agent_outputs CROSS
+        JOIN LATERAL (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part,
+        blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id = agent_outputs.blob_id AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs WHERE (scope_id = $3 AND
+        (output_id, version) > ($4, $5)) AND (agent_outputs.bucket = $1 AND agent_outputs.thread_id
+        = $2) ORDER BY output_id, version LIMIT $6
     """),
     # outputs.Outputs.counters
     "9cafa80d33703bec": ("", "", """
@@ -1053,30 +1147,34 @@ STATEMENTS = {
     # outputs.Outputs.has_any
     "9682f3b3715aca0d": ("", "", """
         SELECT EXISTS(SELECT 1 FROM eventq.artifacts WHERE (scope_id = $3 AND number >= 0) AND
-        (artifacts.bucket = $1 AND artifacts.thread_id = $2)) OR EXISTS(SELECT 1 FROM
+        (artifacts.bucket = $1 AND artifacts.thread_id = $2) OFFSET 0) OR EXISTS(SELECT 1 FROM
         eventq.agent_outputs WHERE (scope_id = $3 AND output_id >= '') AND (agent_outputs.bucket =
-        $1 AND agent_outputs.thread_id = $2))
+        $1 AND agent_outputs.thread_id = $2) OFFSET 0)
     """),
     # outputs.Outputs.add_alias
     "efe8ca9c3134ee78": ("", "", """
         INSERT INTO eventq.blob_names (bucket, thread_id, sha256, blob_id) SELECT $1, $2, $3,
-        blob_id FROM eventq.blobs WHERE hash = $4 AND (blobs.bucket = $1 AND blobs.thread_id = $2)
-        ON CONFLICT DO NOTHING RETURNING 1
+        blob_id FROM eventq.blobs WHERE (hash = $4 AND (blobs.bucket = $1 AND blobs.thread_id =
+        $2)) AND TRUE ON CONFLICT DO NOTHING RETURNING 1
     """),
     # outputs.Outputs.add_alias 2
     "b0e408ffe01ca61a": ("", "", """
         SELECT 1 FROM eventq.blobs WHERE hash = $3 AND (blobs.bucket = $1 AND blobs.thread_id = $2)
     """),
     # outputs.Outputs.find_alias
-    "5b6d2b96bafea450": ("", "", """
-        SELECT hash FROM eventq.blob_names JOIN eventq.blobs USING (bucket, thread_id, blob_id)
-        WHERE sha256 = $3 AND (blob_names.bucket = $1 AND blob_names.thread_id = $2)
+    "62e1bc98544746da": ("", "", """
+        SELECT hash FROM eventq.blob_names CROSS JOIN LATERAL (SELECT blobs.hash, blobs.raw_len,
+        blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms FROM eventq.blobs WHERE
+        blobs.blob_id = blob_names.blob_id AND (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET
+        0) AS blobs WHERE sha256 = $3 AND (blob_names.bucket = $1 AND blob_names.thread_id = $2)
     """),
     # outputs.Outputs.aliases
-    "fee3f33e232331cd": ("", "", """
-        SELECT sha256, hash FROM eventq.blob_names JOIN eventq.blobs USING (bucket, thread_id,
-        blob_id) WHERE sha256 > $3 AND (blob_names.bucket = $1 AND blob_names.thread_id = $2) ORDER
-        BY sha256 LIMIT $4
+    "bd8178329b63864f": ("", "", """
+        SELECT sha256, hash FROM eventq.blob_names CROSS JOIN LATERAL (SELECT blobs.hash,
+        blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms FROM
+        eventq.blobs WHERE blobs.blob_id = blob_names.blob_id AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2) OFFSET 0) AS blobs WHERE sha256 > $3 AND (blob_names.bucket = $1 AND
+        blob_names.thread_id = $2) ORDER BY sha256 LIMIT $4
     """),
     # outputs._FAULTS
     "c8827b6f17e5c0d4": ("", "", """
@@ -1136,19 +1234,19 @@ STATEMENTS = {
     "31049e9b3867d9ac": ("", "", """
         WITH times AS MATERIALIZED (SELECT CAST(value AS BIGINT) AS value FROM
         JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) SELECT scope_id, name,
-        created_at_ms FROM eventq.scopes WHERE created_at_ms IN (SELECT value FROM times) AND
-        (scopes.bucket = $1 AND scopes.thread_id = $2) UNION SELECT context_id, name, created_at_ms
-        FROM eventq.contexts WHERE (created_at_ms IN (SELECT value FROM times) AND
-        COALESCE(scope_id, context_id) = context_id AND NOT context_id IN (SELECT scope_id FROM
-        eventq.scopes WHERE scopes.bucket = $1 AND scopes.thread_id = $2)) AND (contexts.bucket =
-        $1 AND contexts.thread_id = $2)
+        created_at_ms FROM eventq.scopes WHERE (created_at_ms IN (SELECT value FROM times)) IS TRUE
+        AND (scopes.bucket = $1 AND scopes.thread_id = $2) UNION SELECT context_id, name,
+        created_at_ms FROM eventq.contexts WHERE ((created_at_ms IN (SELECT value FROM times)) IS
+        TRUE AND COALESCE(scope_id, context_id) = context_id AND NOT context_id IN (SELECT scope_id
+        FROM eventq.scopes WHERE scopes.bucket = $1 AND scopes.thread_id = $2)) AND
+        (contexts.bucket = $1 AND contexts.thread_id = $2)
     """),
     # scopes.Scopes.add
     "dc9b001702e5dc39": ("", "", """
         INSERT INTO eventq.scopes (bucket, thread_id, scope_id, name, created_at_ms) SELECT $1, $2,
         $3, CASE WHEN $4 IN (SELECT name FROM eventq.scopes WHERE scopes.bucket = $1 AND
-        scopes.thread_id = $2) THEN NULL ELSE $4 END, $5 ON CONFLICT(bucket, thread_id, scope_id)
-        DO NOTHING
+        scopes.thread_id = $2) THEN NULL ELSE $4 END, $5 WHERE TRUE ON CONFLICT(bucket, thread_id,
+        scope_id) DO NOTHING
     """),
     # scopes.Scopes.assign
     "54a91aed095d48a5": ("", "", """
@@ -1157,10 +1255,11 @@ STATEMENTS = {
     """),
     # scopes.Scopes.separate
     "aff31331d4278fd2": ("", "", """
-        WITH RECURSIVE own(id) AS (SELECT CAST($3 AS BIGINT) UNION SELECT context_id FROM own JOIN
-        eventq.contexts ON fork_of = id AND (contexts.bucket = $1 AND contexts.thread_id = $2)
-        WHERE scope_id = 0) UPDATE eventq.contexts SET scope_id = $3 WHERE (context_id IN (SELECT
-        id FROM own) AND scope_id = 0) AND (contexts.bucket = $1 AND contexts.thread_id = $2)
+        WITH RECURSIVE own(id) AS (SELECT CAST($3 AS BIGINT) UNION SELECT context_id FROM own CROSS
+        JOIN LATERAL (SELECT contexts.* FROM eventq.contexts WHERE (fork_of = id AND scope_id = 0)
+        AND (contexts.bucket = $1 AND contexts.thread_id = $2) OFFSET 0) AS contexts) UPDATE
+        eventq.contexts SET scope_id = $3 WHERE ((context_id IN (SELECT id FROM own)) IS TRUE AND
+        scope_id = 0) AND (contexts.bucket = $1 AND contexts.thread_id = $2)
     """),
     # scopes.Scopes.put_file
     "43c6d1ec17e96fd7": ("", "", """
@@ -1177,15 +1276,19 @@ STATEMENTS = {
     """),
     # scopes.Scopes.file
     "c8dfbfbbecfd098c": ("", "", """
-        SELECT path, number, output, version, hash FROM eventq.files LEFT JOIN eventq.blobs USING
-        (bucket, thread_id, blob_id) WHERE (scope_id = $3 AND path = $4) AND (files.bucket = $1 AND
-        files.thread_id = $2)
+        SELECT path, number, output, version, hash FROM eventq.files LEFT JOIN LATERAL (SELECT
+        blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms
+        FROM eventq.blobs WHERE blobs.blob_id = files.blob_id AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2) OFFSET 0) AS blobs ON TRUE WHERE (scope_id = $3 AND path = $4) AND
+        (files.bucket = $1 AND files.thread_id = $2)
     """),
     # scopes.Scopes.files
     "19ecade575e411fc": ("", "", """
-        SELECT path, number, output, version, hash FROM eventq.files LEFT JOIN eventq.blobs USING
-        (bucket, thread_id, blob_id) WHERE (scope_id = $3 AND path > $4) AND (files.bucket = $1 AND
-        files.thread_id = $2) ORDER BY path LIMIT $5
+        SELECT path, number, output, version, hash FROM eventq.files LEFT JOIN LATERAL (SELECT
+        blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms
+        FROM eventq.blobs WHERE blobs.blob_id = files.blob_id AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2) OFFSET 0) AS blobs ON TRUE WHERE (scope_id = $3 AND path > $4) AND
+        (files.bucket = $1 AND files.thread_id = $2) ORDER BY path LIMIT $5
     """),
     # scopes.keep
     "4bc22eac3374ddfb": ("", "", """
@@ -1207,10 +1310,11 @@ STATEMENTS = {
     # scopes._BEGIN
     "0f09820b634673db": ("", "", """
         INSERT INTO eventq.scopes (bucket, thread_id, scope_id, name, created_at_ms) SELECT $1, $2,
-        $3, name, COALESCE(created_at_ms, $4) FROM (SELECT 1) AS q2 LEFT JOIN (SELECT
-        created_at_ms, CASE WHEN name IN (SELECT name FROM eventq.scopes WHERE scopes.bucket = $1
-        AND scopes.thread_id = $2) THEN NULL ELSE name END AS name FROM eventq.contexts WHERE
-        context_id = $3 AND (contexts.bucket = $1 AND contexts.thread_id = $2)) AS q1 ON TRUE
+        $3, name, COALESCE(created_at_ms, $4) FROM (SELECT 1) AS q2 LEFT JOIN LATERAL (SELECT q1.*
+        FROM (SELECT created_at_ms, CASE WHEN name IN (SELECT name FROM eventq.scopes WHERE
+        scopes.bucket = $1 AND scopes.thread_id = $2) THEN NULL ELSE name END AS name FROM
+        eventq.contexts WHERE context_id = $3 AND (contexts.bucket = $1 AND contexts.thread_id =
+        $2)) AS q1 WHERE TRUE OFFSET 0) AS q1 ON TRUE WHERE TRUE
     """),
     # scopes._FAULTS
     "6ae16ad1fcb176aa": ("", "", """
@@ -1231,9 +1335,10 @@ STATEMENTS = {
         SELECT 'the file ' || path || ' of scope ' || scope_id || ' is artifact ' || number ||
         ', which is not there' FROM eventq.files AS f WHERE (NOT number IS NULL AND NOT
         EXISTS(SELECT 1 FROM eventq.artifacts AS a WHERE (a.scope_id = f.scope_id AND a.number =
-        f.number) AND (a.bucket = $1 AND a.thread_id = $2)) AND NOT EXISTS(SELECT 1 FROM
+        f.number) AND (a.bucket = $1 AND a.thread_id = $2) OFFSET 0) AND NOT EXISTS(SELECT 1 FROM
         eventq.removed_artifacts AS r WHERE (r.scope_id = f.scope_id AND r.number = f.number) AND
-        (r.bucket = $1 AND r.thread_id = $2))) AND (f.bucket = $1 AND f.thread_id = $2) LIMIT 20
+        (r.bucket = $1 AND r.thread_id = $2) OFFSET 0)) AND (f.bucket = $1 AND f.thread_id = $2)
+        LIMIT 20
     """),
     # scopes._FAULTS 4
     "a49a7c465f1e9fed": ("", "", """
@@ -1241,7 +1346,7 @@ STATEMENTS = {
         ' of output ' || output || ', which is not there' FROM eventq.files AS f WHERE (NOT output
         IS NULL AND NOT EXISTS(SELECT 1 FROM eventq.agent_outputs AS o WHERE (o.scope_id =
         f.scope_id AND o.output_id = f.output AND o.version = f.version) AND (o.bucket = $1 AND
-        o.thread_id = $2))) AND (f.bucket = $1 AND f.thread_id = $2) LIMIT 20
+        o.thread_id = $2) OFFSET 0)) AND (f.bucket = $1 AND f.thread_id = $2) LIMIT 20
     """),
     # sessions.Sessions.find
     "7c4ee90246c008ef": ("", "", """
@@ -1251,10 +1356,14 @@ STATEMENTS = {
         sessions.thread_id = $2)))) AND (sessions.bucket = $1 AND sessions.thread_id = $2)
     """),
     # sessions.Sessions.of_context
-    "2205016511ba9a3b": ("", "", """
-        SELECT name FROM eventq.session_tips JOIN eventq.sessions USING (bucket, thread_id,
-        session_id) WHERE context_id = $3 AND (session_tips.bucket = $1 AND session_tips.thread_id
-        = $2)
+    "798ec49bc872e9f7": ("", "", """
+        SELECT name FROM eventq.session_tips CROSS JOIN LATERAL (SELECT sessions.name,
+        sessions.generation, sessions.tool, sessions.place, sessions.size, sessions.digest,
+        sessions.lines, sessions.settled, sessions.missing, sessions.owner, sessions.path,
+        sessions.started_by, sessions.created_at_ms, sessions.updated_at_ms FROM eventq.sessions
+        WHERE sessions.session_id = session_tips.session_id AND (sessions.bucket = $1 AND
+        sessions.thread_id = $2) OFFSET 0) AS sessions WHERE context_id = $3 AND
+        (session_tips.bucket = $1 AND session_tips.thread_id = $2)
     """),
     # sessions.Sessions.page
     "c823d01126b0f369": ("", "", """
@@ -1278,10 +1387,15 @@ STATEMENTS = {
         AND sessions.thread_id = $2)
     """),
     # sessions.Sessions.of_turn
-    "9485ff28eb042f59": ("", "", """
-        SELECT name, MAX(generation) FROM eventq.session_lines JOIN eventq.sessions USING (bucket,
-        thread_id, session_id) WHERE turn_id = $3 AND (session_lines.bucket = $1 AND
-        session_lines.thread_id = $2) GROUP BY name ORDER BY MIN(session_id) LIMIT 1
+    "a953a1be71575946": ("", "", """
+        SELECT name, MAX(generation) FROM eventq.session_lines CROSS JOIN LATERAL (SELECT
+        sessions.name, sessions.generation, sessions.tool, sessions.place, sessions.size,
+        sessions.digest, sessions.lines, sessions.settled, sessions.missing, sessions.owner,
+        sessions.path, sessions.started_by, sessions.created_at_ms, sessions.updated_at_ms FROM
+        eventq.sessions WHERE sessions.session_id = session_lines.session_id AND (sessions.bucket =
+        $1 AND sessions.thread_id = $2) OFFSET 0) AS sessions WHERE turn_id = $3 AND
+        (session_lines.bucket = $1 AND session_lines.thread_id = $2) GROUP BY name ORDER BY
+        MIN(session_id) LIMIT 1
     """),
     # sessions.Sessions.beside
     "d1ec271266bbe3d1": ("", "", """
@@ -1316,9 +1430,9 @@ STATEMENTS = {
     """),
     # sessions.Sessions._kept
     "e5d6552a659046cb": ("", "", """
-        SELECT hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.blobs ON hash = DECODE(value, 'hex') AND (blobs.bucket = $1 AND blobs.thread_id =
-        $2)
+        SELECT hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN
+        LATERAL (SELECT blobs.* FROM eventq.blobs WHERE hash = DECODE(value, 'hex') AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs
     """),
     # sessions.Sessions.settle
     "dd6d17b54a871daf": ("", "", """
@@ -1327,16 +1441,19 @@ STATEMENTS = {
     """),
     # sessions.Sessions.has_any
     "cf6619f8ceaf5bc4": ("", "", """
-        SELECT 1 FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.session_lines ON (session_id = $4 AND entry = value AND position < $5) AND
-        (session_lines.bucket = $1 AND session_lines.thread_id = $2) LIMIT 1
+        SELECT 1 FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL
+        (SELECT session_lines.* FROM eventq.session_lines WHERE (session_id = $4 AND entry = value
+        AND position < $5) AND (session_lines.bucket = $1 AND session_lines.thread_id = $2) OFFSET
+        0) AS session_lines LIMIT 1
     """),
     # sessions.Sessions.lines
-    "790da0caa5063394": ("", "", """
-        SELECT position, form, before, after, hash, turn_id, raw_len FROM eventq.session_lines JOIN
-        eventq.blobs USING (bucket, thread_id, blob_id) WHERE (session_id = $3 AND position > $4
-        AND kind & $5 = 0) AND (session_lines.bucket = $1 AND session_lines.thread_id = $2) ORDER
-        BY position LIMIT $6
+    "2f20607490264504": ("", "", """
+        SELECT position, form, before, after, hash, turn_id, raw_len FROM eventq.session_lines
+        CROSS JOIN LATERAL (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec,
+        blobs.part, blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id =
+        session_lines.blob_id AND (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs
+        WHERE ((session_id = $3 AND position > $4) AND kind & $5 = 0) AND (session_lines.bucket =
+        $1 AND session_lines.thread_id = $2) ORDER BY position LIMIT $6
     """),
     # sessions.Sessions.entry_of
     "93777dc87f023a75": ("", "", """
@@ -1374,20 +1491,22 @@ STATEMENTS = {
         session_lines.thread_id = $2)
     """),
     # sessions.Sessions.tips
-    "f4722e4da992081b": ("", "", """
+    "ce181a5cc611ed31": ("", "", """
         SELECT t.context_id, c.name, t.session_id, t.turn_id, (SELECT MIN(position) FROM
         eventq.session_lines AS l WHERE (l.turn_id = t.turn_id AND l.session_id = t.session_id) AND
-        (l.bucket = $1 AND l.thread_id = $2)) FROM eventq.sessions AS s JOIN eventq.session_tips AS
-        t ON t.session_id = s.session_id AND (t.bucket = $1 AND t.thread_id = $2) JOIN
-        eventq.contexts AS c ON c.context_id = t.context_id AND (c.bucket = $1 AND c.thread_id =
-        $2) WHERE s.name = $3 AND (s.bucket = $1 AND s.thread_id = $2) ORDER BY t.context_id
+        (l.bucket = $1 AND l.thread_id = $2)) FROM eventq.sessions AS s CROSS JOIN LATERAL (SELECT
+        t.* FROM eventq.session_tips AS t WHERE t.session_id = s.session_id AND (t.bucket = $1 AND
+        t.thread_id = $2) OFFSET 0) AS t CROSS JOIN LATERAL (SELECT c.* FROM eventq.contexts AS c
+        WHERE c.context_id = t.context_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c
+        WHERE s.name = $3 AND (s.bucket = $1 AND s.thread_id = $2) ORDER BY t.context_id
     """),
     # sessions.Sessions.set_tip
     "c93de588a05e5865": ("", "", """
         INSERT INTO eventq.session_tips (bucket, thread_id, context_id, session_id, turn_id) SELECT
-        $1, $2, context_id, $4, COALESCE($5, head_id, 0) FROM eventq.contexts WHERE context_id = $3
-        AND (contexts.bucket = $1 AND contexts.thread_id = $2) ON CONFLICT(bucket, thread_id,
-        context_id) DO UPDATE SET session_id = excluded.session_id, turn_id = excluded.turn_id
+        $1, $2, context_id, $4, COALESCE($5, head_id, 0) FROM eventq.contexts WHERE (context_id =
+        $3 AND (contexts.bucket = $1 AND contexts.thread_id = $2)) AND TRUE ON CONFLICT(bucket,
+        thread_id, context_id) DO UPDATE SET session_id = excluded.session_id, turn_id =
+        excluded.turn_id
     """),
     # sessions._Placing._alike
     "22b08ee43fc12092": ("", "", """
@@ -1424,9 +1543,10 @@ STATEMENTS = {
     # sessions._LINKS
     "6e233accca75863e": ("", "", """
         SELECT position, is_node, entry, parent, kind, response, agent, l.turn_id,
-        COALESCE(parent_id, 0) FROM eventq.session_lines AS l LEFT JOIN eventq.turns AS t ON
-        t.turn_id = l.turn_id AND (t.bucket = $1 AND t.thread_id = $2) WHERE (session_id = $3 AND
-        position > $4) AND (l.bucket = $1 AND l.thread_id = $2) ORDER BY position LIMIT $5
+        COALESCE(parent_id, 0) FROM eventq.session_lines AS l LEFT JOIN LATERAL (SELECT t.* FROM
+        eventq.turns AS t WHERE t.turn_id = l.turn_id AND (t.bucket = $1 AND t.thread_id = $2)
+        OFFSET 0) AS t ON TRUE WHERE (session_id = $3 AND position > $4) AND (l.bucket = $1 AND
+        l.thread_id = $2) ORDER BY position LIMIT $5
     """),
     # sessions._TURN
     "6647db243a97fa5a": ("", "turns", """
@@ -1437,8 +1557,9 @@ STATEMENTS = {
     # sessions._LINES
     "2c9f3d11c85be22f": ("", "", """
         SELECT position, blob_id, form, turn_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
-        each1(value) JOIN eventq.session_lines ON (session_id = $4 AND position = CAST(value AS
-        BIGINT)) AND (session_lines.bucket = $1 AND session_lines.thread_id = $2)
+        each1(value) CROSS JOIN LATERAL (SELECT session_lines.* FROM eventq.session_lines WHERE
+        (session_id = $4 AND position = CAST(value AS BIGINT)) AND (session_lines.bucket = $1 AND
+        session_lines.thread_id = $2) OFFSET 0) AS session_lines
     """),
     # sessions._PLACED
     "f4b4eff859753344": ("", "", """
@@ -1448,9 +1569,14 @@ STATEMENTS = {
     # sessions._LINE_FAULTS
     "42e324420e8e0894": ("", "", """
         SELECT 'session ' || name || ' counts ' || lines || ' lines, but has ' || COUNT(position)
-        FROM eventq.sessions LEFT JOIN eventq.session_lines USING (bucket, thread_id, session_id)
-        WHERE sessions.bucket = $1 AND sessions.thread_id = $2 GROUP BY session_id, name, lines
-        HAVING lines > COUNT(position) LIMIT 20
+        FROM eventq.sessions LEFT JOIN LATERAL (SELECT session_lines.position,
+        session_lines.blob_id, session_lines.form, session_lines.before, session_lines.after,
+        session_lines.is_node, session_lines.entry, session_lines.parent, session_lines.kind,
+        session_lines.response, session_lines.agent, session_lines.turn_id FROM
+        eventq.session_lines WHERE session_lines.session_id = sessions.session_id AND
+        (session_lines.bucket = $1 AND session_lines.thread_id = $2) OFFSET 0) AS session_lines ON
+        TRUE WHERE sessions.bucket = $1 AND sessions.thread_id = $2 GROUP BY session_id, name,
+        lines HAVING lines > COUNT(position) LIMIT 20
     """),
     # erasures._ERRORS
     "9f2580d1c13e00f7": ("", "", """
@@ -1463,7 +1589,7 @@ STATEMENTS = {
         = $3 AND error IS NOT NULL
     """),
     # erasures._GROUPS
-    "9e2c173beebd00c8": ("", "", """
+    "be95092cfd6ef614": ("", "", """
         SELECT DISTINCT consumer, group_value FROM eventq.unfinished u WHERE bucket = $1 AND
         thread_id = $2 AND event_id = $3 AND group_value IS NOT NULL AND NOT EXISTS ( SELECT 1 FROM
         eventq.unfinished o WHERE o.bucket = $1 AND o.thread_id = $2 AND o.consumer = u.consumer
@@ -1479,21 +1605,24 @@ STATEMENTS = {
     "1169eef6cebc6dc6": ("", "", """
         DELETE FROM eventq.blobs WHERE (blob_id = $3 AND part = 1 AND NOT EXISTS(SELECT 1 FROM
         eventq.blob_parts WHERE part_id = $3 AND (blob_parts.bucket = $1 AND blob_parts.thread_id =
-        $2))) AND (blobs.bucket = $1 AND blobs.thread_id = $2)
+        $2) OFFSET 0)) AND (blobs.bucket = $1 AND blobs.thread_id = $2)
     """),
     # erasures._PIECES
-    "12214eef94ee935f": ("", "", """
-        SELECT b.blob_id, 0, codec, bytes FROM eventq.blobs AS b JOIN eventq.blob_bytes USING
-        (bucket, thread_id, blob_id) WHERE (b.blob_id > $3 AND $4 = 0 AND (part = 0 OR NOT
-        EXISTS(SELECT 1 FROM eventq.blob_parts WHERE part_id = b.blob_id AND (blob_parts.bucket =
-        $1 AND blob_parts.thread_id = $2)))) AND (b.bucket = $1 AND b.thread_id = $2) ORDER BY 1
+    "1ea1e174d7b28a1a": ("", "", """
+        SELECT b.blob_id, 0, codec, bytes FROM eventq.blobs AS b CROSS JOIN LATERAL (SELECT
+        blob_bytes.bytes FROM eventq.blob_bytes WHERE blob_bytes.blob_id = b.blob_id AND
+        (blob_bytes.bucket = $1 AND blob_bytes.thread_id = $2) OFFSET 0) AS blob_bytes WHERE
+        ((b.blob_id > $3 AND $4 = 0) AND (part = 0 OR NOT EXISTS(SELECT 1 FROM eventq.blob_parts
+        WHERE part_id = b.blob_id AND (blob_parts.bucket = $1 AND blob_parts.thread_id = $2) OFFSET
+        0))) AND (b.bucket = $1 AND b.thread_id = $2) ORDER BY 1
     """),
     # erasures._PIECES 2
-    "186d962b13de9b58": ("", "", """
-        SELECT p.blob_id, p.position, codec, bytes FROM eventq.blob_parts AS p JOIN eventq.blobs AS
-        b ON b.blob_id = part_id AND (b.bucket = $1 AND b.thread_id = $2) JOIN eventq.blob_bytes AS
-        y ON y.blob_id = part_id AND (y.bucket = $1 AND y.thread_id = $2) WHERE (p.blob_id,
-        p.position) > ($3, $4) AND (p.bucket = $1 AND p.thread_id = $2) ORDER BY 1, 2
+    "07d20ebb24b9b17c": ("", "", """
+        SELECT p.blob_id, p.position, codec, bytes FROM eventq.blob_parts AS p CROSS JOIN LATERAL
+        (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id = part_id AND (b.bucket = $1 AND
+        b.thread_id = $2) OFFSET 0) AS b CROSS JOIN LATERAL (SELECT y.* FROM eventq.blob_bytes AS y
+        WHERE y.blob_id = part_id AND (y.bucket = $1 AND y.thread_id = $2) OFFSET 0) AS y WHERE
+        (p.blob_id, p.position) > ($3, $4) AND (p.bucket = $1 AND p.thread_id = $2) ORDER BY 1, 2
     """),
     # erasures._PIECES 3
     "62d351953f4873a7": ("", "", """
@@ -1541,16 +1670,20 @@ STATEMENTS = {
         0 RETURNING erasure_id
     """),
     # erasures.Erasures.of_blob
-    "ce3ede4e3096fc74": ("", "", """
-        SELECT kind, name, reason, at_ms, finished FROM eventq.erasures AS e JOIN
-        eventq.erased_blobs AS g ON g.erasure_id = e.erasure_id AND (g.bucket = $1 AND g.thread_id
-        = $2) JOIN eventq.blobs AS b ON b.blob_id = g.blob_id AND (b.bucket = $1 AND b.thread_id =
-        $2) WHERE hash = $3 AND (e.bucket = $1 AND e.thread_id = $2)
+    "b30d17bc4d355122": ("", "", """
+        SELECT kind, name, reason, at_ms, finished FROM eventq.blobs AS b CROSS JOIN LATERAL
+        (SELECT g.* FROM eventq.erased_blobs AS g WHERE g.blob_id = b.blob_id AND (g.bucket = $1
+        AND g.thread_id = $2) OFFSET 0) AS g CROSS JOIN LATERAL (SELECT e.* FROM eventq.erasures AS
+        e WHERE e.erasure_id = g.erasure_id AND (e.bucket = $1 AND e.thread_id = $2) OFFSET 0) AS e
+        WHERE hash = $3 AND (b.bucket = $1 AND b.thread_id = $2)
     """),
     # erasures.Erasures.patches
-    "4a95ca68ed99854d": ("", "", """
-        SELECT hash FROM eventq.turn_patches JOIN eventq.blobs USING (bucket, thread_id, blob_id)
-        WHERE turn_id = $3 AND (turn_patches.bucket = $1 AND turn_patches.thread_id = $2)
+    "ffbb371d841fd321": ("", "", """
+        SELECT hash FROM eventq.turn_patches CROSS JOIN LATERAL (SELECT blobs.hash, blobs.raw_len,
+        blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms FROM eventq.blobs WHERE
+        blobs.blob_id = turn_patches.blob_id AND (blobs.bucket = $1 AND blobs.thread_id = $2)
+        OFFSET 0) AS blobs WHERE turn_id = $3 AND (turn_patches.bucket = $1 AND
+        turn_patches.thread_id = $2)
     """),
     # erasures.Erasures.blobs
     "ad52e59c37cd938a": ("", "", """
@@ -1589,7 +1722,7 @@ STATEMENTS = {
         erasures.thread_id = $2)
     """),
     # erasures.Erasures.event
-    "90affd8260ace6e5": ("", "", """
+    "5945d9c36e070df4": ("", "", """
         SELECT consumer FROM eventq.unfinished WHERE bucket = $1 AND thread_id = $2 AND event_id =
         $3 AND state = 0 AND due_at > $4
     """),
@@ -1623,18 +1756,19 @@ STATEMENTS = {
         SELECT context_id, name, COALESCE(head_id, 0), COALESCE(depth, 0), COALESCE(base_id, 0),
         fork_of, version, c.flags, c.created_at_ms, updated_at_ms FROM (SELECT * FROM
         eventq.contexts WHERE contexts.bucket = $1 AND contexts.thread_id = $2 ORDER BY
-        updated_at_ms DESC, context_id DESC LIMIT $3) AS c LEFT JOIN eventq.turns ON turn_id =
-        head_id AND (turns.bucket = $1 AND turns.thread_id = $2) ORDER BY updated_at_ms DESC,
-        context_id DESC
+        updated_at_ms DESC, context_id DESC LIMIT $3) AS c LEFT JOIN LATERAL (SELECT turns.* FROM
+        eventq.turns WHERE turn_id = head_id AND (turns.bucket = $1 AND turns.thread_id = $2)
+        OFFSET 0) AS turns ON TRUE ORDER BY updated_at_ms DESC, context_id DESC
     """),
     # overview._ARTIFACTS
     "204fe775309c8ff0": ("", "", """
         SELECT a.scope_id, COALESCE(s.name, c.name), number, tool, status, owner, size, lines,
-        hash, error, a.created_at_ms, ended_at_ms FROM eventq.artifacts AS a LEFT JOIN
-        eventq.scopes AS s ON s.scope_id = a.scope_id AND (s.bucket = $1 AND s.thread_id = $2) LEFT
-        JOIN eventq.contexts AS c ON c.context_id = a.scope_id AND (c.bucket = $1 AND c.thread_id =
-        $2) WHERE status = 'open' AND (a.bucket = $1 AND a.thread_id = $2) ORDER BY artifact_id
-        DESC LIMIT $3
+        hash, error, a.created_at_ms, ended_at_ms FROM eventq.artifacts AS a LEFT JOIN LATERAL
+        (SELECT s.* FROM eventq.scopes AS s WHERE s.scope_id = a.scope_id AND (s.bucket = $1 AND
+        s.thread_id = $2) OFFSET 0) AS s ON TRUE LEFT JOIN LATERAL (SELECT c.* FROM eventq.contexts
+        AS c WHERE c.context_id = a.scope_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS
+        c ON TRUE WHERE status = 'open' AND (a.bucket = $1 AND a.thread_id = $2) ORDER BY
+        artifact_id DESC LIMIT $3
     """),
     # overview.overview
     "1da599b0da0a51c6": ("", "", """
@@ -1649,37 +1783,39 @@ STATEMENTS = {
     "c6a869fe95c29325": ("", "", """
         WITH RECURSIVE found(id, step) AS (SELECT CAST(value AS BIGINT), 0 FROM
         JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) UNION ALL SELECT parent_id, step
-        + 1 FROM found JOIN eventq.turns ON turn_id = id AND (turns.bucket = $1 AND turns.thread_id
-        = $2) WHERE step < $4 AND NOT parent_id IS NULL) SELECT id, step FROM found WHERE step > 0
-        LIMIT $5
+        + 1 FROM found CROSS JOIN LATERAL (SELECT turns.* FROM eventq.turns WHERE (turn_id = id AND
+        NOT parent_id IS NULL) AND (turns.bucket = $1 AND turns.thread_id = $2) OFFSET 0) AS turns
+        WHERE step < $4) SELECT id, step FROM found WHERE step > 0 LIMIT $5
     """),
     # reach._REFS
     "8fddb2957017f8ef": ("", "", """
         WITH RECURSIVE found(id, step) AS (SELECT CAST(value AS BIGINT), 0 FROM
         JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) UNION SELECT ref_id, step + 1
-        FROM found JOIN eventq.blob_refs ON blob_id = id AND (blob_refs.bucket = $1 AND
-        blob_refs.thread_id = $2) WHERE step < $4) SELECT id, step FROM found WHERE step > 0 LIMIT
-        $5
+        FROM found CROSS JOIN LATERAL (SELECT blob_refs.* FROM eventq.blob_refs WHERE blob_id = id
+        AND (blob_refs.bucket = $1 AND blob_refs.thread_id = $2) OFFSET 0) AS blob_refs WHERE step
+        < $4) SELECT id, step FROM found WHERE step > 0 LIMIT $5
     """),
     # reach._PARTS
     "919f139c206eb505": ("", "", """
-        SELECT p.part_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.blob_parts AS p ON p.blob_id = CAST(value AS BIGINT) AND (p.bucket = $1 AND
-        p.thread_id = $2) LIMIT $4
+        SELECT p.part_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN
+        LATERAL (SELECT p.* FROM eventq.blob_parts AS p WHERE p.blob_id = CAST(value AS BIGINT) AND
+        (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) AS p LIMIT $4
     """),
     # reach._OF_TURNS
     "70839ffc89094d40": ("", "", """
-        SELECT t.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each2(value) JOIN
-        eventq.turns AS t ON t.turn_id = CAST(value AS BIGINT) AND (t.bucket = $1 AND t.thread_id =
-        $2) UNION ALL SELECT p.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
-        each1(value) JOIN eventq.turn_patches AS p ON p.turn_id = CAST(value AS BIGINT) AND
-        (p.bucket = $1 AND p.thread_id = $2) WHERE NOT p.blob_id IS NULL UNION ALL SELECT a.blob_id
-        FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each3(value) JOIN eventq.run_attempts AS
-        a ON a.parent_id = CAST(value AS BIGINT) AND (a.bucket = $1 AND a.thread_id = $2) UNION ALL
-        SELECT b.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each4(value) JOIN
-        eventq.turn_roots AS r ON r.turn_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND
-        r.thread_id = $2) JOIN eventq.blobs AS b ON b.hash = r.root AND (b.bucket = $1 AND
-        b.thread_id = $2) LIMIT $4
+        SELECT t.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each2(value) CROSS JOIN
+        LATERAL (SELECT t.* FROM eventq.turns AS t WHERE t.turn_id = CAST(value AS BIGINT) AND
+        (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t UNION ALL SELECT p.blob_id FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT p.*
+        FROM eventq.turn_patches AS p WHERE (p.turn_id = CAST(value AS BIGINT) AND NOT p.blob_id IS
+        NULL) AND (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) AS p UNION ALL SELECT a.blob_id
+        FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each3(value) CROSS JOIN LATERAL (SELECT
+        a.* FROM eventq.run_attempts AS a WHERE a.parent_id = CAST(value AS BIGINT) AND (a.bucket =
+        $1 AND a.thread_id = $2) OFFSET 0) AS a UNION ALL SELECT b.blob_id FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each4(value) CROSS JOIN LATERAL (SELECT r.*
+        FROM eventq.turn_roots AS r WHERE r.turn_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND
+        r.thread_id = $2) OFFSET 0) AS r CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b
+        WHERE b.hash = r.root AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b LIMIT $4
     """),
     # reach._LINES
     "58af6a2e08211ed2": ("", "", """
@@ -1701,21 +1837,21 @@ STATEMENTS = {
     """),
     # reach._DIGESTS
     "440492bdcb0c8775": ("", "", """
-        SELECT b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.blobs AS b ON b.blob_id = CAST(value AS BIGINT) AND (b.bucket = $1 AND b.thread_id =
-        $2) WHERE b.part = 0 LIMIT $4
+        SELECT b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN
+        LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE (b.blob_id = CAST(value AS BIGINT) AND
+        b.part = 0) AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b LIMIT $4
     """),
     # reach.every
     "4be0ed57ea714a7e": ("", "", """
         SELECT
     """),
     # collect._LIVE_SESSIONS
-    "6cd9abae6331a7a5": ("", "", """
+    "994c247c3c303493": ("", "", """
         SELECT session_id FROM eventq.sessions WHERE (session_id > $3 AND (updated_at_ms >= $4 OR
         COALESCE(owner, name) IN (SELECT COALESCE(s.owner, s.name) FROM eventq.session_tips AS t
-        JOIN eventq.sessions AS s ON s.session_id = t.session_id AND (s.bucket = $1 AND s.thread_id
-        = $2) WHERE t.bucket = $1 AND t.thread_id = $2))) AND (sessions.bucket = $1 AND
-        sessions.thread_id = $2) ORDER BY session_id LIMIT $5
+        CROSS JOIN LATERAL (SELECT s.* FROM eventq.sessions AS s WHERE s.session_id = t.session_id
+        AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s WHERE t.bucket = $1 AND t.thread_id
+        = $2))) AND (sessions.bucket = $1 AND sessions.thread_id = $2) ORDER BY session_id LIMIT $5
     """),
     # collect._HEADS
     "7867d997b19c2837": ("", "", """
@@ -1754,15 +1890,17 @@ STATEMENTS = {
         (blobs.bucket = $1 AND blobs.thread_id = $2) ORDER BY blob_id LIMIT $5
     """),
     # collect._OF_EVENTS
-    "81bdcbb0172e8675": ("", "", """
-        SELECT e.hash, b.blob_id FROM eventq.event_blob_refs AS e JOIN eventq.blobs AS b ON b.hash
-        = e.hash AND (b.bucket = $1 AND b.thread_id = $2) WHERE e.hash > $3 AND (e.thread_id = $2
-        AND e.bucket = $1) ORDER BY e.hash LIMIT $4
+    "a6b5ce057d7a7a32": ("", "", """
+        SELECT e.hash, b.blob_id FROM eventq.event_blob_refs AS e CROSS JOIN LATERAL (SELECT b.*
+        FROM eventq.blobs AS b WHERE b.hash = e.hash AND (b.bucket = $1 AND b.thread_id = $2)
+        OFFSET 0) AS b WHERE e.hash > $3 AND (e.thread_id = $2 AND e.bucket = $1) ORDER BY e.hash
+        LIMIT $4
     """),
     # collect._OF_DIGESTS
     "03b1a59781319540": ("", "", """
-        SELECT b.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.blobs AS b ON b.hash = DECODE(value, 'hex') AND (b.bucket = $1 AND b.thread_id = $2)
+        SELECT b.blob_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN
+        LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE b.hash = DECODE(value, 'hex') AND
+        (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b
     """),
     # collect._BLOBS
     "2ad15e6bea94f843": ("", "", """
@@ -1771,32 +1909,32 @@ STATEMENTS = {
     """),
     # collect._DELETIONS
     "bbf3c19d2fb006a7": ("", "", """
-        DELETE FROM eventq.sessions WHERE session_id IN (SELECT CAST(value AS BIGINT) FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (sessions.bucket = $1 AND
+        DELETE FROM eventq.sessions WHERE session_id = ANY(ARRAY(SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value))) AND (sessions.bucket = $1 AND
         sessions.thread_id = $2)
     """),
     # collect._DELETIONS 2
     "e7ec94d26820fcd0": ("", "", """
-        DELETE FROM eventq.turns WHERE turn_id IN (SELECT CAST(value AS BIGINT) FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (turns.bucket = $1 AND
+        DELETE FROM eventq.turns WHERE turn_id = ANY(ARRAY(SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value))) AND (turns.bucket = $1 AND
         turns.thread_id = $2)
     """),
     # collect._DELETIONS 3
     "19764f5a32c4c811": ("", "", """
-        DELETE FROM eventq.blob_refs WHERE blob_id IN (SELECT CAST(value AS BIGINT) FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (blob_refs.bucket = $1 AND
+        DELETE FROM eventq.blob_refs WHERE blob_id = ANY(ARRAY(SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value))) AND (blob_refs.bucket = $1 AND
         blob_refs.thread_id = $2)
     """),
     # collect._DELETIONS 4
     "036e536c0169a0cd": ("", "", """
-        DELETE FROM eventq.blob_parts WHERE blob_id IN (SELECT CAST(value AS BIGINT) FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (blob_parts.bucket = $1 AND
-        blob_parts.thread_id = $2)
+        DELETE FROM eventq.blob_parts WHERE blob_id = ANY(ARRAY(SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value))) AND (blob_parts.bucket = $1
+        AND blob_parts.thread_id = $2)
     """),
     # collect._DELETIONS 5
     "dbaff0a9a554f3f7": ("", "", """
-        DELETE FROM eventq.blobs WHERE blob_id IN (SELECT CAST(value AS BIGINT) FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)) AND (blobs.bucket = $1 AND
+        DELETE FROM eventq.blobs WHERE blob_id = ANY(ARRAY(SELECT CAST(value AS BIGINT) FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value))) AND (blobs.bucket = $1 AND
         blobs.thread_id = $2)
     """),
     # collect.sweep
@@ -1812,10 +1950,11 @@ STATEMENTS = {
     # copies.Copies.alike
     "ed82f1ae7340b24c": ("", "", """
         SELECT t.turn_id, COALESCE(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.type_tag,
-        t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, 0 FROM eventq.blobs AS b JOIN
-        eventq.turns AS t ON t.blob_id = b.blob_id AND (t.bucket = $1 AND t.thread_id = $2) WHERE
-        (b.hash = $4 AND t.parent_id IS NOT DISTINCT FROM CAST($3 AS BIGINT)) AND (b.bucket = $1
-        AND b.thread_id = $2) ORDER BY t.turn_id LIMIT $5
+        t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, 0 FROM eventq.blobs AS b CROSS
+        JOIN LATERAL (SELECT t.* FROM eventq.turns AS t WHERE (t.blob_id = b.blob_id AND
+        t.parent_id IS NOT DISTINCT FROM CAST($3 AS BIGINT)) AND (t.bucket = $1 AND t.thread_id =
+        $2) OFFSET 0) AS t WHERE b.hash = $4 AND (b.bucket = $1 AND b.thread_id = $2) ORDER BY
+        t.turn_id LIMIT $5
     """),
     # copies.Selection.add_artifact
     "88ca60370564532e": ("", "", """
@@ -1854,49 +1993,58 @@ STATEMENTS = {
         excluded.completed_at_ms
     """),
     # copies._BESIDE
-    "bd10e104c4e016e1": ("", "", """
-        SELECT parent_id, hash, created_at_ms FROM eventq.run_attempts JOIN eventq.blobs USING
-        (bucket, thread_id, blob_id) WHERE parent_id = $3 AND (run_attempts.bucket = $1 AND
-        run_attempts.thread_id = $2)
+    "5de57fc1f41852ad": ("", "", """
+        SELECT parent_id, hash, created_at_ms FROM eventq.run_attempts CROSS JOIN LATERAL (SELECT
+        blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms
+        FROM eventq.blobs WHERE blobs.blob_id = run_attempts.blob_id AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2) OFFSET 0) AS blobs WHERE parent_id = $3 AND (run_attempts.bucket = $1
+        AND run_attempts.thread_id = $2)
     """),
     # copies._BESIDE 2
     "d7a400e4074108d3": ("", "", """
-        SELECT turn_id, hash, flags, created_at_ms FROM eventq.turn_patches LEFT JOIN eventq.blobs
-        USING (bucket, thread_id, blob_id) WHERE turn_id = $3 AND (turn_patches.bucket = $1 AND
-        turn_patches.thread_id = $2)
+        SELECT turn_id, hash, flags, created_at_ms FROM eventq.turn_patches LEFT JOIN LATERAL
+        (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part,
+        blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id = turn_patches.blob_id AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs ON TRUE WHERE turn_id = $3
+        AND (turn_patches.bucket = $1 AND turn_patches.thread_id = $2)
     """),
     # copies._REACHED
     "8a60fbe776938255": ("", "", """
         WITH RECURSIVE down(id) AS (SELECT CAST($3 AS BIGINT) UNION ALL SELECT turn_id FROM down
-        JOIN eventq.turns ON parent_id = id AND (turns.bucket = $1 AND turns.thread_id = $2))
-        SELECT 1 FROM down JOIN eventq.contexts ON head_id = id AND (contexts.bucket = $1 AND
-        contexts.thread_id = $2) LIMIT 1
+        CROSS JOIN LATERAL (SELECT turns.* FROM eventq.turns WHERE parent_id = id AND (turns.bucket
+        = $1 AND turns.thread_id = $2) OFFSET 0) AS turns) SELECT 1 FROM down CROSS JOIN LATERAL
+        (SELECT contexts.* FROM eventq.contexts WHERE head_id = id AND (contexts.bucket = $1 AND
+        contexts.thread_id = $2) OFFSET 0) AS contexts LIMIT 1
     """),
     # copies._STANDS
     "9f008e4d2c9ffdf6": ("", "", """
-        SELECT c.head_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each2(value) JOIN
-        eventq.contexts AS c ON c.context_id = CAST(value AS BIGINT) AND (c.bucket = $1 AND
-        c.thread_id = $2) UNION ALL SELECT c.base_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS
-        JSON)) AS each1(value) JOIN eventq.contexts AS c ON c.context_id = CAST(value AS BIGINT)
-        AND (c.bucket = $1 AND c.thread_id = $2) UNION ALL SELECT r.start_id FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each3(value) JOIN eventq.runs AS r ON
-        r.context_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND r.thread_id = $2) LIMIT $4
+        SELECT c.head_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each2(value) CROSS JOIN
+        LATERAL (SELECT c.* FROM eventq.contexts AS c WHERE c.context_id = CAST(value AS BIGINT)
+        AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c UNION ALL SELECT c.base_id FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT c.*
+        FROM eventq.contexts AS c WHERE c.context_id = CAST(value AS BIGINT) AND (c.bucket = $1 AND
+        c.thread_id = $2) OFFSET 0) AS c UNION ALL SELECT r.start_id FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each3(value) CROSS JOIN LATERAL (SELECT r.*
+        FROM eventq.runs AS r WHERE r.context_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND
+        r.thread_id = $2) OFFSET 0) AS r LIMIT $4
     """),
     # copies._SCOPES
     "d24722f7e3b210ab": ("", "", """
-        SELECT s.scope_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.contexts AS c ON c.context_id = CAST(value AS BIGINT) AND (c.bucket = $1 AND
-        c.thread_id = $2) JOIN eventq.scopes AS s ON s.scope_id = COALESCE(c.scope_id,
-        c.context_id) AND (s.bucket = $1 AND s.thread_id = $2) LIMIT $4
+        SELECT s.scope_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
+        JOIN LATERAL (SELECT c.* FROM eventq.contexts AS c WHERE c.context_id = CAST(value AS
+        BIGINT) AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c CROSS JOIN LATERAL (SELECT
+        s.* FROM eventq.scopes AS s WHERE s.scope_id = COALESCE(c.scope_id, c.context_id) AND
+        (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s LIMIT $4
     """),
     # copies._SESSIONS
     "f745d46f5ad961e6": ("", "", """
-        SELECT session_id FROM eventq.sessions WHERE COALESCE(owner, name) IN (SELECT
+        SELECT session_id FROM eventq.sessions WHERE (COALESCE(owner, name) IN (SELECT
         COALESCE(s.owner, s.name) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
-        JOIN eventq.session_tips AS t ON t.context_id = CAST(value AS BIGINT) AND (t.bucket = $1
-        AND t.thread_id = $2) JOIN eventq.sessions AS s ON s.session_id = t.session_id AND
-        (s.bucket = $1 AND s.thread_id = $2)) AND (sessions.bucket = $1 AND sessions.thread_id =
-        $2) LIMIT $4
+        CROSS JOIN LATERAL (SELECT t.* FROM eventq.session_tips AS t WHERE t.context_id =
+        CAST(value AS BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t CROSS JOIN
+        LATERAL (SELECT s.* FROM eventq.sessions AS s WHERE s.session_id = t.session_id AND
+        (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s)) IS TRUE AND (sessions.bucket = $1 AND
+        sessions.thread_id = $2) LIMIT $4
     """),
     # copies._ARTIFACTS
     "a58e687241b85e40": ("", "", """
@@ -1907,49 +2055,55 @@ STATEMENTS = {
     # copies._OUTPUTS
     "45aa3acc55c767b2": ("", "", """
         SELECT o.scope_id, o.output_id, o.version, b.hash, o.created_at_ms FROM
-        eventq.agent_outputs AS o JOIN eventq.blobs AS b ON b.blob_id = o.blob_id AND (b.bucket =
-        $1 AND b.thread_id = $2) WHERE ((o.scope_id, o.output_id, o.version) > ($3, $4, $5) AND
-        (o.scope_id, o.output_id) <= ($6, $7)) AND (o.bucket = $1 AND o.thread_id = $2) ORDER BY
-        o.scope_id, o.output_id, o.version LIMIT $8
+        eventq.agent_outputs AS o CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE
+        b.blob_id = o.blob_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b WHERE
+        ((o.scope_id, o.output_id, o.version) > ($3, $4, $5) AND (o.scope_id, o.output_id) <= ($6,
+        $7)) AND (o.bucket = $1 AND o.thread_id = $2) ORDER BY o.scope_id, o.output_id, o.version
+        LIMIT $8
     """),
     # copies._LINES
     "5607e213fa0ef9f0": ("", "", """
         SELECT l.session_id, l.position, b.hash, l.form, l.before, l.after, l.is_node, l.entry,
         l.parent, l.kind, l.response, l.agent, COALESCE(l.turn_id, 0) FROM eventq.session_lines AS
-        l JOIN eventq.blobs AS b ON b.blob_id = l.blob_id AND (b.bucket = $1 AND b.thread_id = $2)
-        JOIN eventq.sessions AS s ON s.session_id = l.session_id AND (s.bucket = $1 AND s.thread_id
-        = $2) WHERE ((l.session_id, l.position) > ($3, $4) AND l.session_id <= $5 AND l.position <
-        s.lines) AND (l.bucket = $1 AND l.thread_id = $2) ORDER BY l.session_id, l.position LIMIT
-        $6
+        l CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id = l.blob_id AND
+        (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b CROSS JOIN LATERAL (SELECT s.* FROM
+        eventq.sessions AS s WHERE (s.session_id = l.session_id AND l.position < s.lines) AND
+        (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s WHERE ((l.session_id, l.position) >
+        ($3, $4) AND l.session_id <= $5) AND (l.bucket = $1 AND l.thread_id = $2) ORDER BY
+        l.session_id, l.position LIMIT $6
     """),
     # copies._FILES
     "c55cd68f624d12aa": ("", "", """
         SELECT f.scope_id, f.path, f.number, f.output, f.version, b.hash, f.blob_id FROM
-        eventq.files AS f LEFT JOIN eventq.blobs AS b ON b.blob_id = f.blob_id AND (b.bucket = $1
-        AND b.thread_id = $2) LEFT JOIN eventq.artifacts AS a ON (a.scope_id = f.scope_id AND
-        a.number = f.number) AND (a.bucket = $1 AND a.thread_id = $2) LEFT JOIN
-        eventq.agent_outputs AS o ON (o.scope_id = f.scope_id AND o.output_id = f.output AND
-        o.version = f.version) AND (o.bucket = $1 AND o.thread_id = $2) WHERE ((f.scope_id, f.path)
-        > ($3, $4) AND NOT COALESCE(f.blob_id, a.artifact_id, o.version) IS NULL) AND (f.bucket =
-        $1 AND f.thread_id = $2) ORDER BY f.scope_id, f.path LIMIT $5
+        eventq.files AS f LEFT JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id =
+        f.blob_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b ON TRUE LEFT JOIN LATERAL
+        (SELECT a.* FROM eventq.artifacts AS a WHERE (a.scope_id = f.scope_id AND a.number =
+        f.number) AND (a.bucket = $1 AND a.thread_id = $2) OFFSET 0) AS a ON TRUE LEFT JOIN LATERAL
+        (SELECT o.* FROM eventq.agent_outputs AS o WHERE (o.scope_id = f.scope_id AND o.output_id =
+        f.output AND o.version = f.version) AND (o.bucket = $1 AND o.thread_id = $2) OFFSET 0) AS o
+        ON TRUE WHERE ((f.scope_id, f.path) > ($3, $4) AND NOT COALESCE(f.blob_id, a.artifact_id,
+        o.version) IS NULL) AND (f.bucket = $1 AND f.thread_id = $2) ORDER BY f.scope_id, f.path
+        LIMIT $5
     """),
     # copies._TURNS
     "981139efc297283c": ("", "", """
         SELECT t.turn_id, COALESCE(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.type_tag,
         t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, b.raw_len FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.turns AS t ON
-        t.turn_id = CAST(value AS BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) JOIN
-        eventq.blobs AS b ON b.blob_id = t.blob_id AND (b.bucket = $1 AND b.thread_id = $2) LIMIT
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT t.*
+        FROM eventq.turns AS t WHERE t.turn_id = CAST(value AS BIGINT) AND (t.bucket = $1 AND
+        t.thread_id = $2) OFFSET 0) AS t CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b
+        WHERE b.blob_id = t.blob_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b LIMIT
         $4
     """),
     # copies._RULED_TURNS
     "19d1293c5286ec03": ("", "", """
         SELECT t.turn_id, COALESCE(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.type_tag,
         t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, b.raw_len FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.turns AS t ON
-        t.turn_id = CAST(value AS BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) JOIN
-        eventq.blobs AS b ON b.blob_id = t.blob_id AND (b.bucket = $1 AND b.thread_id = $2) WHERE
-        NOT t.canonical IS NULL LIMIT $4
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT t.*
+        FROM eventq.turns AS t WHERE (t.turn_id = CAST(value AS BIGINT) AND NOT t.canonical IS
+        NULL) AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t CROSS JOIN LATERAL (SELECT
+        b.* FROM eventq.blobs AS b WHERE b.blob_id = t.blob_id AND (b.bucket = $1 AND b.thread_id =
+        $2) OFFSET 0) AS b LIMIT $4
     """),
     # copies._RULED_TURNS 2
     "a6e5329d52b0f0ac": ("", "", """
@@ -1959,8 +2113,9 @@ STATEMENTS = {
     # copies._BLOBS
     "20d9653ef8ab1467": ("", "", """
         SELECT b.blob_id, b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
-        JOIN eventq.blobs AS b ON b.blob_id = CAST(value AS BIGINT) AND (b.bucket = $1 AND
-        b.thread_id = $2) WHERE b.part = 0 AND b.codec < 3 LIMIT $4
+        CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE (b.blob_id = CAST(value AS
+        BIGINT) AND b.part = 0 AND b.codec < 3) AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0)
+        AS b LIMIT $4
     """),
     # copies._BLOBS 2
     "6d18fa1bbe9504a0": ("", "", """
@@ -1971,9 +2126,10 @@ STATEMENTS = {
     "9012d022fa63d6ae": ("", "", """
         SELECT c.context_id, COALESCE(c.head_id, 0), COALESCE(t.depth, 0), c.flags,
         c.created_at_ms, c.name, c.fork_of, COALESCE(c.scope_id, c.context_id) FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.contexts AS c ON
-        c.context_id = CAST(value AS BIGINT) AND (c.bucket = $1 AND c.thread_id = $2) LEFT JOIN
-        eventq.turns AS t ON t.turn_id = c.head_id AND (t.bucket = $1 AND t.thread_id = $2) LIMIT
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT c.*
+        FROM eventq.contexts AS c WHERE c.context_id = CAST(value AS BIGINT) AND (c.bucket = $1 AND
+        c.thread_id = $2) OFFSET 0) AS c LEFT JOIN LATERAL (SELECT t.* FROM eventq.turns AS t WHERE
+        t.turn_id = c.head_id AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t ON TRUE LIMIT
         $4
     """),
     # copies._RECORDS 2
@@ -1984,8 +2140,9 @@ STATEMENTS = {
     # copies._RECORDS 3
     "1b7a90fbf4acac36": ("", "", """
         SELECT r.context_id, r.name, r.grouped, r.status, r.start_id, r.completed_at_ms FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.runs AS r ON
-        r.context_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND r.thread_id = $2) LIMIT $4
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT r.*
+        FROM eventq.runs AS r WHERE r.context_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND
+        r.thread_id = $2) OFFSET 0) AS r LIMIT $4
     """),
     # copies._RECORDS 4
     "9ed101004130bd33": ("", "", """
@@ -1995,8 +2152,9 @@ STATEMENTS = {
     # copies._RECORDS 5
     "93ab43361fefca69": ("", "", """
         SELECT t.context_id, t.session_id, t.turn_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS
-        JSON)) AS each1(value) JOIN eventq.session_tips AS t ON t.context_id = CAST(value AS
-        BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) LIMIT $4
+        JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT t.* FROM eventq.session_tips AS t WHERE
+        t.context_id = CAST(value AS BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS
+        t LIMIT $4
     """),
     # copies._RECORDS 6
     "e6f8b570bcec65c5": ("", "", """
@@ -2006,8 +2164,8 @@ STATEMENTS = {
     # copies._RECORDS 7
     "7ad83907e15520ca": ("", "", """
         SELECT r.turn_id, r.root FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
-        JOIN eventq.turn_roots AS r ON r.turn_id = CAST(value AS BIGINT) AND (r.bucket = $1 AND
-        r.thread_id = $2) LIMIT $4
+        CROSS JOIN LATERAL (SELECT r.* FROM eventq.turn_roots AS r WHERE r.turn_id = CAST(value AS
+        BIGINT) AND (r.bucket = $1 AND r.thread_id = $2) OFFSET 0) AS r LIMIT $4
     """),
     # copies._RECORDS 8
     "2ff8bf0037e5c00f": ("", "", """
@@ -2017,9 +2175,10 @@ STATEMENTS = {
     # copies._RECORDS 9
     "609974f2fb32d61f": ("", "", """
         SELECT p.seq, p.turn_id, b.hash, p.flags, p.created_at_ms FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.turn_patches AS p ON
-        p.seq = CAST(value AS BIGINT) AND (p.bucket = $1 AND p.thread_id = $2) LEFT JOIN
-        eventq.blobs AS b ON b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id = $2) LIMIT
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT p.*
+        FROM eventq.turn_patches AS p WHERE p.seq = CAST(value AS BIGINT) AND (p.bucket = $1 AND
+        p.thread_id = $2) OFFSET 0) AS p LEFT JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE
+        b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b ON TRUE LIMIT
         $4
     """),
     # copies._RECORDS 10
@@ -2029,16 +2188,17 @@ STATEMENTS = {
     """),
     # copies._RECORDS 11
     "76509e0599ae6385": ("", "", """
-        SELECT p.seq FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.turn_patches AS p ON p.turn_id = CAST(value AS BIGINT) AND (p.bucket = $1 AND
-        p.thread_id = $2) LIMIT $4
+        SELECT p.seq FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN
+        LATERAL (SELECT p.* FROM eventq.turn_patches AS p WHERE p.turn_id = CAST(value AS BIGINT)
+        AND (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) AS p LIMIT $4
     """),
     # copies._RECORDS 12
     "2832ddea48d1430b": ("", "", """
         SELECT a.attempt_id, a.parent_id, b.hash, a.created_at_ms FROM
-        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN eventq.run_attempts AS a ON
-        a.attempt_id = CAST(value AS BIGINT) AND (a.bucket = $1 AND a.thread_id = $2) JOIN
-        eventq.blobs AS b ON b.blob_id = a.blob_id AND (b.bucket = $1 AND b.thread_id = $2) LIMIT
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT a.*
+        FROM eventq.run_attempts AS a WHERE a.attempt_id = CAST(value AS BIGINT) AND (a.bucket = $1
+        AND a.thread_id = $2) OFFSET 0) AS a CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b
+        WHERE b.blob_id = a.blob_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b LIMIT
         $4
     """),
     # copies._RECORDS 13
@@ -2048,17 +2208,18 @@ STATEMENTS = {
     """),
     # copies._RECORDS 14
     "bbd73367086c5e60": ("", "", """
-        SELECT a.attempt_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.run_attempts AS a ON a.parent_id = CAST(value AS BIGINT) AND (a.bucket = $1 AND
-        a.thread_id = $2) LIMIT $4
+        SELECT a.attempt_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
+        JOIN LATERAL (SELECT a.* FROM eventq.run_attempts AS a WHERE a.parent_id = CAST(value AS
+        BIGINT) AND (a.bucket = $1 AND a.thread_id = $2) OFFSET 0) AS a LIMIT $4
     """),
     # copies._RECORDS 15
     "033c0c8ff61d9fbe": ("", "", """
         SELECT r.blob_id, b.hash, n.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
-        each1(value) JOIN eventq.blob_refs AS r ON r.blob_id = CAST(value AS BIGINT) AND (r.bucket
-        = $1 AND r.thread_id = $2) JOIN eventq.blobs AS b ON b.blob_id = r.blob_id AND (b.bucket =
-        $1 AND b.thread_id = $2) JOIN eventq.blobs AS n ON n.blob_id = r.ref_id AND (n.bucket = $1
-        AND n.thread_id = $2) LIMIT $4
+        each1(value) CROSS JOIN LATERAL (SELECT r.* FROM eventq.blob_refs AS r WHERE r.blob_id =
+        CAST(value AS BIGINT) AND (r.bucket = $1 AND r.thread_id = $2) OFFSET 0) AS r CROSS JOIN
+        LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id = r.blob_id AND (b.bucket = $1
+        AND b.thread_id = $2) OFFSET 0) AS b CROSS JOIN LATERAL (SELECT n.* FROM eventq.blobs AS n
+        WHERE n.blob_id = r.ref_id AND (n.bucket = $1 AND n.thread_id = $2) OFFSET 0) AS n LIMIT $4
     """),
     # copies._RECORDS 16
     "983fa61610d12d0d": ("", "", """
@@ -2068,12 +2229,15 @@ STATEMENTS = {
     # copies._RECORDS 17
     "bee6ee4a075e22d8": ("", "", """
         SELECT b.blob_id, b.hash, b.raw_len, COALESCE(y.bytes, CAST('\\x' AS BYTEA)), x.reason,
-        COALESCE(x.at_ms, 0) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.blobs AS b ON b.blob_id = CAST(value AS BIGINT) AND (b.bucket = $1 AND b.thread_id =
-        $2) LEFT JOIN eventq.blob_bytes AS y ON y.blob_id = b.blob_id AND (y.bucket = $1 AND
-        y.thread_id = $2) LEFT JOIN eventq.erased_blobs AS e ON e.blob_id = b.blob_id AND (e.bucket
-        = $1 AND e.thread_id = $2) LEFT JOIN eventq.erasures AS x ON x.erasure_id = e.erasure_id
-        AND (x.bucket = $1 AND x.thread_id = $2) WHERE b.codec = 3 LIMIT $4
+        COALESCE(x.at_ms, 0) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
+        JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE (b.blob_id = CAST(value AS BIGINT)
+        AND b.codec = 3) AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b LEFT JOIN LATERAL
+        (SELECT y.* FROM eventq.blob_bytes AS y WHERE y.blob_id = b.blob_id AND (y.bucket = $1 AND
+        y.thread_id = $2) OFFSET 0) AS y ON TRUE LEFT JOIN LATERAL (SELECT e.* FROM
+        eventq.erased_blobs AS e WHERE e.blob_id = b.blob_id AND (e.bucket = $1 AND e.thread_id =
+        $2) OFFSET 0) AS e ON TRUE LEFT JOIN LATERAL (SELECT x.* FROM eventq.erasures AS x WHERE
+        x.erasure_id = e.erasure_id AND (x.bucket = $1 AND x.thread_id = $2) OFFSET 0) AS x ON TRUE
+        LIMIT $4
     """),
     # copies._RECORDS 18
     "4852b2ff566df79f": ("", "", """
@@ -2082,17 +2246,19 @@ STATEMENTS = {
     """),
     # copies._RECORDS 19
     "00e0dfdc2aac3b0d": ("", "", """
-        SELECT p.name, b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.pins AS p ON p.blob_id = CAST(value AS BIGINT) AND (p.bucket = $1 AND p.thread_id =
-        $2) JOIN eventq.blobs AS b ON b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id =
-        $2) LIMIT $4
+        SELECT p.name, b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
+        JOIN LATERAL (SELECT p.* FROM eventq.pins AS p WHERE p.blob_id = CAST(value AS BIGINT) AND
+        (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) AS p CROSS JOIN LATERAL (SELECT b.* FROM
+        eventq.blobs AS b WHERE b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id = $2)
+        OFFSET 0) AS b LIMIT $4
     """),
     # copies._RECORDS 20
     "681e8740355b7fb5": ("", "", """
         SELECT b.hash, n.sha256 FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
-        JOIN eventq.blob_names AS n ON n.blob_id = CAST(value AS BIGINT) AND (n.bucket = $1 AND
-        n.thread_id = $2) JOIN eventq.blobs AS b ON b.blob_id = n.blob_id AND (b.bucket = $1 AND
-        b.thread_id = $2) WHERE b.codec < 3 LIMIT $4
+        CROSS JOIN LATERAL (SELECT n.* FROM eventq.blob_names AS n WHERE n.blob_id = CAST(value AS
+        BIGINT) AND (n.bucket = $1 AND n.thread_id = $2) OFFSET 0) AS n CROSS JOIN LATERAL (SELECT
+        b.* FROM eventq.blobs AS b WHERE (b.blob_id = n.blob_id AND b.codec < 3) AND (b.bucket = $1
+        AND b.thread_id = $2) OFFSET 0) AS b LIMIT $4
     """),
     # copies._RECORDS 21
     "1a817039334b09f7": ("", "", """
@@ -2102,8 +2268,8 @@ STATEMENTS = {
     # copies._RECORDS 22
     "ca4e867b490b0823": ("", "", """
         SELECT s.scope_id, s.name, s.created_at_ms FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON))
-        AS each1(value) JOIN eventq.scopes AS s ON s.scope_id = CAST(value AS BIGINT) AND (s.bucket
-        = $1 AND s.thread_id = $2) LIMIT $4
+        AS each1(value) CROSS JOIN LATERAL (SELECT s.* FROM eventq.scopes AS s WHERE s.scope_id =
+        CAST(value AS BIGINT) AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s LIMIT $4
     """),
     # copies._RECORDS 23
     "25ef28cdbd655ec1": ("", "", """
@@ -2113,8 +2279,8 @@ STATEMENTS = {
     # copies._RECORDS 24
     "c836adb8a552bc8d": ("", "", """
         SELECT s.session_id, s.name, s.generation, s.tool, s.size, s.digest, s.owner, s.path,
-        s.started_by FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) JOIN
-        eventq.sessions AS s ON s.session_id = CAST(value AS BIGINT) AND (s.bucket = $1 AND
-        s.thread_id = $2) LIMIT $4
+        s.started_by FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN
+        LATERAL (SELECT s.* FROM eventq.sessions AS s WHERE s.session_id = CAST(value AS BIGINT)
+        AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s LIMIT $4
     """),
 }

@@ -11,7 +11,7 @@ from eventq.record import Record
 _found: dict[tuple[str, bool], Translated] = {}
 _NUMBER = re.compile(r"\$(\d+)")
 # What names the bucket of a table of the memory, whose indexes do without it.
-_BUCKET = re.compile(r"\w+\.bucket\s+=\s+\$1\s+AND\s+|(?<=USING)(\s+\()bucket,\s+")
+_BUCKET = re.compile(r"\w+\.bucket\s+=\s+\$1\s+AND\s+")
 
 
 class Translated(Record):
@@ -49,7 +49,7 @@ def translated(sql: str, *, parted: bool) -> Translated:
             raise LogicError(what, "run make generate") from None
         table, given, text = found
         if not parted:
-            text = _BUCKET.sub(r"\1", text)
+            text = _BUCKET.sub("", text)
         values = max(map(int, _NUMBER.findall(text)), default=0)
         _found[sql, parted] = made = Translated(text, table, given, values)
         return made

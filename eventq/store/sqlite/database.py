@@ -853,9 +853,6 @@ class Database(Engine):
 
         return self.steady(read)  # type: ignore[no-any-return]
 
-    def bulk(self) -> None:
-        """Do nothing: plans are the same for much and little."""
-
     def last_id(self, table: str) -> int:
         """Return the highest id that a row of a table ever had, 0 for none."""
         return self.one("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)) or 0
