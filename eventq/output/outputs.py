@@ -74,7 +74,12 @@ class Outputs:
             self._check_known(parent)
 
     def _next_id(self, name: str, parent: str | None) -> str:
-        """Return a new id. Call it inside `write`, which frees the number of an id too long."""
+        """Return a new id. Call it inside `write`, which frees the number of an id too long.
+
+        The parent may be one that was not allocated here: nobody else gets its number.
+        """
+        if parent:
+            self._outputs.reserve([*_numbers(parent)])
         number = self._outputs.next_number(_counter(parent or ""))
         output_id = (f"{parent}." if parent else "") + f"{number}-{output_name(name)}"
         check_id(output_id)

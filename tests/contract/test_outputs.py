@@ -93,6 +93,14 @@ def test_names_go_on_after_what_is_published(thread: eventq.Thread) -> None:
     assert thread.outputs.allocate("a") == "9-a"
 
 
+def test_a_parent_that_was_never_allocated(thread: eventq.Thread) -> None:
+    """Nobody else gets its number, nor those of its own parents, once it has a child."""
+    assert thread.outputs.allocate("a", "4-x") == "4-x.0-a"
+    assert thread.outputs.put("b", "x", "7-Scout.3-Child").output_id == "7-Scout.3-Child.0-b"
+    assert thread.outputs.allocate("c") == "8-c"
+    assert thread.outputs.allocate("d", "7-Scout") == "7-Scout.4-d"
+
+
 @pytest.mark.parametrize(("asked", "kept"), [
     ("Scout", "Scout"), ("", "agent"), ("///", "agent"), ("_", "agent"), ("a b.c", "a_b_c"),
     ("größe", "gr_e"), ("日本", "agent"), ("..", "agent"), ("-", "-"), ("a\ud800b", "a_b"),
