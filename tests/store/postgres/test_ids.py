@@ -1,10 +1,12 @@
 """Ids of the memory in PostgreSQL: from 1 in each thread, in the order of commits, without gaps.
 
-A transaction that is undone gives back what it took: all of it, a part of it, or at a conflict.
+A transaction that is undone gives back what it took: all of it, a part of it, or at a conflict. What
+finds everything there already takes none.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +14,11 @@ import pytest
 import eventq
 from eventq.errors import ConflictError
 from tests.servers import fresh
+from tests.sessions.support import says
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -60,3 +64,13 @@ def test_a_deleted_id_is_not_used_again(thread: eventq.Thread) -> None:
     """Also that of the newest context."""
     thread.contexts.create("a").delete()
     assert thread.contexts.create("b").id == 2
+
+
+def test_turns_that_are_there_take_no_ids(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A session file that was cut is a new generation of the same turns."""
+    file = tmp_path / "s.jsonl"
+    lines = [json.dumps(says(f"u{n}", f"u{n - 1}" if n else None)) + "\n" for n in range(9)]
+    for count in (9, 4):
+        file.write_text("".join(lines[:count]))
+        thread.sessions.import_file(str(file))
+    assert thread.contexts.create("a").append("x").turn_id == 10
