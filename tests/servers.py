@@ -48,6 +48,25 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def crowd(postgres: str) -> str:
+    """Return the URL of a thread whose rows have the ids that those of others begin with."""
+    from tests.contract.runs import full
+
+    with eventq.open(fresh(postgres)) as thread:
+        full(thread)
+        context = thread.contexts.create("main")
+        for number in range(12):
+            turn = context.append(f"of somebody else {number}")
+            context.patch(turn.turn_id, f"patched by somebody else {number}")
+            thread.artifacts.put(b"an artifact of somebody else %d" % number)
+            thread.outputs.publish(f"{number}-a", b"an output of somebody else")
+            thread.push("somebody", "note", f"else {number}")
+        context.open_turn().append_delta(b"open at somebody else's")
+        context.fork(at=turn.turn_id, name="fork")
+        return thread.path
+
+
 def quickly(url: str) -> None:
     """Let a server do without syncs: no power is cut here."""
     import psycopg

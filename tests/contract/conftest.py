@@ -14,7 +14,6 @@ from eventq.output import entries
 from eventq.store.paths import is_shared
 from eventq.store.postgres.database import Database
 from eventq.system import clock
-from tests.contract.runs import full
 from tests.contract.support import dump, rows_of
 from tests.servers import fresh
 
@@ -39,23 +38,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("path", [*marker.args, *later], indirect=True)
 
 
-@pytest.fixture(scope="session")
-def crowd(postgres: str) -> str:
-    """Return the URL of a database with a thread whose rows have the ids that others begin with."""
-    with eventq.open(fresh(postgres)) as thread:
-        full(thread)
-        context = thread.contexts.create("main")
-        for number in range(12):
-            turn = context.append(f"of somebody else {number}")
-            context.patch(turn.turn_id, f"patched by somebody else {number}")
-            thread.artifacts.put(b"an artifact of somebody else %d" % number)
-            thread.outputs.publish(f"{number}-a", b"an output of somebody else")
-            thread.push("somebody", "note", f"else {number}")
-        context.open_turn().append_delta(b"open at somebody else's")
-        context.fork(at=turn.turn_id, name="fork")
-    return postgres
-
-
 @pytest.fixture
 def path(
     request: pytest.FixtureRequest, _pristine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -64,7 +46,8 @@ def path(
     if getattr(request, "param", "sqlite") == "postgres":
         monkeypatch.setattr(Database, "clock", lambda _: int(clock.now() * 1000))
         monkeypatch.chdir(tmp_path)  # where a test writes files "beside" a thread that is a URL
-        url = fresh(request.getfixturevalue("crowd"))
+        request.getfixturevalue("crowd")
+        url = fresh(request.getfixturevalue("postgres"))
         os.makedirs(url)
         return url
     return str(shutil.copytree(_pristine, tmp_path / "thread"))

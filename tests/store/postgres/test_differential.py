@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import random
-import shutil
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 
 import eventq
-from eventq.errors import EventqError
 from eventq.records.claim import ClaimInfo
 from eventq.records.consumer import ConsumerStatus
 from eventq.records.info import ThreadStatus
 from eventq.store.postgres.claims import Claims
 from eventq.store.queue_rows import Settled
-from tests.servers import fresh, use_our_clock
+from tests.store.postgres.beside import Side, Sides
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from eventq.store.queue_rows import Verdict
     from tests.conftest import Clock
-
-    Step = tuple[str, dict[str, Any]]  # a method of a thread, or of a side below, and its values
+    from tests.store.postgres.beside import Step
 
 CONSUMERS = ["w"] * 7 + ["v"]
 CONTENTS = ["", "x", '{"k": 1}', '{"k": 2}', '{"k": "é"}', "a\0b"]
@@ -158,58 +153,36 @@ def history(seed: int) -> list[Step]:
 # --- both sides -----------------------------------------------------------------------------------
 
 
-class _UndoError(Exception):
-    """Ends a block that is to be undone."""
+class LogSide(Side):
+    """A thread, and the claims that were made."""
 
-
-class Side:
-    """A thread in one engine, open once or twice, and the claims that were made."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.open: list[eventq.Thread] = []
+    def __init__(self, path: str, folder: str) -> None:
         self.made: list[eventq.Claim] = []
-        self.open_one()
+        super().__init__(path, folder)
 
-    def open_one(self) -> None:
-        """Open the thread, once more."""
-        self.open.append(eventq.open(self.path))
-        use_our_clock(self.open[-1].database)
-
-    def close(self) -> None:
-        """Close what is open."""
-        for thread in self.open:
-            thread.close()
-
-    def answer(self, name: str, given: dict[str, Any]) -> object:
+    def told(self, name: str, given: dict[str, Any]) -> object:
         """Return what a step gives, or the error that it raises, and the state of all claims."""
-        try:
-            found: object = self.plain(self.call(name, given))
-        except EventqError as error:
-            found = (type(error).__name__, str(error).replace(self.path, "PATH"))
+        found = super().told(name, given)
         return found, [(claim.deadline, claim.is_settled) for claim in self.made]
 
     def call(self, name: str, given: dict[str, Any]) -> Any:
         """Do a step."""
-        thread = self.open[0]
         if name in ("settle", "extend"):
             if not self.made:
                 return None
             given = {
-                key: [*map(self.claim, value)] if isinstance(value, list) else value
+                key: [*map(self.claim_at, value)] if isinstance(value, list) else value
                 for key, value in given.items()
             }
-            return sorted(self.place(claim) for claim in getattr(thread, name)(**given))
-        if name in ("swap", "block", "finish", "retry"):
-            return getattr(self, name)(**given)
-        found = getattr(thread, name)(**given)
+            return sorted(self.place(claim) for claim in getattr(self.thread, name)(**given))
+        found = super().call(name, given)
         if name == "claim":
             self.made += found
         if name == "warnings":
             return [said.partition("; ")[0] for said in found]  # without the command to run
         return found
 
-    def claim(self, place: int) -> Any:
+    def claim_at(self, place: int) -> Any:
         """Return a claim, or its token, by its place from the newest one."""
         claim = self.made[-1 - place % min(5, len(self.made))]
         return claim.token if place % 2 else claim
@@ -230,17 +203,7 @@ class Side:
             return value._replace(token=str(self.place(value.token)))
         if isinstance(value, eventq.Claim):
             return (self.place(value), value.event, value.attempt, value.consumer)
-        if isinstance(value, (str, bytes, dict, tuple)) or not hasattr(value, "__iter__"):
-            return value
-        return [self.plain(one) for one in value]
-
-    # --- what no method of a thread does ----------------------------------------------------------
-
-    def swap(self) -> None:
-        """Go on with another handle, as another process would."""
-        if len(self.open) == 1:
-            self.open_one()
-        self.open.reverse()
+        return super().plain(value)
 
     def finish(self, place: int, how: str) -> None:
         """Settle or extend one claim."""
@@ -251,56 +214,6 @@ class Side:
         """Put an event back."""
         if self.made:
             self.made[-1 - place % len(self.made)].retry(**how)
-
-    def block(self, steps: list[Step], undo: bool) -> tuple[object, ...]:
-        """Do some steps as one change, or none of them when one fails."""
-        found: tuple[object, ...] = ()
-        with suppress(_UndoError), self.open[0].write():
-            found = tuple([self.plain(self.call(*step)) for step in steps])
-            if undo:
-                raise _UndoError
-        return found
-
-
-class Sides:
-    """Both engines, and the clock that both read."""
-
-    def __init__(self, pristine: str, folder: Path, postgres: str, clock: Clock) -> None:
-        self._pristine, self._folder, self._postgres = pristine, folder, postgres
-        self._clock, self._began = clock, clock.at
-
-    def difference(self, steps: Sequence[Step]) -> str | None:
-        """Return the first step of a history that the engines answer differently, and how."""
-        self._clock.at = self._began
-        path = shutil.copytree(self._pristine, self._folder / uuid4().hex)
-        sides = [Side(str(path)), Side(fresh(self._postgres))]
-        try:
-            for name, given in steps:
-                if name == "move":
-                    self._clock.move(**given)
-                    continue
-                ours, theirs = (side.answer(name, given) for side in sides)
-                if ours != theirs:
-                    return f"{name} {given}\n SQLite:     {ours}\n PostgreSQL: {theirs}"
-            return None
-        finally:
-            for side in sides:
-                side.close()
-            shutil.rmtree(path)
-
-    def first_difference(self, seeds: Iterator[int] | range) -> str | None:
-        """Return the first difference in some histories, with the least history that has one."""
-        for seed in seeds:
-            steps = history(seed)
-            if self.difference(steps) is None:
-                continue
-            for place in reversed(range(len(steps))):
-                fewer = steps[:place] + steps[place + 1 :]
-                if self.difference(fewer) is not None:
-                    steps = fewer
-            told = "\n".join(f"  {name} {given}" for name, given in steps)
-            return f"seed {seed}:\n{told}\nthe last answer: {self.difference(steps)}"
-        return None
 
 
 @pytest.fixture
@@ -317,7 +230,7 @@ def sides(
         "eventq.store.queue_rules.backoff",
         lambda attempt, base, most: min(base << min(attempt - 1, 30), most),
     )
-    return Sides(path, tmp_path, postgres, clock)
+    return Sides(LogSide, history, path, tmp_path, postgres, clock)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +238,7 @@ def sides(
 )
 def test_the_engines_answer_alike(sides: Sides, seeds: range) -> None:
     """Whatever happens to a thread, its answers and errors do not say where it is stored."""
-    assert sides.first_difference(seeds) is None
+    assert (found := sides.first_difference(seeds)) is None, found
 
 
 def test_a_difference_is_found(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from eventq.store.postgres.statements import STATEMENTS
 from eventq.thread import init_schema, threads
 from tests.claiming import push, settle, subscribe, take
 from tests.servers import fresh, use_our_clock
-from tests.store.postgres.test_differential import Side, history
+from tests.store.postgres.test_differential import LogSide, history
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,12 +108,12 @@ def routes(empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Route
 def do_all(base: str, clock: Clock) -> None:
     """Do what the interface of the log can do, in many threads: their buckets differ."""
     for seed in HISTORIES:
-        side = Side(fresh(base))
+        side = LogSide(fresh(base), "")
         for name, given in history(seed):
             if name == "move":
                 clock.move(**given)
             else:
-                side.answer(name, given)
+                side.told(name, given)
         side.close()
     with eventq.open(fresh(base)) as thread:
         use_our_clock(thread.database)

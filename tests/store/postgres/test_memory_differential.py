@@ -1,0 +1,582 @@
+"""The memory on both engines beside each other: whatever happens, both give the same answers.
+
+The kind: a statement of PostgreSQL that is not the one of SQLite, which it was translated from.
+What is told and what is raised may differ, and so may ids, orders, counts, and what an undone or a
+refused change leaves. In the same tables are the rows of other threads, which have the same ids:
+those of all histories before, and those of the `crowd`, which must not change.
+
+Members: blobs, their refs and pins; turns, patches, roots; contexts, forks, moves; open turns; runs
+with steps, attempts, pokes, compactions, forks; artifacts and outputs, in the thread's scope and in
+those of sessions, and folders of them; session files that grow and are rewritten; settings,
+erasures, collections, packs and copies; all of it in transactions, some of which are undone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from blake3 import blake3
+
+import eventq
+from eventq.memory.contexts import Context, OpenTurn
+from eventq.memory.runs import Run
+from eventq.memory.turns import Diff
+from eventq.records.info import ThreadStatus
+from eventq.records.run import NewRun, NewStep
+from eventq.records.run import Step as Taken
+from eventq.records.turn import NewTurn, Page, Turn
+from eventq.store.postgres import database
+from eventq.store.postgres.translated import translated
+from tests.contract.pack_files import tree
+from tests.contract.support import rows_of
+from tests.sessions.support import answers, call, result, says
+from tests.store.postgres.beside import Side, Sides, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from eventq.store.postgres.translated import Translated
+    from tests.conftest import Clock
+    from tests.store.postgres.beside import Step
+
+NOISE = random.Random(52).randbytes(200_000)
+PAYLOADS = [b"", b"a", b"b\n", b'{"k": 1}', "é\n\0".encode(), b"x" * 300, NOISE[:3_000], NOISE]
+NAMES = [blake3(data).hexdigest() for data in PAYLOADS]
+NAMES.append(blake3(b"stored by nobody").hexdigest())
+TEXTS = ["", "a text", "another one\n\nof lines", "é" * 40, f"it names blob:blake3:{NAMES[1]}"]
+LABELS = [None, None, None, "main", "side", "7", "a" * 201]
+# Places in the list of those that were made, or names.
+CONTEXTS: list[Any] = [*range(12), "main", "side"]
+RUNS: list[Any] = [*range(12), "side"]
+ROLES = ["a", "b", "b", "__end__"]
+SCOPES: list[Any] = [None, None, 0, 1, 2, "main", "s"]
+OUTPUTS = ["0-Scout", "0-Scout.0-b", "1-a", "no/name"]
+SHOWN = ("last_id", "event_count", "contexts", "context_count", "runs", "artifacts")
+IN_TABLES = {
+    "event", "turn", "patch", "line", "attempt after turn", "output", "file", "pin", "blob",
+    "artifact", "open artifact", "open turn",
+}  # fmt: skip
+
+
+# --- random histories -----------------------------------------------------------------------------
+
+
+class Chance(random.Random):
+    """Random steps; what they name mostly exists."""
+
+    def one(self, *values: Any) -> Any:
+        """Return one of some values."""
+        return self.choice(values)
+
+    def data(self) -> int:
+        """Return the number of a payload; large ones are rare."""
+        return self.randrange(len(PAYLOADS) - (self.random() > 0.05))
+
+    def refs(self) -> list[str]:
+        """Return the names of some blobs; most of them are stored by somebody."""
+        return self.sample(NAMES[:3] if self.random() < 0.95 else NAMES, self.one(0, 0, 0, 1, 2))
+
+    def new_step(self) -> dict[str, Any]:
+        """Return the output of a role."""
+        return {
+            "role": self.choice(ROLES[: self.one(3, 3, 3, 4)]),
+            "meta": self.one(None, 1, {"k": [1.5, "é"]}), "content": self.choice(TEXTS),
+            "refs": self.refs(), "edge_prompt": self.one("", "go on"), "agent": self.one("", "m"),
+            "compact": self.one(None, None, None, "so far"),
+        }  # fmt: skip
+
+    def step(self) -> Step:
+        """Return one step of a history."""
+        name = self.choices(*zip(*WEIGHTS.items(), strict=True))[0]
+        context, turn = self.choice(CONTEXTS), self.randint(0, 12)  # the newest turn is 0
+        of = {"context": context}
+        scope = {"scope": self.choice(SCOPES)}
+        expected = {"expected_head": self.one(None, None, None, 0, 1)}
+        key = {"key": self.one(None, None, None, "k1", "k2")}
+        source = {"source": self.one(None, None, None, "self", "a b")}
+        made: dict[str, Any] = {
+            "put": {"data": self.data(), "refs": self.refs(), "mentions": self.random() < 0.3},
+            "pin": {"name": self.choice(NAMES), "owner": self.one("x", "y"), "keep": self.random() < 0.6},
+            "add_refs": {"name": self.choice(NAMES), "refs": self.refs()},
+            "blob": {"name": self.choice(NAMES)},
+            "create": {"name": self.choice(LABELS), "base": turn},
+            "fork": {**of, "at": self.one(None, None, turn), "name": self.choice(LABELS)},
+            "append": {
+                **of, "data": self.data(), "refs": self.refs(), "parent": self.one(None, None, None, turn),
+                "type_id": self.one("message", "message", "note", ""), **expected, **key, **source,
+            },
+            "append_some": {**of, "count": self.randint(2, 9)},
+            "head": {**of, "to": turn, **expected},
+            "patch": {"context": self.one(None, context), "turn": turn, "data": self.one(None, self.data())},
+            "attach": {"turn": turn, "root": self.choice(NAMES)},
+            "delete": of,
+            "open_turn": {**of, "type_id": self.one("message", "note")},
+            "delta": {"opened": self.randrange(6), "data": self.data()},
+            "seal": {"opened": self.randrange(6), "refs": self.refs(), **expected, **key, **source},
+            "discard": {"opened": self.randrange(6)},
+            "read": {
+                **of, "other": self.choice(CONTEXTS), "limit": self.randint(1, 5),
+                "as_of": self.one(None, self.randint(0, 4)), "depth": self.randint(0, 4),
+            },
+            "before": {**of, "turn": turn, "limit": self.randint(1, 5)},
+            "start": {
+                "new": {
+                    "name": self.one("solve", "w", ""), "prompt": self.choice(TEXTS),
+                    "system": self.one(None, {"a": "be a"}, {"a": "be a", "b": TEXTS[4]}),
+                    "group": self.one("", "g"), "answer": self.one("text", "json", "meta"),
+                },
+                "label": self.choice(LABELS), "source": self.one(None, None, "self"),
+            },
+            "take": {
+                "run": self.choice(RUNS), "new": self.new_step(), "tried": self.one(0, 0, 0, 1, 2),
+                **expected, **key,
+            },
+            "attempt": {"run": self.choice(RUNS), "new": {**self.new_step(), "compact": self.one(None, None, "")}},
+            "poke": {"run": self.choice(RUNS), "content": self.choice(TEXTS), "refs": self.refs()},
+            "to_run": {
+                "run": self.choice(RUNS),
+                "how": self.one("end", "cancel", "suspend", "resume", "resume", "delete", "compact"),
+            },
+            "fork_run": {
+                "run": self.choice(RUNS), "step": self.one(None, None, 0, 1, 2, 3),
+                "role": self.one(None, None, None, "b"), "label": self.choice(LABELS),
+            },
+            "read_run": {"run": self.choice(RUNS), "role": self.one("a", "b")},
+            "runs_of": {"group": self.one(None, "g", "")},
+            "setting": {"value": self.one("on", "off", "somebody", "no")},
+            "artifact": {**scope, "data": self.data(), "tool": self.one("bash", "a/b", "")},
+            "write_artifact": {
+                **scope, "parts": [self.data() for _ in range(self.randint(0, 3))],
+                "how": self.one("seal", "seal", "fail", "leave"),
+            },
+            "remove_artifact": {**scope, "number": self.randint(0, 4)},
+            "output": {
+                **scope, "name": self.one("Scout", "a b", "é"), "data": self.data(),
+                "parent": self.one(None, None, *OUTPUTS),
+            },
+            "publish": {**scope, "output": self.choice(OUTPUTS), "data": self.data()},
+            "produced": scope,
+            "folders": {**scope, "data": self.data(), "number": self.randint(0, 12)},
+            "url": {
+                **of, "url": self.one(
+                    f"artifact://{self.randint(0, 3)}", f"agent://{self.choice(OUTPUTS)}",
+                    f"agent://{self.choice(OUTPUTS)}?q=.k", f"blob:blake3:{self.choice(NAMES)}",
+                ),
+                "offset": self.one(None, 1, 2), "limit": self.one(None, 1),
+            },
+            "capture": {"context": self.one(None, context), "count": self.one(1, 4_000)},
+            "session": {
+                "name": self.one("s", "s", "t"), "count": self.randint(1, 12),
+                "branch": self.one(0, 0, 3), "torn": self.random() < 0.2, "title": self.one("one", "one", "two"),
+            },
+            "read_session": {"name": self.one("s", "t", "main")},
+            "push": {"text": self.choice(TEXTS)},
+            "erase": {
+                "kind": self.one("turn", "turn", "blob", "artifact", "event"), "turn": turn,
+                "number": self.randint(0, 5), "everywhere": self.random() < 0.5,
+            },
+            "erase_text": {"text": self.one("another one", "xxxxxxxxxx", "be a text", "no such text")},
+            "find": {"text": self.one("another one", "xxxxxxxxxx", "a text")},
+            "gc": {"apply": self.random() < 0.7, "grace": self.one(0, 0, 60, 3600)},
+            "reachable": {"turn": turn, "roots": self.refs()},
+            "pack": {},
+            "pack_back": {},
+            "copy": {"context": self.one(None, None, context)},
+            "move": {"seconds": self.one(0.001, 1, 61, 3_700, 90_000, -3)},
+            "block": {"undo": self.random() < 0.4},
+        }.get(name, {})  # fmt: skip
+        if name == "block":
+            steps = [self.step() for _ in range(self.randint(1, 5))]
+            made["steps"] = [step for step in steps if step[0] not in ALONE]
+        return name, made
+
+
+WEIGHTS = {
+    "put": 5, "pin": 3, "add_refs": 1, "blob": 2, "create": 4, "fork": 4, "append": 12, "append_some": 3,
+    "head": 4, "patch": 5, "attach": 2, "delete": 2, "open_turn": 3, "delta": 5, "seal": 4, "discard": 1,
+    "read": 6, "before": 4, "start": 5, "take": 11, "attempt": 4, "poke": 3, "to_run": 6, "fork_run": 3, "read_run": 3,
+    "runs_of": 1, "setting": 2, "artifact": 3, "write_artifact": 3, "remove_artifact": 2, "output": 3,
+    "publish": 3, "produced": 1, "folders": 1, "url": 3, "capture": 0.1, "session": 3, "read_session": 2,
+    "push": 2, "erase": 2, "erase_text": 0.3, "find": 1, "gc": 3, "reachable": 2, "pack": 0.5,
+    "pack_back": 1, "copy": 0.5, "move": 5, "block": 7, "status": 1, "warnings": 1, "swap": 2,
+}  # fmt: skip
+# What is not done inside a transaction: what cannot be, and what looks at what is committed.
+ALONE = {
+    "move", "swap", "block", "erase", "erase_text", "find", "gc", "pack", "pack_back", "copy", "capture",
+    "session", "folders", "status", "warnings", "reachable", "write_artifact",
+}  # fmt: skip
+
+
+def history(seed: int) -> list[Step]:
+    """Return a random history; at its end all is looked at."""
+    chance = Chance(seed)
+    begin: list[Step] = [
+        *(("put", {"data": n, "refs": [], "mentions": False}) for n in range(chance.randint(1, 4))),
+        ("create", {"name": "main", "base": 0}),
+        ("append_some", {"context": 0, "count": chance.randint(1, 4)}),
+        ("start", {"new": {"name": "w", "prompt": "go"}, "label": None, "source": None}),
+        *(("take", {"run": 0, "new": chance.new_step(), "tried": n}) for n in range(2)),
+    ]
+    steps = [chance.step() for _ in range(chance.randint(8, 32))]
+    looks: list[Step] = [
+        *(("produced", {"scope": scope}) for scope in (None, 0, 1, "s")),
+        *((name, {}) for name in ("everything", "status", "warnings")),
+        ("gc", {"apply": True, "grace": 0}),
+        *((name, {}) for name in ("everything", "check")),
+    ]
+    return [*begin, *steps, *looks]
+
+
+# --- both sides -----------------------------------------------------------------------------------
+
+
+@cache
+def lines(count: int, branch: int, title: str) -> list[bytes]:
+    """Return the lines of a session file, one of which is a branch, if there are so many."""
+    found: list[dict[str, Any]] = [says("u0", None, f"{title}: {TEXTS[4]}")]
+    for n in range(1, count):
+        parent = "u1" if n == branch else f"u{n - 1}"
+        if n % 3 == 1:
+            found.append(answers(f"u{n}", parent, call(f"c{n}")))
+        elif n % 3 == 2:
+            found.append(result(f"u{n}", parent, f"c{n - 1}"))
+        else:
+            found.append(says(f"u{n}", parent, "x" * n))
+    return [json.dumps(one).encode() + b"\n" for one in found]
+
+
+class MemorySide(Side):
+    """A thread, and the ids of what was made in it, which may be gone again."""
+
+    def __init__(self, path: str, folder: str) -> None:
+        self.contexts: list[int] = []
+        self.runs: list[int] = []
+        self.opened: list[int] = []
+        self.newest = 0
+        super().__init__(path, folder)
+
+    def call(self, name: str, given: dict[str, Any]) -> Any:
+        """Do a step, with ids in place of places, and note the ids of what it makes."""
+        found = super().call(name, {key: self.at(key, value) for key, value in given.items()})
+        for kind, ids in ((Context, self.contexts), (Run, self.runs), (OpenTurn, self.opened)):
+            if isinstance(found, kind):
+                ids.append(found.id)
+        if isinstance(found, (Turn, Taken)):
+            self.newest = max(self.newest, found.turn_id)
+        return found
+
+    def at(self, key: str, value: Any) -> Any:
+        """Return a value of a step; ids of what is there in place of numbers."""
+        if type(value) is not int:
+            return value
+        if key in ("turn", "at", "to", "base", "parent", "expected_head"):
+            return self.newest - value % (self.newest + 1)
+        ids = {"context": self.contexts, "other": self.contexts, "scope": self.contexts}.get(key)
+        ids = {"run": self.runs, "opened": self.opened}.get(key, ids)
+        return ids[value % len(ids)] if ids else value
+
+    # --- blobs ------------------------------------------------------------------------------------
+
+    def put(self, data: int, refs: list[str], mentions: bool) -> object:
+        return self.thread.blobs.put(PAYLOADS[data], refs=refs, mentions=mentions)
+
+    def pin(self, name: str, owner: str, keep: bool) -> object:
+        blobs = self.thread.blobs
+        if keep:
+            blobs.pin(name, owner)
+        return keep or blobs.unpin(name, owner), blobs.pins()
+
+    def add_refs(self, name: str, refs: list[str]) -> None:
+        self.thread.blobs.add_refs(name, refs)
+
+    def blob(self, name: str) -> object:
+        blobs = self.thread.blobs
+        return blobs.get(name), blobs.holders(name), blobs.refs(name), blobs.part(name, 2, 70_000)
+
+    # --- turns and contexts -----------------------------------------------------------------------
+
+    def create(self, name: str | None, base: int) -> object:
+        return self.thread.contexts.create(name, base=base)
+
+    def fork(self, context: Any, at: int | None, name: str | None) -> object:
+        return self.thread.contexts.fork(context, at=at, name=name)
+
+    def append(self, context: Any, data: int, refs: list[str], type_id: str, **to: Any) -> object:
+        new = NewTurn(PAYLOADS[data], type_id, refs=refs)
+        return self.thread.contexts.get(context).append(new, **to)
+
+    def append_some(self, context: Any, count: int) -> object:
+        found = self.thread.contexts.get(context)
+        made = [found.append(f"{number}") for number in range(count)]
+        self.newest = made[-1].turn_id
+        return made
+
+    def head(self, context: Any, to: int, expected_head: int | None) -> object:
+        return self.thread.contexts.get(context).move(to, expected_head=expected_head)
+
+    def patch(self, context: Any, turn: int, data: int | None) -> object:
+        contexts = self.thread.contexts
+        where = contexts if context is None else contexts.get(context)
+        return where.tombstone(turn) if data is None else where.patch(turn, PAYLOADS[data])
+
+    def attach(self, turn: int, root: str) -> object:
+        self.thread.contexts.attach(turn, root)
+        return self.thread.contexts.root(turn)
+
+    def delete(self, context: Any) -> None:
+        self.thread.contexts.delete(context)
+
+    def open_turn(self, context: Any, type_id: str) -> object:
+        return self.thread.contexts.get(context).open_turn(type_id=type_id)
+
+    def delta(self, opened: int, data: int) -> object:
+        found = self.thread.contexts.open_turn(opened)
+        return found.append_delta(PAYLOADS[data]), b"".join(found.read())
+
+    def seal(self, opened: int, **to: Any) -> object:
+        return self.thread.contexts.open_turn(opened).seal(**to)
+
+    def discard(self, opened: int) -> None:
+        self.thread.contexts.open_turn(opened).discard()
+
+    def read(self, context: Any, other: Any, limit: int, as_of: int | None, depth: int) -> object:
+        contexts = self.thread.contexts
+        one, two = contexts.get(context), contexts.get(other)
+        return [
+            one.last(limit, as_of=as_of), one.range(depth, limit, as_of=as_of), one.ancestor(depth),
+            one.replay(as_of=as_of, start_depth=depth), one.diff(two, as_of=as_of), one.history(),
+            one.info(), one.open_turns(),
+        ]  # fmt: skip
+
+    def before(self, context: Any, turn: int, limit: int) -> object:
+        contexts = self.thread.contexts
+        found = contexts.turn(turn), contexts.children(turn, limit), contexts.root(turn)
+        one = contexts.get(context)
+        return found, self.plain(one.before(turn, limit) if one.has(turn) else one.last(limit))
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    def start(self, new: dict[str, Any], label: str | None, source: str | None) -> object:
+        return self.thread.runs.start(NewRun(**new), label=label, source=source)
+
+    def take(self, run: Any, new: dict[str, Any], tried: int, **to: Any) -> object:
+        attempts = [NewStep("a", n, f"tried {n}") for n in range(tried)]
+        return self.thread.runs.get(run).step(NewStep(**new, attempts=attempts), **to)
+
+    def attempt(self, run: Any, new: dict[str, Any]) -> object:
+        return self.thread.runs.get(run).attempt(NewStep(**new))
+
+    def poke(self, run: Any, content: str, refs: list[str]) -> object:
+        return self.thread.runs.get(run).poke({"again": True}, content, refs=refs)
+
+    def to_run(self, run: Any, how: str) -> object:
+        found = self.thread.runs.get(run)
+        return found.compact("all of it") if how == "compact" else getattr(found, how)()
+
+    def fork_run(self, run: Any, step: int | None, **how: Any) -> object:
+        return self.thread.runs.get(run).fork(step, **how)
+
+    def read_run(self, run: Any, role: str) -> object:
+        found = self.thread.runs.get(run)
+        seen = (
+            found.info(),
+            found.prompt(),
+            self.plain(found.replay()),
+            found.chain(),
+            found.read(200),
+        )
+        return seen, found.messages(role, "and now?")
+
+    def runs_of(self, group: str | None) -> object:
+        runs = self.thread.runs
+        day = runs.history("2026-03-18", group)
+        changes = runs.changes(1, 20, group)
+        return (
+            self.plain(runs.active(group)),
+            self.plain(day),
+            self.plain(runs.list(group)),
+            changes,
+        )
+
+    def setting(self, value: str) -> object:
+        self.thread.settings.set("runs.emit", value)
+        return self.thread.settings
+
+    # --- artifacts, outputs, sessions -------------------------------------------------------------
+
+    def artifact(self, scope: Any, data: int, tool: str) -> object:
+        return self.thread.scope(scope).artifacts.put(PAYLOADS[data], tool)
+
+    def write_artifact(self, scope: Any, parts: list[int], how: str) -> object:
+        writer = self.thread.scope(scope).artifacts.allocate("w")
+        for part in parts:
+            writer.write(PAYLOADS[part])
+        if how == "fail":
+            writer.fail("it was too much")
+        return writer.seal() if how == "seal" else writer.artifact_id
+
+    def remove_artifact(self, scope: Any, number: int) -> None:
+        self.thread.scope(scope).artifacts.remove(number)
+
+    def output(self, scope: Any, name: str, data: int, parent: str | None) -> object:
+        return self.thread.scope(scope).outputs.put(name, PAYLOADS[data], parent)
+
+    def publish(self, scope: Any, output: str, data: int) -> object:
+        return self.thread.scope(scope).outputs.publish(output, PAYLOADS[data])
+
+    def produced(self, scope: Any) -> object:
+        found = self.thread.scope(scope)
+        artifacts = [
+            (info, found.artifacts.open(info.artifact_id).read()) for info in found.artifacts
+        ]
+        outputs = [
+            (info, found.outputs.read(info.output_id, info.version)) for info in found.outputs
+        ]
+        return artifacts, outputs, found.artifacts.newest(2), found.artifacts.available()
+
+    def folders(self, scope: Any, data: int, number: int) -> object:
+        found, payload = self.thread.scope(scope), PAYLOADS[data]
+        logs = fill(
+            f"{self.folder}/logs", {f"{number}.x.log": payload, f"{number + 1}.y.partial.log": b"z"}
+        )
+        notes = fill(f"{self.folder}/notes", {"2-a.md": payload, "2-a.v2.md": b"v2"})
+        made = found.artifacts.import_folder(logs), found.outputs.import_folder(notes)
+        out = fill(f"{self.folder}/out", {})
+        names = found.artifacts.export_folder(out), found.outputs.export_folder(out)
+        return made, self.plain(names), sorted(tree(out).items())
+
+    def url(self, url: str, offset: int | None, limit: int | None, context: Any) -> object:
+        return self.thread.read(url, offset, limit, context=context)
+
+    def capture(self, context: Any, count: int) -> object:
+        return self.thread.capture(["seq", f"{count}"], context=context, spill=1_000)
+
+    def session(self, name: str, count: int, branch: int, torn: bool, title: str) -> object:
+        data = b"".join(lines(count, branch, title))
+        path = f"{self.folder}/{name}.jsonl"
+        with open(path, "wb") as file:
+            file.write(data[:-9] if torn else data)
+        found = self.thread.sessions.import_file(path, name=name)
+        self.contexts.append(found.context_id)
+        return found._replace(notes=tuple(note.replace(self.folder, "F") for note in found.notes))
+
+    def read_session(self, name: str) -> object:
+        sessions = self.thread.sessions
+        kept, said = self.plain(sessions.lines(name, warn=str)), sessions.views
+        found = said.info(name)
+        file = str(found.file).replace(self.folder, "F")
+        return kept, found._replace(file=file), said.branches(name), said.title(name)
+
+    # --- the rest ---------------------------------------------------------------------------------
+
+    def push(self, text: str) -> object:
+        return self.thread.push("self", "note", text)
+
+    def erase(self, kind: str, turn: int, number: int, everywhere: bool) -> object:
+        erasures = self.thread.erasures
+        if kind == "blob":
+            return erasures.blob(NAMES[number], everywhere=everywhere)
+        if kind == "turn":
+            return erasures.turn(turn, everywhere=everywhere, reason="asked to")
+        return getattr(erasures, kind)(number)
+
+    def erase_text(self, text: str) -> object:
+        left = self.thread.erasures.text(text)
+        return [one for one in left if one.place.kind in IN_TABLES]
+
+    def find(self, text: str) -> object:
+        return {place for place in self.thread.erasures.find(text) if place.kind in IN_TABLES}
+
+    def reachable(self, turn: int, roots: list[str]) -> object:
+        return self.thread.reachable([f"turn:{turn}", *roots])
+
+    def pack(self) -> object:
+        self.thread.export_pack(fill(f"{self.folder}/pack", {}))
+        return sorted(tree(f"{self.folder}/pack").items())
+
+    def pack_back(self) -> object:
+        if not os.path.exists(f"{self.folder}/pack"):
+            return None
+        return self.thread.import_pack(f"{self.folder}/pack")
+
+    def copy(self, context: Any) -> object:
+        contexts = None if context is None else [context]
+        with eventq.open(f"{self.folder}/copy", create=True) as other:
+            return self.thread.copy_to(other, contexts)._replace(notes=()), other.check()
+
+    def everything(self) -> object:
+        """Return all that lists can show."""
+        thread = self.thread
+        contexts = [*thread.contexts]
+        moves = [[*thread.contexts.history(info.context_id)] for info in contexts]
+        turns = [
+            [*thread.contexts.at(info.head_turn_id).replay()]
+            for info in contexts
+            if info.head_turn_id
+        ]
+        runs = [*thread.runs], [*thread.runs.changes(0, 1_000)]
+        opened, events = [*thread.contexts.open_turns()], [*thread.peek(limit=None)]
+        said = [info._replace(file=None) for info in thread.sessions.views.all()]
+        return (
+            contexts,
+            moves,
+            turns,
+            runs,
+            opened,
+            events,
+            said,
+            [*thread.erasures],
+            [*thread.blobs],
+        )
+
+    def plain(self, value: Any) -> Any:
+        """Return an answer without what is the engine's own."""
+        if isinstance(value, (Context, Run, OpenTurn)):
+            return type(value).__name__, value.id
+        if isinstance(value, Page):
+            return [*value], value.next_cursor
+        if isinstance(value, Diff):
+            return value.ancestor, [*value.mine], [*value.theirs]
+        if isinstance(value, ThreadStatus):
+            return {name: getattr(value, name) for name in SHOWN}
+        return super().plain(value)
+
+
+@pytest.fixture
+def sides(
+    path: str, tmp_path: Path, postgres: str, crowd: str, clock: Clock, quick: None
+) -> Iterator[Sides]:
+    """Return both engines; nothing that is done to a thread changes another one."""
+    with eventq.open(crowd) as others:
+        before = rows_of(others.database)
+        yield Sides(MemorySide, history, path, tmp_path, postgres, clock)
+        assert rows_of(others.database) == before
+
+
+SOAKED = [range(first, first + 1_000) for first in range(20, 10_020, 1_000)]
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(20), *(pytest.param(one, marks=pytest.mark.soak) for one in SOAKED)], ids=str
+)
+def test_the_engines_answer_alike(sides: Sides, seeds: range) -> None:
+    """Whatever happens to a memory, its answers and errors do not say where it is stored."""
+    assert (found := sides.first_difference(seeds)) is None, found
+
+
+def test_a_difference_is_found(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement that is not tied to its thread is found out: others have the same ids."""
+
+    def loose(sql: str, **how: bool) -> Translated:
+        found = translated(sql, **how)
+        is_it = "SELECT turn_id FROM eventq.turns WHERE parent_id =" in " ".join(found.text.split())
+        return found._replace(text=found.text.replace("= $2", "<> -$2")) if is_it else found
+
+    monkeypatch.setattr(database, "translated", loose)
+    assert any(sides.difference(history(seed)) for seed in range(50))
