@@ -499,10 +499,10 @@ class KeyConflictError(ConflictError):
 
 
 class MomentLostError(LogicError):
-    """What is read without locks has changed meanwhile, as a writer has come: read it again."""
+    """What is read has changed meanwhile, or its connection is lost: read it again."""
 
-    def __init__(self) -> None:
-        super().__init__("another program took the database over meanwhile", "do it again")
+    def __init__(self, what: str = "another program took the database over meanwhile") -> None:
+        super().__init__(what, "do it again")
 
 
 class ClosedError(LogicError):

@@ -8,7 +8,6 @@ from eventq.errors import (
     DiskError,
     EventqError,
     LogicError,
-    MomentLostError,
     NotAThreadError,
     PlatformError,
     StoreError,
@@ -25,6 +24,7 @@ from eventq.records.checks import check_natural, check_positive
 from eventq.records.event import Batch, Event
 from eventq.store import opening
 from eventq.store.paths import LINK, Layout, is_shared, is_url, resolve
+from eventq.store.transactions import at_a_moment
 from eventq.system import clock, disk, environment
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.locks import alone_in
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Any, TypeVar, Unpack
+    from typing import Any, Unpack
 
     from eventq.erasure.erasures import Erasures
     from eventq.log.claims import Claim, Claims
@@ -66,12 +66,9 @@ if TYPE_CHECKING:
     from eventq.store.queue_rows import Outcome
     from eventq.store.shared_paths import SharedLayout
 
-    _T = TypeVar("_T")
-
 Path = str | os.PathLike[str]
 _OWN, _SHARED = (0o700, 0o600), (0o777, 0o666)  # modes of folders and files
 _ELSEWHERE = "move it away, or choose another directory"
-_TRIES = 10  # to read a moment that writers let nobody hold
 _NAMED = 20  # texts that name a blob which is not stored, in the warnings
 _SQL_CALL = 'call it as thread.sql("SELECT * FROM events WHERE id > ?", [5])'
 _LISTED = 100  # contexts and artifacts in a status
@@ -999,7 +996,7 @@ class Thread:
         from eventq.memory.collection import collect
 
         self.produced  # noqa: B018 (it refuses a thread without tables of artifacts)
-        found = _at_a_moment(
+        found = at_a_moment(
             lambda: collect(
                 self.database.memory, self.blobs, self._damage, apply=apply, grace=grace
             )
@@ -1019,7 +1016,7 @@ class Thread:
         from eventq.memory.collection import parsed, reachable
 
         named = parsed(roots)
-        return _at_a_moment(lambda: reachable(self.database.memory, *named))
+        return at_a_moment(lambda: reachable(self.database.memory, *named))
 
     # --- outputs ----------------------------------------------------------------------------------
 
@@ -1158,7 +1155,7 @@ class Thread:
         from eventq.transfer.packs import check_outside, export_pack
 
         check_outside(_text(folder), self.path)
-        _at_a_moment(lambda: export_pack(self.database.memory, _text(folder)))
+        at_a_moment(lambda: export_pack(self.database.memory, _text(folder)))
 
     def import_pack(self, folder: Path) -> Imported:
         """Import what a pack holds and this thread lacks; return what was added and dropped.
@@ -1193,7 +1190,7 @@ class Thread:
                 "give two different threads",
             )
         new, chosen = Counter[str](), None if contexts is None else [*contexts]
-        return _at_a_moment(
+        return at_a_moment(
             lambda: copy(other.contexts, other.produced, self.database.memory, chosen, new)
         )
 
@@ -1207,7 +1204,7 @@ class Thread:
         db = self.database
         if db.in_write():
             return self._status(db, db.memory if db.has_memory() else None)
-        return _at_a_moment(self._status_now)
+        return at_a_moment(self._status_now)
 
     def _status_now(self) -> ThreadStatus:
         db = self.database
@@ -1267,7 +1264,7 @@ class Thread:
         if not isinstance(timeout, (int, float)) or not timeout > 0:
             raise UsageError(f"timeout must be seconds, not {timeout!r}", "give more than 0")
         self.database.check_open()
-        return _at_a_moment(lambda: self._sql_now(text, values, limit, timeout))
+        return at_a_moment(lambda: self._sql_now(text, values, limit, timeout))
 
     def _sql_now(self, text: str, values: Values, limit: int | None, timeout: float) -> Rows:
         from eventq.memory.payloads import payload_of
@@ -1374,16 +1371,6 @@ def _place_of(text: str) -> tuple[Layout, SharedLayout | None]:
     url = text if directory is None else url_in(f"{directory}/{LINK}")
     shared = SharedLayout(url, directory)
     return shared, shared
-
-
-def _at_a_moment(read: Callable[[], _T]) -> _T:
-    """Return what is read at one moment, beginning again if that is lost."""
-    for _ in range(_TRIES):
-        try:
-            return read()
-        except MomentLostError:  # a writer has come: now what is read is held by its locks
-            pass
-    return read()
 
 
 # What most threads have none of is imported for those that have.

@@ -10,23 +10,42 @@ from __future__ import annotations
 import os
 from _thread import RLock
 
-from eventq.errors import ClosedError, LogicError, LostError, NotAThreadError, ReadOnlyError
+from eventq.errors import (
+    ClosedError,
+    LogicError,
+    LostError,
+    MomentLostError,
+    NotAThreadError,
+    ReadOnlyError,
+)
 from eventq.records.event import Commit
 from eventq.store.blocks import Block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from eventq.errors import EventqError
     from eventq.records.event import NewEvent
     from eventq.store.queue_rows import Outcome
 
     Part = tuple[int, int, str, Sequence[NewEvent]]  # first id, count, time, events
+    T = TypeVar("T")
 
 KEPT_CHARACTERS = 4 << 20  # of events that subscribers get with a commit: more are read again
+_TRIES = 10  # to read a moment that is lost again and again
 _PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
+
+
+def at_a_moment(read: Callable[[], T]) -> T:
+    """Return what a function reads through `Transactions.read`, again if the moment is lost."""
+    for _ in range(_TRIES):
+        try:
+            return read()
+        except MomentLostError:  # a writer has come, whose locks now hold what is read
+            pass
+    return read()
 
 
 class Write(Block):

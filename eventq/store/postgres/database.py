@@ -18,7 +18,7 @@ from psycopg.types.numeric import Int2
 
 from eventq.errors import (
     BusyError,
-    LogicError,
+    MomentLostError,
     NotAThreadError,
     StoreError,
     UnsupportedError,
@@ -33,7 +33,7 @@ from eventq.store.postgres.events import Events
 from eventq.store.postgres.filters import Filters
 from eventq.store.postgres.translated import translated
 from eventq.store.rules import no_more_ids
-from eventq.store.transactions import is_owned
+from eventq.store.transactions import at_a_moment, is_owned
 from eventq.system import clock
 
 TYPE_CHECKING = False
@@ -254,9 +254,7 @@ class Database(Engine):
             if not self.link.is_lost or failures.is_limit(error):
                 raise self.explain(error) from error
             if self.is_alone:
-                raise LogicError(
-                    "the moment was lost with the connection", "do it again"
-                ) from error
+                raise MomentLostError("the moment was lost with the connection") from error
             raise BusyError(_FORGOTTEN, "do all of it again") from error
         except BaseException:
             if not self.link.goes_on:  # an interrupt, and the statement or all of it is undone
@@ -658,6 +656,9 @@ class Database(Engine):
         """Return a sentence for each fault of the rows of an area."""
         if area == "log" or self.is_alone:
             return self._log_faults() if area == "log" else self.memory_faults(area)
+        return at_a_moment(lambda: self._faults_now(area))
+
+    def _faults_now(self, area: Area) -> list[str]:
         with self.read() as moment:
             return [*moment.memory_faults(area)]
 

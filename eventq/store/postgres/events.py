@@ -23,6 +23,7 @@ from eventq.store.postgres.names import short
 from eventq.store.postgres.pushdown import NOTHING
 from eventq.store.postgres.schema import IS_CURRENT
 from eventq.store.question_rules import changes, check_answers
+from eventq.store.transactions import at_a_moment
 from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
@@ -695,8 +696,11 @@ class Events:
             yield f"key '{key}' names event {number}, which is not stored"
         for (number,) in self._db.rows(_ODD_REFS):
             yield f"event {number} keeps blobs, and is not stored"
+        yield from at_a_moment(self._question_faults)
+
+    def _question_faults(self) -> list[str]:
         with self._db.read() as moment:
-            yield from questions.faults(moment.rows)
+            return [*questions.faults(moment.rows)]
 
 
 def lines_of(page: EventPage) -> LinePage:

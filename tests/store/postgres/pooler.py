@@ -2,6 +2,7 @@
 
 It passes messages on, and takes those of the server apart: at an answer by which a transaction is
 over (ReadyForQuery, idle), it can keep it, and end the connection in one of several ways instead.
+It can also cut the connection at any of a client's messages, before or after the server acts on it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Pair:
         self.server = server
         self.is_in = False  # the server has let it in
         self.is_over = False
+        self.is_cut = False  # its next answer is that of the message at which it is cut
         self.begun = b""  # the server's message that is not whole yet
         self.kept = b""  # whole ones, not passed on yet
 
@@ -85,6 +87,8 @@ class Pooler:
         self._ending: Ending | None = None
         self._is_early = False
         self.lost = 0  # how many answers
+        self._left = 0  # messages of clients until one at which the connection is cut
+        self._is_done = False  # whether the server gets that one
         self._orders: list[tuple[Callable[[], None], threading.Event]] = []
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -103,6 +107,18 @@ class Pooler:
     def refuse(self, ending: Ending) -> None:
         """Keep the next message of a client from the server, and end its connection instead."""
         self._ending, self._is_early = ending, True
+
+    def cut(self, number: int, *, is_done: bool) -> None:
+        """End the connection at the n-th message of a client from now on.
+
+        The server does not get it, or it `is_done` and its answer is lost.
+        """
+        self._left, self._is_done = number, is_done
+
+    @property
+    def left(self) -> int:
+        """How many messages are left until the one at which a connection is cut."""
+        return self._left
 
     def dismiss(self, ending: Ending) -> None:
         """End all connections now."""
@@ -188,9 +204,19 @@ class Pooler:
         elif not pair.is_over:
             if pair.is_in and self._is_early and self._ending is not None:
                 self._end(pair)
+            elif self._cuts(pair) and not self._is_done:
+                pair.end()
             else:
                 pair.server.sendall(data)
         self._forget()
+
+    def _cuts(self, pair: Pair) -> bool:
+        """Return whether this message is the one; it is counted."""
+        if not pair.is_in or not self._left:
+            return False
+        self._left -= 1
+        pair.is_cut = not self._left
+        return pair.is_cut
 
     def _answer(self, pair: Pair) -> None:
         """Pass on what the server answers, message by message, or keep it until its end."""
@@ -203,7 +229,11 @@ class Pooler:
             pair.kept += pair.begun[:size]
             message, pair.begun = pair.begun[:size], pair.begun[size:]
             is_losing = pair.is_in and self._ending is not None and not self._is_early
-            if message == _OVER and is_losing:
+            if pair.is_cut:
+                pair.kept = b""
+                if message[:1] in _ANSWERED:
+                    pair.end()
+            elif message == _OVER and is_losing:
                 self._end(pair)
             elif not is_losing or message[:1] in _ANSWERED:
                 pair.pass_on()
