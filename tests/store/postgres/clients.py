@@ -18,18 +18,22 @@ if TYPE_CHECKING:
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
 LEASE = 0.4
+WRITERS = "single", "batch", "keyed", "keyed too", "speaker", "runner", "maker"
 SLACK = 0.002  # seconds; a server's times are whole ms
 ROLES = {
     "single": "single", "batch": "batch", "keyed": "keyed", "keyed too": "keyed",
     "reader": "reader", "worker": "worker", "other worker": "worker",
+    "speaker": "speaker", "runner": "runner", "maker": "maker",
 }  # fmt: skip
 PROGRAM = """
 import json, os, sys, time
 import eventq
-from eventq.errors import BusyError, LeaseLostError, StoreError, UnknownOutcomeError
+from eventq.errors import (
+    BusyError, LeaseLostError, StoreError, UnknownContextError, UnknownOutcomeError, UnknownRunError,
+)
 
-url, folder, role, name, lease = sys.argv[1:]
-file = open(os.path.join(folder, name), "w", buffering=1)
+url, folder, role, name, lease, started = *sys.argv[1:-1], int(sys.argv[-1])
+file = open(os.path.join(folder, name), "a", buffering=1)
 over, at, lease = os.path.join(folder, "over"), 0, float(lease)
 
 def note(*words):
@@ -66,7 +70,39 @@ def worker(thread, n):
         except StoreError:
             pass
 
-n = 0
+def found(get, make):
+    try:
+        return get()
+    except (UnknownContextError, UnknownRunError):
+        return make()
+
+def speaker(thread, n):
+    contexts = thread.contexts
+    context = found(lambda: contexts.get(name), lambda: contexts.create(name))
+    note("said", n, context.append(f"{n}", key=f"{name} {n}", source="self").turn_id)
+
+def runner(thread, n):
+    label = f"{name} {n // 10}"
+    run = found(lambda: thread.runs.get(label), lambda: thread.runs.start("w", "go", label=label))
+    if n % 10 < 9:
+        note("step", label, n, run.step("a", n, f"step {n}", key=f"{n}").ref)
+    elif run.info().status == "active":
+        run.end(n)
+
+def maker(thread, n):
+    with thread.artifacts.allocate(f"t{n}") as writer:
+        for at in range(4):
+            writer.write(b"%d %d\\n" % (n, at) * 10_000)
+            if at % 2:
+                writer._since = 0.0  # long ago, so that it is stored
+                writer.tick()
+    note("sealed", n, writer.artifact_id)
+    with thread.write():
+        thread.outputs.publish(f"{n}-a", f"{n}")
+        thread.outputs.publish(f"{n}-b", f"{n}")
+    note("published", n)
+
+n = started  # what was not noted is done again
 while not os.path.exists(over) or role == "worker":
     try:
         with eventq.open(url) as thread:
@@ -87,17 +123,28 @@ class Clients:
     def __init__(self, url: str, place: str, folder: Path) -> None:
         """Start them on a URL; `place` is another one of the same thread, for the test itself."""
         self.place = place
+        self._url = url
         self._folder = folder
         with eventq.open(place) as thread:
             thread.subscribe("w", max_attempts=1_000)
-        self.processes = {
-            name: subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, url, str(folder), role, name, str(LEASE)],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": ROOT},
-            )
-            for name, role in ROLES.items()
-        }
+        self.processes = {name: self._start(name, 0) for name in ROLES}
+
+    def _start(self, name: str, number: int) -> subprocess.Popen[bytes]:
+        """Start one, which begins with a number."""
+        words = (self._url, str(self._folder), ROLES[name], name, str(LEASE), str(number))
+        return subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *words],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": ROOT},
+        )
+
+    def replace(self, name: str) -> None:
+        """Kill one whose changes have keys, or are noted, and start it with the next number."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+        noted = [row[1] for row in self.noted(name) if row[0] in ("said", "sealed")]
+        steps = [row[2] for row in self.noted(name) if row[0] == "step"]
+        self.processes[name] = self._start(name, max([*noted, *steps], default=-1) + 1)
 
     def noted(self, name: str) -> list[list[Any]]:
         """Return what a client has written, without a line that is not whole yet."""
@@ -122,7 +169,7 @@ class Clients:
     def finish(self) -> None:
         """Let the writers end, and the others when all is read and done; then check it all."""
         (self._folder / "over").touch()
-        for name in ("single", "batch", "keyed", "keyed too"):
+        for name in WRITERS:
             assert self.processes[name].wait(timeout=100) == 0
         with eventq.open(self.place) as thread:
             last = thread.last_id()
@@ -142,14 +189,40 @@ class Clients:
         """Check what must hold whatever happened to connections, processes and servers."""
         stored = {event.id: event.content for event in thread.peek(limit=None)}
         assert [*stored] == [*range(1, len(stored) + 1)]
-        assert len({*stored.values()}) == len(stored)  # nothing is there twice, or under two ids
+        pushed = [event.content for event in thread.peek(limit=None) if event.type == "note"]
+        assert len({*pushed}) == len(pushed)  # nothing is there twice, or under two ids
         assert all(stored[number] == content for content, number in self.all("acked"))
         assert [(number, content) for content, number in self.all("saw")] == [*stored.items()]
         (consumer,) = thread.status().consumers
         assert (consumer.last_acked_id, consumer.unfinished, consumer.dead) == (len(stored), 0, 0)
         assert {number for word in ("done", "unsure") for (number,) in self.all(word)} >= {*stored}
         self.check_leases()
+        self.check_memory(thread)
         assert thread.check() == []
+
+    def check_memory(self, thread: eventq.Thread) -> None:
+        """Check that turns, steps, artifacts and outputs are there once, whole and in order."""
+        turns = [*thread.contexts.get("speaker").replay()]
+        assert [turn.payload for turn in turns] == [b"%d" % n for n in range(len(turns))]
+        assert {turn_id for _, turn_id in self.all("said")} <= {turn.turn_id for turn in turns}
+        reported = [event for event in thread.peek(limit=None) if event.type == "record"]
+        assert len(reported) == len(turns)
+        steps = [step for info in thread.runs for step in thread.runs.get(info.run_id).replay()]
+        taken = [step.meta for step in steps if step.role == "a"]
+        assert taken == [n for n in range(taken[-1] + 1) if n % 10 < 9]
+        assert {ref for _, _, ref in self.all("step")} <= {step.ref for step in steps}
+        ends = [step.meta["returnCode"] for step in steps if step.role == "__end__"]
+        assert ends == sorted({*ends})
+        sealed = {number: n for n, number in self.all("sealed")}
+        for info in thread.artifacts:
+            n, data = info.tool.removeprefix("t"), thread.artifacts.open(info.artifact_id).read()
+            whole = b"".join(f"{n} {at}\n".encode() * 10_000 for at in range(4))
+            assert data == whole if info.status == "sealed" else whole.startswith(data)
+            assert info.status == "sealed" or info.artifact_id not in sealed
+        published = [info.output_id for info in thread.outputs if info.version == 1]
+        assert {f"{n}-{x}" for (n,) in self.all("published") for x in "ab"} <= {*published}
+        versions = [info.output_id[:-2] for info in thread.outputs]
+        assert all(versions.count(n) % 2 == 0 for n in versions)  # both of a change, or none
 
     def check_leases(self) -> None:
         """Check that no event was leased while somebody had it, by the times of the server."""

@@ -67,6 +67,15 @@ def test_clients_that_are_stopped(clients: Clients) -> None:
     assert done_once(clients)
 
 
+def test_clients_that_are_killed(clients: Clients) -> None:
+    """In the middle of an append, a step, an artifact; another process goes on with the same."""
+    for _ in range(2):
+        for name in ("speaker", "runner", "maker"):
+            clients.replace(name)
+        clients.go_on()
+    assert done_once(clients)
+
+
 def test_servers_processes_that_are_stopped(server: Server, clients: Clients) -> None:
     """Each with what it has locked, for a while; then all go on."""
     for (pid,) in server.run("SELECT pid FROM pg_stat_activity WHERE application_name = 'eventq'"):
