@@ -121,8 +121,10 @@ def _pristine(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def path(_pristine: str, tmp_path: Path) -> str:
-    """Return the path of a fresh thread that nobody has opened, and that may be broken."""
+def path(request: pytest.FixtureRequest, _pristine: str, tmp_path: Path) -> str:
+    """Return the path of a fresh thread that nobody has opened, and that may be broken; or a URL."""
+    if getattr(request, "param", "sqlite") == "postgres":
+        return str(request.getfixturevalue("url"))
     return str(shutil.copytree(_pristine, tmp_path / "thread"))
 
 

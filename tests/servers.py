@@ -9,19 +9,39 @@ import warnings
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import apsw
 import pytest
 from blake3 import blake3
 
 import eventq
 from eventq.store import opening
-from eventq.store.paths import is_url
+from eventq.store.paths import is_shared, is_url
+from eventq.store.postgres.database import Database
 from eventq.system import clock
+from tests.contract.runs import full
+from tests.contract.support import dump, rows_of
 from tests.running import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.contract.support import Tables
 
 ENGINES = ("sqlite", "postgres")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test on each engine that its marker names; what looks into the file, on SQLite.
+
+    On those that `soaked` names it runs in the soak only.
+    """
+    marker = metafunc.definition.get_closest_marker("engines")
+    names = metafunc.fixturenames
+    if marker and "path" in names and not {"raw", "opened"} & {*names}:
+        soaked = marker.kwargs.get("soaked", ())
+        later = [pytest.param(engine, marks=pytest.mark.soak) for engine in soaked]
+        metafunc.parametrize("path", [*marker.args, *later], indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +71,6 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def crowd(postgres: str) -> str:
     """Return the URL of a thread whose rows have the ids that those of others begin with."""
-    from tests.contract.runs import full
-
     with eventq.open(fresh(postgres)) as thread:
         full(thread)
         context = thread.contexts.create("main")
@@ -65,6 +83,19 @@ def crowd(postgres: str) -> str:
         context.open_turn().append_delta(b"open at somebody else's")
         context.fork(at=turn.turn_id, name="fork")
         return thread.path
+
+
+@pytest.fixture
+def url(
+    request: pytest.FixtureRequest, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Return the URL of a fresh thread, whose database reads the clock that tests move."""
+    request.getfixturevalue("crowd")
+    monkeypatch.setattr(Database, "clock", lambda _: int(clock.now() * 1000))
+    monkeypatch.chdir(tmp_path)  # where a test writes files "beside" a thread that is a URL
+    made = fresh(postgres)
+    os.makedirs(made)
+    return made
 
 
 def quickly(url: str) -> None:
@@ -80,6 +111,19 @@ def quickly(url: str) -> None:
 def fresh(base: str) -> str:
     """Return the URL of a new thread in a database."""
     return eventq.init(f"{base}&thread={uuid4().hex}")
+
+
+@pytest.fixture
+def stored(path: str) -> Iterator[Callable[[], Tables]]:
+    """Return a function that returns every row, to check that a call changed nothing."""
+    if is_shared(path):
+        with eventq.open(path, read_only=True) as other:
+            yield lambda: rows_of(other.database)
+    else:
+        connection = apsw.Connection(os.path.join(path, "events.db"))
+        connection.set_busy_timeout(30_000)
+        yield lambda: dump(connection)
+        connection.close()
 
 
 def delete(path: str) -> None:

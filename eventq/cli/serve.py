@@ -74,9 +74,8 @@ def serve(
     if binary:
         from eventq.wire.server import DEFAULT, Limits, Server
 
-        place = kinds.directory(thread[0], "--thread")
         made = Limits(**limits)
-        servers.append(Server(place, listen or DEFAULT, token=shown, limits=made, **rules))
+        servers.append(Server(thread[0], listen or DEFAULT, token=shown, limits=made, **rules))
     if web["http"] is not None:
         servers.append(_web(thread, web, shown, limits["connections"]))
     elif web["mcp"]:

@@ -28,6 +28,7 @@ from eventq.errors import BusyError, EventqError, LogicError, StoreError, UsageE
 from eventq.serving.budget import MemoryBudget
 from eventq.serving.endpoint import Address, raise_file_limit, tell_of_full
 from eventq.serving.workers import Service, Waits
+from eventq.store.paths import is_url
 from eventq.thread import open_thread
 from eventq.wire.frames import (
     MAX_FRAME,
@@ -693,7 +694,7 @@ class Server:
         self.stopping = False
         self.connections: set[Connection] = set()
         with open_thread(path) as thread:
-            self.path = thread.path
+            self.path = path if is_url(path) else thread.path  # of a URL, only it has the password
         self._sessions = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None

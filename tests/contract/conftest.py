@@ -2,64 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import TYPE_CHECKING
 
-import apsw
 import pytest
 
 import eventq
 from eventq.output import entries
 from eventq.store.paths import is_shared
-from eventq.store.postgres.database import Database
-from eventq.system import clock
-from tests.contract.support import dump, rows_of
-from tests.servers import fresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from eventq import Context, Thread
     from tests.conftest import Clock
-    from tests.contract.support import Tables
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test on each engine that its marker names; what looks into the file, on SQLite.
-
-    On those that `soaked` names it runs in the soak only.
-    """
-    marker = metafunc.definition.get_closest_marker("engines")
-    if marker and "path" in metafunc.fixturenames and "raw" not in metafunc.fixturenames:
-        soaked = marker.kwargs.get("soaked", ())
-        later = [pytest.param(engine, marks=pytest.mark.soak) for engine in soaked]
-        metafunc.parametrize("path", [*marker.args, *later], indirect=True)
-
-
-@pytest.fixture
-def path(
-    request: pytest.FixtureRequest, _pristine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> str:
-    """Return the path of a fresh thread that nobody has opened, or its URL."""
-    if getattr(request, "param", "sqlite") == "postgres":
-        monkeypatch.setattr(Database, "clock", lambda _: int(clock.now() * 1000))
-        monkeypatch.chdir(tmp_path)  # where a test writes files "beside" a thread that is a URL
-        request.getfixturevalue("crowd")
-        url = fresh(request.getfixturevalue("postgres"))
-        os.makedirs(url)
-        return url
-    return str(shutil.copytree(_pristine, tmp_path / "thread"))
-
-
-@pytest.fixture
-def thread(path: str) -> Iterator[eventq.Thread]:
-    """Return a fresh thread; it must check out when the test is over."""
-    with eventq.open(path) as opened:
-        yield opened
-    with eventq.open(path) as again:
-        assert again.check() == []
 
 
 @pytest.fixture
@@ -91,19 +48,6 @@ def other(_pristine: str, tmp_path: Path) -> Iterator[eventq.Thread]:
 def context(thread: Thread) -> Context:
     """Return an empty context of a thread that must check out."""
     return thread.contexts.create("main")
-
-
-@pytest.fixture
-def stored(path: str) -> Iterator[Callable[[], Tables]]:
-    """Return a function that returns every row, to check that a call changed nothing."""
-    if is_shared(path):
-        with eventq.open(path, read_only=True) as other:
-            yield lambda: rows_of(other.database)
-    else:
-        connection = apsw.Connection(os.path.join(path, "events.db"))
-        connection.set_busy_timeout(30_000)
-        yield lambda: dump(connection)
-        connection.close()
 
 
 @pytest.fixture

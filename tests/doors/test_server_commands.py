@@ -16,8 +16,18 @@ from eventq.cli.app import run_click
 from eventq.cli.execute import execute
 from eventq.cli.groups import every, find
 from eventq.cli.table import parse
-from eventq.wire.frames import BlobPut, GetBlob, GetHead, Head, Hello, PutBlob, Welcome
+from eventq.wire.frames import (
+    BlobPut,
+    CreateContext,
+    GetBlob,
+    GetHead,
+    Head,
+    Hello,
+    PutBlob,
+    Welcome,
+)
 from tests.doors.support import refused, run
+from tests.servers import fresh
 from tests.wire.support import Peer, Process, append
 
 if TYPE_CHECKING:
@@ -81,6 +91,22 @@ def test_a_token_is_that_of_the_environment(home: str) -> None:
                 assert text.startswith("the token is wrong, or missing - ")
                 assert "s3cret" not in text
         assert served.end() == (0, "", "")
+
+
+def test_a_thread_at_a_url_is_served(postgres: str, tmp_path: Path) -> None:
+    """By its URL, with a password in it, and by a directory that names it; its journal says so."""
+    url = fresh(postgres)
+    with_password = url.replace("postgres@", "postgres:sesame@")
+    (tmp_path / "thread.url").write_text(with_password)
+    for number, place in enumerate((with_password, str(tmp_path)), 1):
+        with Process(place) as served:
+            with served.peer() as peer:
+                assert peer.ask(CreateContext(0)) == Head(number, 0, 0)
+                assert getattr(peer.ask(append(number, b"x")), "turn_id", 0) == number
+            assert served.end() == (0, "", "")
+    assert "serve: stopped" in (tmp_path / "logs" / "thread.log").read_text()
+    with eventq.open(url) as thread:
+        assert (len(list(thread.contexts)), thread.check()) == (2, [])
 
 
 def test_a_token_that_is_none_is_refused(home: str) -> None:

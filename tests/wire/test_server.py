@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 import threading
@@ -54,6 +53,7 @@ from eventq.wire.frames import (
     turn_size,
 )
 from eventq.wire.requests import Handlers, key_text
+from tests.servers import ENGINES
 from tests.wire.support import Gate, Peer, Served, append, frame, serving
 
 if TYPE_CHECKING:
@@ -61,9 +61,12 @@ if TYPE_CHECKING:
 
     from eventq.wire.frames import Reply
     from tests.conftest import Until
+    from tests.contract.support import Tables
     from tests.wire.support import Message
 
     Serve = Callable[..., Served]
+
+pytestmark = pytest.mark.engines("sqlite", soaked=["postgres"])
 
 FAR = (99, 1 << 63, (1 << 64) - 1)  # ids that nothing has
 FARTHEST = FAR[-1]
@@ -120,10 +123,9 @@ def compressed(data: bytes, packed: bytes | None = None) -> AppendTurn:
     return append(1, zstd(data) if packed is None else packed, **about)
 
 
-def counts(raw: apsw.Connection) -> dict[str, int]:
+def counts(tables: Tables) -> dict[str, int]:
     """Return how many rows each table has."""
-    names = raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-    return {str(name): raw.execute(f'SELECT count(*) FROM "{name}"').get for (name,) in names}
+    return {name: len(rows) for name, rows in tables.items()}
 
 
 # --- what is answered -----------------------------------------------------------------------------
@@ -168,6 +170,7 @@ def test_turns_count_from_one_and_roots_have_depth_nought(told: Peer) -> None:
     assert told.talk([CreateContext(0), append(3, b"")]) == replies
 
 
+@pytest.mark.engines(*ENGINES)
 def test_an_explicit_parent_moves_the_head(told: Peer) -> None:
     """A turn follows the given parent, and becomes the head."""
     assert told.ask(append(1, b"after one", 1)) == Appended(1, 4, 1, hashed(b"after one"))
@@ -178,6 +181,7 @@ def test_an_explicit_parent_moves_the_head(told: Peer) -> None:
     assert last(told, 2) == [ONE, SIDE]
 
 
+@pytest.mark.engines(*ENGINES)
 def test_what_is_said_of_a_turn_is_kept(peer: Peer) -> None:
     """Type, version, encoding, length and hash are returned as sent, even at extremes."""
     most = (1 << 32) - 1
@@ -213,6 +217,7 @@ def test_turns_before_one_come_oldest_first(told: Peer) -> None:
     assert told.ask(GetBefore(1, 2, 1, include_payload=True)) == Turns((turn(1, 0, 0, ONE),))
 
 
+@pytest.mark.engines(*ENGINES)
 def test_turns_from_a_depth_come_with_the_heads_depth(told: Peer) -> None:
     """GET_RANGE_BY_DEPTH gives the window that there is, and always how deep the head is."""
     one, two = turn(1, 0, 0, ONE), turn(2, 1, 1, TWO)
@@ -252,6 +257,7 @@ def test_pages_make_the_whole_chain(size: int, peer: Peer) -> None:
     assert found == whole.turns
 
 
+@pytest.mark.engines(*ENGINES)
 def test_blobs_are_put_once_and_read_as_they_are(told: Peer) -> None:
     """PUT_BLOB reports whether the bytes are new; GET_BLOB returns any blob."""
     long = b"x" * 100_000
@@ -274,6 +280,7 @@ def test_blobs_that_were_put_stay(peer: Peer, path: str) -> None:
     assert peer.ask(GetBlob(digest)) == BlobBytes(b"kept")
 
 
+@pytest.mark.engines(*ENGINES)
 def test_patched_and_hidden_turns_are_read_as_they_are_now(told: Peer, path: str) -> None:
     """A patch has its own length and hash; a hidden payload is empty."""
     with eventq.open(path) as thread:
@@ -347,14 +354,14 @@ REFUSED: list[tuple[str, Message, int]] = [
     ("message", "code"), [one[1:] for one in REFUSED], ids=[one[0] for one in REFUSED]
 )
 def test_what_is_wrong_is_refused_and_changes_nothing(
-    message: Message, code: int, told: Peer, raw: apsw.Connection
+    message: Message, code: int, told: Peer, stored: Callable[[], Tables]
 ) -> None:
     """The documented code, then the connection goes on; every table has as many rows as before."""
     told.ask(CreateContext(0))
-    before = counts(raw)
+    before = counts(stored())
     assert told.refused(message) == code
     assert told.ask(GetHead(1)) == Head(1, 2, 1)
-    assert counts(raw) == before
+    assert counts(stored()) == before
 
 
 @pytest.mark.parametrize("flags", [1, 2, 3, 0x8000])
@@ -367,6 +374,7 @@ def test_flags_mean_nothing_but_a_root(flags: int, told: Peer) -> None:
         assert told.ask(append(1, ONE), flags) == Appended(1, 4, 2, hashed(ONE))
 
 
+@pytest.mark.engines(*ENGINES)
 def test_a_run_is_not_appended_to(told: Peer, path: str) -> None:
     """The context of a run has steps: an append is 409; a fork of it is free."""
     with eventq.open(path) as thread:
@@ -378,19 +386,21 @@ def test_a_run_is_not_appended_to(told: Peer, path: str) -> None:
     assert isinstance(told.ask(append(found.context_id, b"x")), Appended)
 
 
+@pytest.mark.engines(*ENGINES)
 def test_a_large_append_that_is_refused_leaves_nothing_for_long(
-    told: Peer, raw: apsw.Connection, path: str
+    told: Peer, stored: Callable[[], Tables]
 ) -> None:
     """A large payload to an unknown context or turn stores nothing."""
     data = random.Random(2).randbytes(3 << 20)
-    before = counts(raw)
+    before = counts(stored())
     for message in (append(99, data), append(1 << 63, data), append(1, data, 99)):
         assert told.refused(message) == 404
-    after = counts(raw)
+    after = counts(stored())
     assert (after["turns"], after["blobs"]) == (before["turns"], before["blobs"])
     assert told.ask(GetHead(1)) == Head(1, 2, 1)
 
 
+@pytest.mark.engines(*ENGINES)
 def test_a_fault_of_ours_is_500_and_told_in_the_journal(
     told: Peer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,7 +413,7 @@ def test_a_fault_of_ours_is_500_and_told_in_the_journal(
     monkeypatch.setattr(Contexts, "create", broken)
     assert told.refused(GetBlob(A)) == 500
     assert told.refused(CreateContext(0)) == 500
-    with open(os.path.join(path, "logs", "thread.log"), encoding="utf-8") as file:
+    with eventq.open(path) as thread, open(thread.layout.journal, encoding="utf-8") as file:
         assert file.read().count("thought of by nobody") == 2
 
 
@@ -574,6 +584,7 @@ OTHERS: list[AppendTurn] = [
 ]
 
 
+@pytest.mark.engines(*ENGINES)
 def test_a_key_counts_for_the_same_turn_on_the_same_parent(told: Peer) -> None:
     """Then the first turn comes back and nothing changes; whatever differs is another turn."""
     asked = [append(1, b"keyed", 2, idempotency_key=b"k"), *OTHERS]
@@ -629,6 +640,7 @@ def test_a_request_and_its_retry_at_once_are_one_turn(
     assert one.ask(GetHead(1)) == Head(1, 21, 20)
 
 
+@pytest.mark.engines(*ENGINES)
 def test_a_group_takes_a_retry_for_what_it_is(
     serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -753,6 +765,7 @@ def test_a_turn_takes_a_root_when_it_is_appended_or_later(told: Peer, path: str)
         assert [thread.contexts.root(n) for n in range(1, 7)] == [b, b, b, a, a, b]
 
 
+@pytest.mark.engines(*ENGINES)
 def test_a_root_must_be_a_blob_unless_they_are_kept_elsewhere(serve: Serve, path: str) -> None:
     """A root that nobody stored is 404 and changes nothing; a server that was told so takes it."""
     strict, foreign = serve().peer(), serve(foreign_roots=True).peer()
@@ -853,6 +866,7 @@ def test_a_hello_changes_nothing_that_came_before_it(peer: Peer) -> None:
     assert turns == [2, None, 2, None, 3, None, None, 2]
 
 
+@pytest.mark.engines(*ENGINES)
 def test_a_reading_sees_what_was_written_before_it(peer: Peer) -> None:
     """On one connection, a read sees exactly the appends sent before it."""
     peer.ask(CreateContext(0))
@@ -905,6 +919,7 @@ LIKE_THEM: dict[str, Message] = {
 }  # fmt: skip
 
 
+@pytest.mark.engines(*ENGINES)
 def test_the_fixtures_are_answered(serve: Serve) -> None:
     """Each request, sent to two threads, gets the documented reply."""
     asked = LIKE_THEM
@@ -971,6 +986,7 @@ def gather(served: Served, held: Commits, until: Until, *messages: Message) -> l
     return peers[1:]
 
 
+@pytest.mark.engines(*ENGINES)
 def test_what_waits_at_once_is_committed_at_once(
     serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1010,6 +1026,7 @@ def test_a_group_is_one_commit_of_the_database(
 
 
 @pytest.mark.parametrize("error", [apsw.FullError, apsw.IOError, RuntimeError])
+@pytest.mark.engines("sqlite")  # whose transactions they break
 def test_a_commit_that_fails_refuses_all_of_its_group(
     error: type[Exception], serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1041,6 +1058,7 @@ def test_a_commit_that_fails_refuses_all_of_its_group(
     assert sorted(last(reader)) == sorted(b"%d" % number for number in range(10))
 
 
+@pytest.mark.engines("sqlite")  # whose transactions they break
 def test_a_step_that_the_disk_refuses_refuses_all_of_its_group(
     serve: Serve, until: Until, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1097,6 +1115,7 @@ def test_a_group_is_bounded(
     assert max(held.groups) == 5 if name == "GROUP" else 1 < max(held.groups) < 12
 
 
+@pytest.mark.engines(*ENGINES)
 def test_another_process_may_write_meanwhile(
     serve: Serve, path: str, run_python: Callable[..., str]
 ) -> None:
