@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -121,11 +120,9 @@ def _pristine(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def path(request: pytest.FixtureRequest, _pristine: str, tmp_path: Path) -> str:
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the path of a fresh thread that nobody has opened, and that may be broken; or a URL."""
-    if getattr(request, "param", "sqlite") == "postgres":
-        return str(request.getfixturevalue("url"))
-    return str(shutil.copytree(_pristine, tmp_path / "thread"))
+    return made(request, tmp_path / "thread")
 
 
 @pytest.fixture

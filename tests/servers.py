@@ -34,14 +34,16 @@ ENGINES = ("sqlite", "postgres")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on each engine that its marker names; what looks into the file, on SQLite.
 
-    On those that `soaked` names it runs in the soak only.
+    `engines` names those of the thread, and `into` those of the other one. On those that `soaked`
+    names it runs in the soak only.
     """
-    marker = metafunc.definition.get_closest_marker("engines")
     names = metafunc.fixturenames
-    if marker and "path" in names and not {"raw", "opened"} & {*names}:
-        soaked = marker.kwargs.get("soaked", ())
-        later = [pytest.param(engine, marks=pytest.mark.soak) for engine in soaked]
-        metafunc.parametrize("path", [*marker.args, *later], indirect=True)
+    for name, fixture in (("engines", "path"), ("into", "other"), ("into", "fresh")):
+        marker = metafunc.definition.get_closest_marker(name)
+        if marker and fixture in names and not {"raw", "opened"} & {*names}:
+            soaked = marker.kwargs.get("soaked", ())
+            later = [pytest.param(engine, marks=pytest.mark.soak) for engine in soaked]
+            metafunc.parametrize(fixture, [*marker.args, *later], indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -86,16 +88,23 @@ def crowd(postgres: str) -> str:
 
 
 @pytest.fixture
-def url(
+def shared(
     request: pytest.FixtureRequest, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Return the URL of a fresh thread, whose database reads the clock that tests move."""
+    """Return the URL of a database that has others' rows, and reads the clock that tests move."""
     request.getfixturevalue("crowd")
     monkeypatch.setattr(Database, "clock", lambda _: int(clock.now() * 1000))
     monkeypatch.chdir(tmp_path)  # where a test writes files "beside" a thread that is a URL
-    made = fresh(postgres)
-    os.makedirs(made)
-    return made
+    return postgres
+
+
+def made(request: pytest.FixtureRequest, folder: Path) -> str:
+    """Return the path or the URL of a fresh thread that nobody has opened, on a fixture's engine."""
+    if getattr(request, "param", "sqlite") == "postgres":
+        url = fresh(request.getfixturevalue("shared"))
+        os.makedirs(url)
+        return url
+    return str(shutil.copytree(request.getfixturevalue("_pristine"), folder))
 
 
 def quickly(url: str) -> None:

@@ -58,7 +58,7 @@ COMMANDS = {
         copy,
         [
             Argument("SRC", kinds.Opened(reads=True)),
-            Argument("DST", kinds.directory),
+            Argument("DST", kinds.place),
             Option(
                 "contexts NAME,NAME",
                 "Copy only these contexts with all that they refer to. Give names or ids.",
@@ -67,6 +67,7 @@ COMMANDS = {
             JSON,
         ],
         "eventq thread copy ./inbox ./archive --contexts main,retry",
+        "eventq thread copy ./inbox 'postgresql://user@host/database?thread=inbox'",
     ),
     "thread rm": Command(
         rm,

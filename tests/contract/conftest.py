@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,9 +9,10 @@ import pytest
 import eventq
 from eventq.output import entries
 from eventq.store.paths import is_shared
+from tests.servers import made
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from eventq import Context, Thread
@@ -37,11 +37,27 @@ def ticking(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
 
 
 @pytest.fixture
-def other(_pristine: str, tmp_path: Path) -> Iterator[eventq.Thread]:
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[eventq.Thread]:
     """Return a second fresh thread; it must check out when the test is over."""
-    with eventq.open(shutil.copytree(_pristine, tmp_path / "other")) as opened:
+    with eventq.open(made(request, tmp_path / "other")) as opened:
         yield opened
         assert opened.check() == []
+
+
+@pytest.fixture(name="fresh")
+def _fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Thread]]:
+    """Return a maker of fresh threads; each of them must check out when the test is over."""
+    threads: list[Thread] = []
+
+    def make() -> Thread:
+        folder = tmp_path / f"fresh-{len(threads)}"
+        threads.append(eventq.open(made(request, folder)))
+        return threads[-1]
+
+    yield make
+    for one in threads:
+        assert one.check() == []
+        one.close()
 
 
 @pytest.fixture

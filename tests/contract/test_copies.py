@@ -25,9 +25,11 @@ from eventq.errors import (
 from eventq.records.artifact import ArtifactInfo
 from eventq.records.run import NewRun
 from eventq.records.turn import NewTurn
+from eventq.store.paths import is_url
 from eventq.transfer.sources import ThreadSource
 from tests.contract.pack_files import tree
 from tests.contract.support import chain, left_behind, outputs
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +42,16 @@ NOISE = random.Random(3).randbytes(3 * CHUNK + 5)
 NOTHING = (0, 0, 0, 0, 0, 0, ())
 
 
-pytestmark = pytest.mark.usefixtures("quick", "ticking")
+pytestmark = [
+    pytest.mark.usefixtures("quick", "ticking"),
+    pytest.mark.engines("sqlite", soaked=["postgres"]),
+    pytest.mark.into("sqlite", soaked=["postgres"]),
+]
+
+
+def everywhere(test: Any) -> Any:
+    """Run a test from every engine into every engine."""
+    return pytest.mark.engines(*ENGINES)(pytest.mark.into(*ENGINES)(test))
 
 
 def added(found: Imported) -> tuple[Any, ...]:
@@ -141,6 +152,7 @@ def fill(thread: eventq.Thread) -> None:
 HELPER = "v2 artifact://2 and artifact://99 and agent://7-None"
 
 
+@everywhere
 def test_exactly_the_closure(thread: eventq.Thread, other: eventq.Thread) -> None:
     """What comes is what the chosen contexts lead to, through texts as well, and nothing else."""
     fill(thread)
@@ -167,6 +179,7 @@ def test_exactly_the_closure(thread: eventq.Thread, other: eventq.Thread) -> Non
     assert blobs(other) == expected
 
 
+@everywhere
 def test_a_run(thread: eventq.Thread, other: eventq.Thread) -> None:
     """A run comes with its prompt, steps and attempts, and what its texts name."""
     fill(thread)
@@ -240,6 +253,7 @@ def test_a_root_that_is_another(thread: eventq.Thread, other: eventq.Thread) -> 
     assert other.contexts.root(1) == b"\1" * 32
 
 
+@everywhere
 def test_everything(thread: eventq.Thread, other: eventq.Thread) -> None:
     """Without a selection everything is copied, with all ids, even the unreachable."""
     fill(thread)
@@ -417,6 +431,7 @@ def test_the_blobs_that_an_output_names(thread: eventq.Thread, other: eventq.Thr
 # --- again, and into what there is ----------------------------------------------------------------
 
 
+@everywhere
 @pytest.mark.parametrize("chosen", [None, ["side", "run"], ["main", "other"]])
 def test_copying_again_adds_nothing(
     thread: eventq.Thread, other: eventq.Thread, chosen: Any
@@ -431,6 +446,7 @@ def test_copying_again_adds_nothing(
     assert added(other.copy_to(thread)) == NOTHING
 
 
+@everywhere
 def test_a_source_that_has_grown(thread: eventq.Thread, other: eventq.Thread) -> None:
     """Of a source that has grown the difference comes only."""
     fill(thread)
@@ -445,6 +461,7 @@ def test_a_source_that_has_grown(thread: eventq.Thread, other: eventq.Thread) ->
     assert added(thread.copy_to(other)) == NOTHING
 
 
+@everywhere
 def test_a_thread_that_has_other_things(thread: eventq.Thread, other: eventq.Thread) -> None:
     """The destination keeps what it has; turns get new ids, artifacts and outputs keep theirs."""
     for text in ("mine 1", "mine 2"):
@@ -476,6 +493,7 @@ def conflicts(thread: eventq.Thread, other: eventq.Thread, what: str) -> None:
     assert state(other) == before
 
 
+@everywhere
 def test_an_artifact_that_is_another(thread: eventq.Thread, other: eventq.Thread) -> None:
     """An artifact whose number is another's, or was, is a ConflictError, and nothing is copied."""
     fill(thread)
@@ -556,9 +574,14 @@ def test_a_context_whose_name_is_taken(thread: eventq.Thread, other: eventq.Thre
     assert [chain(other, one)[0][0] for one in (1, 2)] == [b"mine", b"theirs"]
 
 
+@pytest.mark.engines(*ENGINES)
 def test_the_same_thread(thread: eventq.Thread, tmp_path: Path) -> None:
     """A thread is not copied to itself, by whatever path."""
-    os.symlink(thread.path, tmp_path / "link")
+    if is_url(thread.path):
+        (tmp_path / "link").mkdir()
+        (tmp_path / "link" / "thread.url").write_text(thread.path)
+    else:
+        os.symlink(thread.path, tmp_path / "link")
     with (
         eventq.open(tmp_path / "link") as again,
         eventq.open(thread.path, read_only=True) as reader,
@@ -614,6 +637,7 @@ def test_an_artifact_that_cannot_be_stored(
     assert other.artifacts.get(0).status == "sealed"
 
 
+@everywhere
 def test_artifacts_that_are_not_whole(thread: eventq.Thread, other: eventq.Thread) -> None:
     """Failed and abandoned artifacts are copied as not whole; open ones are left out."""
     writer = thread.artifacts.allocate("bash")
@@ -643,6 +667,7 @@ def test_artifacts_that_are_not_whole(thread: eventq.Thread, other: eventq.Threa
 # --- threads of all kinds -------------------------------------------------------------------------
 
 
+@everywhere
 def test_a_read_only_source(thread: eventq.Thread, other: eventq.Thread) -> None:
     """A source that is only read is copied, some of it or all."""
     fill(thread)
@@ -678,6 +703,7 @@ def test_a_source_that_is_gone(tmp_path: Path, other: eventq.Thread) -> None:
     assert list(other.contexts) == []
 
 
+@everywhere
 def test_a_copy_is_one_moment(
     thread: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -711,6 +737,7 @@ def test_a_copy_is_one_moment(
     assert (held(other), chain(other, "main"), [one.name for one in other.contexts]) == expected
 
 
+@everywhere
 def test_a_copy_that_is_broken_off(
     thread: eventq.Thread, other: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -753,6 +780,7 @@ def test_a_renamed_directory(tmp_path: Path, other: eventq.Thread) -> None:
     assert not old.exists()
 
 
+@pytest.mark.engines("sqlite")
 def test_a_copied_directory(thread: eventq.Thread, tmp_path: Path) -> None:
     """A copy of the directory is another thread; copying it back adds nothing."""
     fill(thread)

@@ -18,7 +18,11 @@ from tests.contract.pack_files import NOTHING, added, artifact, digest, head, ou
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.engines("sqlite", soaked=["postgres"]),
+    pytest.mark.into("sqlite", soaked=["postgres"]),
+]
 
 HASH, LOST = digest(b"1").hex(), "0" * 64
 HALF = "\ud800"  # half of a surrogate pair

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 NOISE = random.Random(4).randbytes(3 * 65536 + 7)
 DATA = b"the bytes of an artifact"
 
-pytestmark = pytest.mark.usefixtures("quick", "ticking")
+pytestmark = [
+    pytest.mark.usefixtures("quick", "ticking"),
+    pytest.mark.engines("sqlite", soaked=["postgres"]),
+    pytest.mark.into("sqlite", soaked=["postgres"]),
+]
 
 
 def artifacts(thread: eventq.Thread) -> dict[str, Any]:

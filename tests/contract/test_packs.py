@@ -42,9 +42,10 @@ from tests.contract.pack_files import (
     write,
 )
 from tests.contract.support import chain
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Clock
@@ -53,22 +54,11 @@ if TYPE_CHECKING:
 
 PAST = 1 << 62  # ids from here on are given anew
 HASH, LOST = digest(b"1").hex(), "0" * 64
-pytestmark = pytest.mark.usefixtures("quick")
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Fresh]:
-    """Return a maker of fresh threads; each of them must check out when the test is over."""
-    threads: list[eventq.Thread] = []
-
-    def make() -> eventq.Thread:
-        threads.append(eventq.open(eventq.init(tmp_path / f"fresh-{len(threads)}")))
-        return threads[-1]
-
-    yield make
-    for one in threads:
-        assert one.check() == []
-        one.close()
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.engines("sqlite", soaked=["postgres"]),
+    pytest.mark.into("sqlite", soaked=["postgres"]),
+]
 
 
 def heads(thread: eventq.Thread) -> dict[int, int]:
@@ -174,6 +164,7 @@ def pack(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.engines(*ENGINES)
 def test_exact_bytes(thread: eventq.Thread, clock: Clock, tmp_path: Path) -> None:
     """An export is these files, byte for byte, for its owner only."""
     fill(thread, clock)
@@ -723,6 +714,7 @@ def test_a_disk_that_refuses(
     assert number > {"fsync": 10, "rename": 7, "mkdir": 2}[call]
 
 
+@pytest.mark.engines("sqlite")
 @pytest.mark.parametrize(
     ("where", "error", "said"),
     [

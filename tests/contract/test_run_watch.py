@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     Act = Callable[[], object]
     Seen = list[list[tuple[str, int, str | None]]]  # op, run and status of each page
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.engines(*ENGINES),
+    pytest.mark.into("sqlite", soaked=["postgres"]),
+]
 LONG = 60.0  # seconds that nobody waits in vain
 
 

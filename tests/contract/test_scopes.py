@@ -21,7 +21,11 @@ from tests.servers import ENGINES
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.engines(*ENGINES),
+    pytest.mark.into("sqlite", soaked=["postgres"]),
+]
 
 ODD = "a b/ü?&#%"
 

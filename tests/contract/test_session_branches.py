@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.engines(*ENGINES),
+    pytest.mark.into("sqlite", soaked=["postgres"]),
+]
 
 
 def spell(*entries: Any) -> bytes:

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from eventq.memory.contexts import Context
     from eventq.memory.runs import Run
 
-pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.engines(*ENGINES),
+    pytest.mark.into("sqlite", soaked=["postgres"]),
+]
 CHANCE = random.Random(7)
 NOISE = CHANCE.randbytes(3 << 20)
 WORDS = " ".join(

@@ -844,17 +844,37 @@ def test_some_contexts_are_copied_with_what_they_lead_to(
     ]
 
 
-def test_no_thread_in_postgresql_is_made_for_a_copy_that_it_cannot_hold(
+def test_a_thread_is_copied_into_a_database_and_back(
     box: str, postgres: str, tmp_path: Path
 ) -> None:
-    """A destination that keeps no memory is refused before it is created, named in any way."""
+    """A URL is a destination and a source like a directory, and so is a link to one."""
+    one, two = (f"{postgres}&thread={uuid4().hex}" for _ in range(2))
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "thread.url").write_text(one)
+    back, linked = str(tmp_path / "back"), str(tmp_path / "linked")
+    counts = "3 blobs, 1 turn, 1 context, 3 artifacts and 2 outputs; 0 heads moved\n"
+    for source, there in ((box, one), (one, two), (two, back)):
+        assert ok("thread copy", source, there) == f"Copied {counts}"
+        for words in (["artifact", "ls"], ["output", "ls"], ["turn", "replay", "main"]):
+            assert ok(*words, "--thread", there) == ok(*words, "--thread", box)
+        assert ok("check", there) == "ok\n"
+    for source, there in ((box, linked), (linked, box)):
+        assert ok("thread copy", source, there).startswith("Copied 0 blobs, 0 turns")
+    ok("pack export", str(tmp_path / "pack"), "--thread", linked)
+    ok("thread rm", two)
+    ok("init", two)
+    assert ok("pack import", str(tmp_path / "pack"), "--thread", two) == f"Imported {counts}"
+    assert ok("turn replay main --thread", two) == ok("turn replay main --thread", box)
+    refused(2, "are the same thread", run("thread copy", one, linked))
+
+
+def test_a_copy_that_a_database_cannot_take_leaves_nothing(box: str, postgres: str) -> None:
+    """Nothing is created for a context that is missing, or in a database without the tables."""
     url = f"{postgres}&thread={uuid4().hex}"
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared" / "thread.url").write_text(url)
-    for there in (url, str(tmp_path / "shared")):
-        refused(2, "this command cannot use a thread in PostgreSQL", run("thread copy", box, there))
-        assert not eventq.exists(url)
-        assert os.listdir(tmp_path / "shared") == ["thread.url"]
+    refused(1, "there is no context 'no'", run("thread copy", box, url, "--contexts", "main,no"))
+    assert not eventq.exists(url)
+    bare = url.replace("/postgres?", "/template1?")
+    refused(1, "there are no tables of eventq in", run("thread copy", box, bare))
 
 
 def test_a_copy_that_cannot_be_made_makes_nothing(box: str, tmp_path: Path, original: str) -> None:
