@@ -120,12 +120,6 @@ def _pristine(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the path of a fresh thread that nobody has opened, and that may be broken; or a URL."""
-    return made(request, tmp_path / "thread")
-
-
-@pytest.fixture
 def thread(path: str) -> Iterator[eventq.Thread]:
     """Return a fresh thread; it must check out when the test is over."""
     with eventq.open(path) as opened:

@@ -107,6 +107,12 @@ def made(request: pytest.FixtureRequest, folder: Path) -> str:
     return str(shutil.copytree(request.getfixturevalue("_pristine"), folder))
 
 
+@pytest.fixture
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the path of a fresh thread that nobody has opened, and that may be broken; or a URL."""
+    return made(request, tmp_path / "thread")
+
+
 def quickly(url: str) -> None:
     """Let a server do without syncs: no power is cut here."""
     import psycopg
