@@ -129,6 +129,14 @@ def test_a_new_subscription_applies_to_what_waits(full: eventq.Thread) -> None:
     assert [(c.event.id, c.attempt) for c in full.claim("w", 9)] == [(4, 1)]
 
 
+def test_half_a_character_orders_as_well_as_any_text(full: eventq.Thread) -> None:
+    """Others may push it, escaped; its group is its own, also beside the text of the escape."""
+    full.subscribe("o", ordered_by="$.k")
+    for key in (r"\ud800", r"\ud800", r"\\xed\\xa0\\x80", "x"):
+        full.push("self", "note", f'{{"k": "{key}"}}')
+    assert ids(full.claim("o", 9)) == [1, 2, 3, 4, 5, 7, 8]
+
+
 # --- many -----------------------------------------------------------------------------------------
 
 
