@@ -487,7 +487,8 @@ def _parents_first(places: Sequence[int]) -> Iterator[int]:
 
 
 def _text(text: str) -> str:
-    """Return a text as it can be stored: an unpaired surrogate is replaced by its escape."""
+    """Return a text as every engine stores it: escape an unpaired surrogate, and NUL."""
+    text = text.replace("\0", "\\x00")
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -22,7 +22,7 @@ from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import BytesBinaryDumper
 
-from eventq.errors import EventqError, StoreError
+from eventq.errors import EventqError, InputError, StoreError
 from eventq.store.postgres import failures
 from eventq.store.postgres.pool import Wire, pool_of
 from eventq.system import clock, environment
@@ -291,6 +291,9 @@ class Link:
             if self.is_lost or state in _UNUSABLE:
                 self.close()
             self._return()
+            if isinstance(error, UnicodeEncodeError):
+                what = "the text holds an unpaired surrogate"
+                raise InputError(what, "give whole Unicode characters") from error
             raise
         self._return()
         return found

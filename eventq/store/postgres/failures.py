@@ -274,4 +274,8 @@ _TRANSLATIONS: list[tuple[tuple[type[Exception], ...], Make]] = [
         (errors.ProgramLimitExceeded, errors.CharacterNotInRepertoire, errors.DataException),
         lambda _, said: InputError(f"the server cannot store this: {said}", "split or shorten it"),
     ),
+    (
+        (errors.DataError,),  # of psycopg itself, for a name with a NUL
+        lambda _, said: InputError(said, "leave it out; contents and payloads may have it"),
+    ),
 ]
