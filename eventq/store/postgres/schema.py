@@ -149,7 +149,18 @@ def init(address: Address) -> int:
     return _linked(address, lambda link: _migrate(link, address), again=True)
 
 
+def _check_encoding(link: Link, address: Address) -> None:
+    """Raise StoreError for a database that cannot hold every text, or not as what it is."""
+    encoding = link.run("SHOW server_encoding", {})[0][0]
+    if encoding != "UTF8":
+        raise StoreError(
+            f"'{address.database}' keeps text as {encoding}, and eventq needs UTF8",
+            "give another database: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+        )
+
+
 def _migrate(link: Link, address: Address) -> int:
+    _check_encoding(link, address)
     number = _number(link)
     _check(max(number, SCHEMA), address)  # newer than this program
     for number, path in files("postgres"):

@@ -251,6 +251,20 @@ def test_a_database_without_tables(empty: str) -> None:
         assert "s3cr3t" not in str(caught.value)
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_of_another_encoding(empty: str, postgres: str, encoding: str) -> None:
+    """No tables are made where names could not be stored, or not be compared as characters."""
+    name = psycopg.conninfo.conninfo_to_dict(empty)["dbname"]
+    with psycopg.connect(postgres, autocommit=True) as server:
+        server.execute(f'DROP DATABASE "{name}"')
+        how = f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        server.execute(f'CREATE DATABASE "{name}" {how}')
+    with pytest.raises(StoreError, match=f"keeps text as {encoding}.* ENCODING 'UTF8' TEMPLATE"):
+        init_schema(empty)
+    with pytest.raises(StoreError, match="there are no tables of eventq"):
+        eventq.init(f"{empty}&thread=x")
+
+
 @pytest.mark.parametrize(
     ("change", "error", "fix"),
     [
