@@ -1,4 +1,4 @@
-"""Connections that are cut at any message of a change of the memory, and what becomes of the change.
+"""Connections that are cut at any message of a change of the memory, and processes that are killed.
 
 The kind: something is there in part, twice, or not at all though it was acknowledged. A change is
 cut before the server gets a message, or once it has acted on it and before the client hears of that:
@@ -14,10 +14,12 @@ page or at one moment: it is read again, and nobody hears of that.
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
 import random
+import signal
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -28,6 +30,7 @@ import eventq
 from eventq.errors import EventqError
 from eventq.output import artifacts
 from eventq.records.run import NewStep
+from eventq.store.postgres.connection import Link
 from tests.contract.pack_files import tree
 from tests.contract.runs import full
 from tests.servers import fresh
@@ -52,6 +55,11 @@ class Bench:
         self.main = direct.contexts.create("main")
         self.main.append("begin")
         self.ids: dict[int, int] = {}  # what was prepared for a number
+
+    def open_again(self) -> None:
+        """Open the threads in a process that was forked."""
+        self.direct, self.other = eventq.open(self.direct.path), eventq.open(self.other.path)
+        self.main = self.direct.contexts.get("main")
 
     def turns(self, payload: bytes, context: str = "main") -> str:
         """Return whether a turn is there, which is not there twice."""
@@ -217,7 +225,7 @@ class Written(Work):
             assert NOISE[:300_000].startswith(data)
             assert (info.status == "sealed") <= (len(data) == 300_000)
         states = {info.status for info in found}
-        assert states <= {"sealed", "failed", "open"}
+        assert states <= {"sealed", "failed", "open", "partial"}
         return WHOLE if "sealed" in states else PART if states else ABSENT
 
 
@@ -280,11 +288,15 @@ class Copied(Work):
     is_one = False
 
     def prepare(self, bench: Bench, n: int) -> None:
-        context = bench.other.contexts.create(f"c{n}")
+        self.fill(bench.other, n)
+
+    def fill(self, other: eventq.Thread, n: int) -> None:
+        """Fill another thread."""
+        context = other.contexts.create(f"c{n}")
         for at in range(5):
             context.append(f"{n} {at}")
-        bench.other.scope(f"c{n}").artifacts.put(NOISE[:70_000])
-        bench.other.scope(f"c{n}").outputs.put("a", f"output {n}")
+        other.scope(f"c{n}").artifacts.put(NOISE[:70_000])
+        other.scope(f"c{n}").outputs.put("a", f"output {n}")
 
     def do(self, bench: Bench, thread: eventq.Thread, n: int) -> object:
         return bench.other.copy_to(thread, [f"c{n}"])
@@ -305,9 +317,10 @@ class Pack(Copied):
     """The same, in a pack."""
 
     def prepare(self, bench: Bench, n: int) -> None:
-        super().prepare(bench, n)
-        os.mkdir(bench.folder / f"{n}")
-        bench.other.export_pack(str(bench.folder / f"{n}"))
+        (bench.folder / f"{n}").mkdir()
+        with eventq.open(bench.folder / f"of {n}", create=True) as other:
+            self.fill(other, n)
+            other.export_pack(bench.folder / f"{n}")
 
     def do(self, bench: Bench, thread: eventq.Thread, n: int) -> object:
         return thread.import_pack(str(bench.folder / f"{n}"))
@@ -465,6 +478,56 @@ def test_a_connection_that_is_cut(
                 assert work.look(bench, n) == WHOLE, where
                 n += 1
         assert cuts > 2
+
+
+def killed(work: Work, bench: Bench, n: int, number: int) -> bool:
+    """Do a work in a process that is killed before or after its n-th trip; False if it has fewer."""
+    pid = os.fork()
+    if not pid:
+        try:
+            gc.disable()  # what it finalizes is the other process's
+            bench.open_again()
+            left, trip = [number], vars(Link)["_trip"]
+
+            def count(self: Link, send: Any) -> Any:
+                left[0] -= 1
+                if not left[0] and number % 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                found = trip(self, send)
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return found
+
+            with eventq.open(bench.direct.path) as thread:
+                setattr(Link, "_trip", count)  # noqa: B010 (it is private)
+                work.do(bench, thread, n)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", WORKS)
+def test_a_process_that_is_killed(
+    name: str, stride: int, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is there in part or twice; nobody is kept out; another process does it again."""
+    monkeypatch.setattr(artifacts, "COMMIT_BYTES", 1 << 16)
+    work, n, number, going = WORKS[name](), 0, -3, True
+    while going:
+        n, number = n + 1, number + stride
+        work.prepare(bench, n)
+        going = killed(work, bench, n, number)
+        state = work.look(bench, n)
+        assert going or state == WHOLE
+        assert state != PART or not work.is_one, number
+        with eventq.open(bench.direct.path) as thread:
+            assert outcome(work, bench, thread, n) == ""
+        assert work.look(bench, n) == WHOLE
+    assert n > 1
 
 
 def exported(thread: eventq.Thread, folder: Path) -> object:
