@@ -18,9 +18,12 @@ from tests.crash.support import REFUSALS, ROOT, Calls, FaultyVFS, copy, kill, so
 from tests.crash.support import start as start_program
 from tests.crash.test_every_step import fell
 from tests.engines import sqlite
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.conftest import Until
 
 _CHANCE = random.Random(51)
 # Lines that end with chunks.
@@ -264,6 +267,7 @@ def lines(size: int) -> bytes:
     return b"".join(b"line %010d\n" % n for n in range(size // 16 + 1))[:size]
 
 
+@pytest.mark.engines(*ENGINES)
 def test_a_writer_that_is_killed_while_it_writes(path: str) -> None:
     """Row 91: a killed writer leaves a prefix with all acknowledged bytes."""
     for number in range(10):
@@ -287,6 +291,28 @@ def test_a_writer_that_is_killed_while_it_writes(path: str) -> None:
         assert thread.artifacts.put(b"x").artifact_id == "10"
         for number in range(10):
             thread.artifacts.remove(number)
+        assert thread.check() == []
+
+
+CAPTURES = """
+import eventq
+with eventq.open(sys.argv[1]) as thread:
+    thread.capture(["sh", "-c", "yes 'line of 16 bytes' | head -n 100000; exec sleep 600"])
+"""
+
+
+@pytest.mark.engines(*ENGINES)
+def test_a_capture_that_is_killed(path: str, until: Until) -> None:
+    """Of a command whose capture is killed, what it had printed stays, and is said to be a part."""
+    process = start_program(CAPTURES, path, environ={"EVENTQ_SYNCHRONOUS": "normal"})
+    with eventq.open(path) as thread:
+        until(lambda: [info for info in thread.artifacts if info.size], "something is stored")
+        kill(process)
+        (info,) = thread.artifacts
+        data = thread.artifacts.open(0).read()
+        assert (info.status, len(data)) == ("partial", info.size)
+        assert (b"line of 16 bytes\n" * 100_000).startswith(data)
+        assert thread.artifacts.put(b"next").artifact_id == "1"
         assert thread.check() == []
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.contract.memory import ref_of
 from tests.contract.runs import ids
 from tests.crash.support import kill, numbers, read_lines, start
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from eventq import Thread
@@ -35,6 +36,7 @@ def history(thread: Thread, run_id: int) -> list[int]:
     return ids(thread.runs.history(f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d}"))
 
 
+@pytest.mark.engines(*ENGINES)
 @pytest.mark.usefixtures("quick")
 def test_many_processes(thread: Thread) -> None:
     """Processes that take steps of own runs and of one together lose none, and each is in order."""
@@ -84,6 +86,7 @@ with eventq.open(sys.argv[1]) as thread:
 """
 
 
+@pytest.mark.engines(*ENGINES)
 @pytest.mark.usefixtures("quick")
 def test_collecting_while_steps_are_taken(thread: Thread) -> None:
     """Collections without grace beside a process that takes steps leave no blob missing."""
@@ -142,6 +145,7 @@ def whole(thread: Thread) -> None:
     assert thread.last_id() == moves
 
 
+@pytest.mark.engines(*ENGINES)
 def test_completing_is_one_moment(thread: Thread) -> None:
     """After each of nine kills a run is in one list, and all that was acknowledged is there."""
     said: dict[int, tuple[str, str]] = {}
