@@ -73,6 +73,8 @@ _PLANS = {
     "enable_memoize": "off",
 }
 SET_PLANS = "".join(f"SET LOCAL {name} = {value}; " for name, value in _PLANS.items())
+# The same for a statement by itself, which is no block of a transaction.
+_PLANNED = "SELECT " + ", ".join(f"set_config('{k}', '{v}', true)" for k, v in _PLANS.items())
 _PLANS_SECONDS = 10.0  # that plans last at most: tables grow
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # a pooler takes no options
 _RELAXED = "SELECT set_config('synchronous_commit', 'off', true)"
@@ -204,7 +206,15 @@ class Link:
             cursor.execute(sql, values, binary=True)
             return _rows_of(cursor), cursor.rowcount
 
-        return self._trip(send)
+        def send_planned(made: psycopg.Connection[Any]) -> tuple[Rows, int]:
+            cursor = self._numbered(made)
+            with made.pipeline():
+                made.execute(_PLANNED)
+                cursor.execute(sql, values, binary=True)
+            return _rows_of(cursor), cursor.rowcount
+
+        is_ours = not self.address.pooled or self.in_transaction  # or the next one is another's
+        return self._trip(send) if is_ours else self._piped(send_planned)
 
     def each(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         """Run such a statement for each of some rows, together; return how many were changed."""
@@ -232,8 +242,7 @@ class Link:
     def together(self, steps: Sequence[Step]) -> list[Rows]:
         """Run statements in one round trip, as one transaction unless one is under way.
 
-        Returns the rows of each. Raises psycopg.Error; then the connection is closed, and with it a
-        transaction under way: psycopg takes statements for prepared that the server skipped.
+        Returns the rows of each. Raises psycopg.Error; see `_piped`.
         """
 
         def send(made: psycopg.Connection[Any]) -> list[Rows]:
@@ -241,6 +250,14 @@ class Link:
                 cursors = [made.execute(sql, values, binary=True) for sql, values in steps]
             return [*map(_rows_of, cursors)]
 
+        return self._piped(send)
+
+    def _piped(self, send: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Make a trip that is a pipeline.
+
+        After an error the connection is closed, and with it a transaction under way: psycopg takes
+        statements for prepared that the server skipped.
+        """
         try:
             return self._trip(send)
         except BaseException:

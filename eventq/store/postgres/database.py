@@ -359,7 +359,8 @@ class Database(Engine):
             FROM eventq.counters
             WHERE bucket = {self.keys["b"]} AND thread_id = {self.keys["t"]}
         """  # only this begins the moment
-        self._tried(self.link, lambda link: link.script(f"{begin}; {look}"))
+        plans = SET_PLANS if self.address.pooled else ""
+        self._tried(self.link, lambda link: link.script(f"{begin}; {plans}{look}"))
         self._hold_moment()
 
     # --- notices ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import selectors
 import socket
 import struct
 import threading
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
@@ -248,3 +249,132 @@ class Pooler:
         assert ending is not None
         ending(pair)
         pair.kept = b""
+
+
+class Guest:
+    """A client of `Transactions`."""
+
+    def __init__(self, client: socket.socket) -> None:
+        """Begin with its first message."""
+        self.client = client
+        self.host: Host | None = None
+        self.is_in = False
+        self.said = b""  # what was not passed on yet
+        self.asked = 0  # how many answers that end with ReadyForQuery it waits for
+
+
+class Host:
+    """A connection to the server, lent to one client after the other."""
+
+    def __init__(self, server: socket.socket, guest: Guest | None) -> None:
+        """Begin with the client that logs in over it."""
+        self.server = server
+        self.guest = guest
+        self.begun = b""
+
+
+class Transactions(Pooler):
+    """A pooler that lends connections by the transaction, each time the one that waited longest."""
+
+    MOST = 3
+
+    def __init__(self, url: str) -> None:
+        """Start before the server at a URL whose host is a folder."""
+        self._free: deque[Host] = deque()
+        self._waiting: deque[Guest] = deque()
+        self.lent = 0  # how often
+        super().__init__(url)
+        self.url += "&pooled=1"
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(self._place)
+        guest = Guest(client)
+        guest.host = host = Host(server, guest)
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._from_guest(guest))
+        self._selector.register(server, selectors.EVENT_READ, lambda: self._from_host(host))
+
+    def _from_guest(self, guest: Guest) -> None:
+        data = self._read(guest.client)
+        if not data:
+            self._leave(guest)
+        elif guest.is_in:
+            guest.said += data
+            self._serve(guest)
+        elif guest.host is not None:
+            guest.host.server.sendall(data)
+
+    def _serve(self, guest: Guest) -> None:
+        """Pass on the whole messages of a client, over a connection that is free."""
+        if guest.host is None and not self._free:
+            self._waiting.append(guest)
+            return
+        if guest.host is None:
+            guest.host = self._free.popleft()
+            guest.host.guest = guest
+            self.lent += 1
+        at = 0
+        while len(guest.said) >= at + 5:
+            end = at + 1 + int.from_bytes(guest.said[at + 1 : at + 5])
+            if len(guest.said) < end or guest.said[at : at + 1] == b"X":
+                break
+            guest.asked += guest.said[at : at + 1] in (b"Q", b"S")
+            at = end
+        guest.host.server.sendall(guest.said[:at])
+        guest.said = guest.said[at:]
+        if guest.said[:1] == b"X":
+            self._leave(guest)
+
+    def _from_host(self, host: Host) -> None:
+        data = self._read(host.server)
+        if not data:
+            self._end_host(host)
+            return
+        host.begun += data
+        at = 0
+        while len(host.begun) >= at + 5:
+            end = at + 1 + int.from_bytes(host.begun[at + 1 : at + 5])
+            if len(host.begun) < end:
+                break
+            self._tell(host, host.begun[at:end])
+            at = end
+        host.begun = host.begun[at:]
+
+    def _tell(self, host: Host, message: bytes) -> None:
+        """Pass a message on to the client that has a connection; after the last one it is free."""
+        guest = host.guest
+        if guest is None:
+            return
+        with suppress(OSError):
+            guest.client.sendall(message)
+        if message[:1] == b"Z":
+            guest.asked -= guest.is_in
+            guest.is_in = True
+            if message == _OVER and not guest.asked:
+                guest.host = host.guest = None
+                self._give_back(host)
+
+    def _give_back(self, host: Host) -> None:
+        self._free.append(host)
+        if len(self._free) > self.MOST:
+            self._end_host(self._free.popleft())
+        while self._free and self._waiting:
+            self._serve(self._waiting.popleft())
+
+    def _leave(self, guest: Guest) -> None:
+        """Forget a client; what it has not finished is undone."""
+        guest.client.close()
+        if guest.host is not None:
+            guest.host.guest, host = None, guest.host
+            self._end_host(host)
+        self._forget()
+
+    def _end_host(self, host: Host) -> None:
+        if host.guest is not None:
+            host.guest.client.close()
+        if host in self._free:
+            self._free.remove(host)
+        host.server.close()
+        self._forget()

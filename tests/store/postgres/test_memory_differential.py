@@ -36,6 +36,7 @@ from tests.contract.pack_files import tree
 from tests.contract.support import rows_of
 from tests.sessions.support import answers, call, result, says
 from tests.store.postgres.beside import Side, Sides, fill
+from tests.store.postgres.pooler import Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -568,6 +569,22 @@ SOAKED = [range(first, first + 1_000) for first in range(20, 10_020, 1_000)]
 def test_the_engines_answer_alike(sides: Sides, seeds: range) -> None:
     """Whatever happens to a memory, its answers and errors do not say where it is stored."""
     assert (found := sides.first_difference(seeds)) is None, found
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(100, 108), pytest.param(range(108, 608), marks=pytest.mark.soak)], ids=str
+)
+def test_behind_a_pooler(
+    seeds: range, path: str, tmp_path: Path, postgres: str, crowd: str, clock: Clock, quick: None
+) -> None:
+    """That each transaction has another connection makes no difference."""
+    pooler = Transactions(postgres)
+    try:
+        sides = Sides(MemorySide, history, path, tmp_path, pooler.url, clock)
+        assert (found := sides.first_difference(seeds)) is None, found
+        assert pooler.lent > 100 * len(seeds)
+    finally:
+        pooler.close()
 
 
 def test_a_difference_is_found(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import eventq
 from eventq.records.run import NewStep
 from eventq.store.postgres.statements import STATEMENTS
 from eventq.system import clock
+from tests.servers import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,6 +123,31 @@ def test_plans_of_empty_tables_do_not_last(database: str, monkeypatch: pytest.Mo
         begun = visited(thread, database)
         grow(thread, STEPS // 4)
         assert visited(thread, database) - begun < VISITED * STEPS // 4
+
+
+@pytest.mark.parametrize("form", ["session", "pooled"])
+def test_every_statement_is_planned_so(postgres: str, form: str) -> None:
+    """One that reads by itself, in a transaction, or of a moment; also behind a pooler."""
+    settings = "enable_hashjoin", "enable_mergejoin", "enable_seqscan", "plan_cache_mode"
+    sql = "SELECT " + ", ".join(f"current_setting('{name}')" for name in settings)
+
+    def found(database: Any) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = database.reading(lambda link: link.numbered(sql, [])[0])
+        return rows
+
+    url = fresh(f"{postgres}&pooled=1" if form == "pooled" else postgres)
+    expected = [("off", "off", "off", "force_generic_plan")]
+    with eventq.open(url) as thread:
+        database: Any = thread.database
+        assert found(database) == expected
+        with thread.write():
+            assert found(database) == expected
+        with database.read() as moment:
+            assert found(moment) == expected
+        with eventq.open(url, read_only=True) as reader:
+            assert found(reader.database) == expected
+        if form == "pooled":  # nothing is left to others who get the connection
+            assert database.rows(sql) != expected
 
 
 def test_joins_are_lookups(database: str) -> None:
