@@ -1169,13 +1169,19 @@ class Thread:
         self.database.check_writable()
         return import_pack(self.contexts, self.produced, _text(folder))
 
-    def copy_to(self, other: Thread, contexts: Iterable[int | str] | None = None) -> Imported:
+    def copy_to(
+        self, other: Thread, contexts: Iterable[int | str] | None = None, *, log: bool = False
+    ) -> Imported:
         """Copy turns, blobs, artifacts and outputs to another thread.
 
         With `contexts`, copy only those contexts and what they refer to. Every byte is verified.
         What the other thread has already is reused, so copying twice adds nothing. Raises
         ConflictError, and copies nothing, if an artifact or output there has the same id but
         differs.
+
+        With `log`, copy the events, the consumers and their progress as well, and start no handler.
+        Raises ConflictError, and copies nothing, unless the log there is empty or the beginning of
+        this one.
         """
         from collections import Counter
 
@@ -1189,10 +1195,17 @@ class Thread:
                 "the source and the destination are the same thread",
                 "give two different threads",
             )
+        if log and contexts is not None:
+            raise UsageError(
+                "some contexts cannot be copied with the log, which is about all of them",
+                "leave one of the two out",
+            )
         new, chosen = Counter[str](), None if contexts is None else [*contexts]
-        return at_a_moment(
-            lambda: copy(other.contexts, other.produced, self.database.memory, chosen, new)
-        )
+        to, source, shared = (other.contexts, other.produced), self.database.memory, other.is_shared
+        found = at_a_moment(lambda: copy(*to, source, chosen, new, log=log, shared=shared))
+        if log and not shared:
+            other._mirror.extend()
+        return found
 
     # --- maintenance ------------------------------------------------------------------------------
 

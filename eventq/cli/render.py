@@ -225,11 +225,16 @@ def output(one: OutputInfo) -> str:
 
 
 def added(one: Imported) -> str:
-    """Return a sentence on what an import added; artifacts and outputs only if there are any."""
+    """Return a sentence on what an import added: the memory, and others only if there are any."""
     shown = [(one.blobs, "blob"), (one.turns, "turn"), (one.contexts, "context")]
     shown += [
         (number, noun)
-        for number, noun in ((one.artifacts, "artifact"), (one.outputs, "output"))
+        for number, noun in (
+            (one.artifacts, "artifact"),
+            (one.outputs, "output"),
+            (one.events, "event"),
+            (one.consumers, "consumer"),
+        )
         if number
     ]
     *first, last = (count(number, noun) for number, noun in shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eventq.cli import kinds, render, show
 from eventq.cli.options import JSON
+from eventq.cli.rules import exclude
 from eventq.cli.table import Argument, Command, Option
 
 TYPE_CHECKING = False
@@ -31,17 +32,18 @@ def rm(*, url: str, json: bool) -> None:
     show.result({"thread": shown(url)}, f"Deleted thread {shown(url)}", json=json)
 
 
-def copy(src: Thread, *, dst: str, contexts: list[int | str] | None, json: bool) -> None:
+def copy(src: Thread, *, dst: str, contexts: list[int | str] | None, all: bool, json: bool) -> None:
     """Copy the memory of one thread to another.
 
     Turns, blobs, artifacts and outputs are copied; the other thread is created if it is missing.
+    With --all the other thread goes on where this one is: pause the consumers first.
     """
     from eventq.thread import open_thread
 
     src.produced  # noqa: B018 (refuses a thread without these tables before the copy is created)
     chosen = contexts and [src.contexts.get(one).id for one in contexts]
     with open_thread(dst, create=True) as theirs:
-        found = src.copy_to(theirs, chosen)
+        found = src.copy_to(theirs, chosen, log=all)
     show.result(render.fields(found), f"Copied {render.added(found)}", json=json)
     for note in () if json else found.notes:
         show.note(note)
@@ -64,10 +66,12 @@ COMMANDS = {
                 "Copy only these contexts with all that they refer to. Give names or ids.",
                 kinds.branches,
             ),
+            Option("all", "Copy the events, the consumers and their progress, too."),
             JSON,
         ],
         "eventq thread copy ./inbox ./archive --contexts main,retry",
-        "eventq thread copy ./inbox 'postgresql://user@host/database?thread=inbox'",
+        "eventq thread copy --all ./inbox 'postgresql://user@host/database?thread=inbox'",
+        rules=[exclude("all", "contexts")],
     ),
     "thread rm": Command(
         rm,

@@ -192,3 +192,5 @@ class Imported(Record):
     notes: tuple[str, ...]
     artifacts: int = 0
     outputs: int = 0
+    events: int = 0
+    consumers: int = 0

@@ -84,6 +84,10 @@ class Copies:
         """Return whether a context has a turn on its chain."""
         return bool(self._run(_REACHED, (turn,)))
 
+    def sources(self) -> list[tuple[int, str]]:
+        """Return the runs that report their changes from a source of their own, with that."""
+        return self._run("SELECT context_id, source FROM runs WHERE source IS NOT NULL")
+
     def last_ids(self) -> LastIds:
         """Return the ids of the newest turn and context there ever were, 0 for none."""
         return LastIds(self._db.last_id("turns"), self._db.last_id("contexts"))
@@ -139,6 +143,10 @@ class Copies:
     def _add_patch(self, new: PatchCopy) -> None:
         blob_id = None if new.digest is None else self._db.blobs.row_id(new.digest)
         self._run(_ADD_PATCH, (new.turn, blob_id, new.flags, new.at))
+
+    def set_sources(self, rows: Sequence[tuple[int, str]]) -> None:
+        """Let runs that have none report their changes from a source, inside `write`."""
+        self._db.many("UPDATE runs SET source = ?2 WHERE context_id = ?1 AND source IS NULL", rows)
 
     def reserve(self, *, turn: int = 0, context: int = 0) -> None:
         """Reserve all ids of turns and contexts up to these."""

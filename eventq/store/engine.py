@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from eventq.store.outputs import Outputs
     from eventq.store.protocol import Area
     from eventq.store.protocol import Database as Log
+    from eventq.store.queue_rules import QueueStatements
     from eventq.store.runs import Runs
     from eventq.store.scopes import Scopes
     from eventq.store.sessions import Sessions
@@ -80,6 +81,13 @@ class Engine(Transactions, Log):
         copies: Copies
 
         schema_guard: str  # the condition of a statement that is a change of its own
+
+        @property
+        def queue_statements(self) -> QueueStatements:
+            """The statements of changes of queues, which `run` and `many` take too."""
+
+        def stamp(self) -> str:
+            """Return the time of the engine as text."""
 
         def run(self, sql: str, bindings: Row = ()) -> list[Row]:
             """Run one statement and return all its rows; one that writes, inside `write`."""

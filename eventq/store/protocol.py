@@ -38,9 +38,11 @@ if TYPE_CHECKING:
         QueueStatus,
         Settled,
         Taken,
+        Unfinished,
         Verdict,
         Worker,
     )
+    from eventq.store.queue_rules import Queue
 
 Area = Literal["log", "turns", "open turns", "roots", "blobs", "runs", "outputs"]
 
@@ -75,6 +77,9 @@ class Events(Protocol):
 
     def keyed(self, key: str) -> Event | None:
         """Return the event that was stored under a key, or None."""
+
+    def keys(self, after: int, upto: int) -> dict[int, str]:
+        """Return the keys of the events of a range, by id."""
 
     def times(self, numbers: Collection[int]) -> dict[int, str]:
         """Return when some events were stored, by id, of those that are there."""
@@ -149,6 +154,9 @@ class Consumers(Protocol):
 
     def all(self) -> list[ConsumerState]:
         """Return the state of every consumer, oldest subscription first."""
+
+    def former(self) -> list[tuple[str, int, str | None]]:
+        """Return who is not subscribed any more, how far each has got, and when that was."""
 
     def version(self) -> object:
         """Return a value that differs once a consumer may have changed; outside of `write`.
@@ -274,6 +282,12 @@ class Claims(Protocol):
         While the consumer is paused or stalled, nothing is leased. Raises UnknownConsumerError, and
         FilterError also for a filter that reads the clock.
         """
+
+    def look(self, consumer: str) -> Queue:
+        """Return what claims know of a consumer, subscribed or not."""
+
+    def unfinished(self, consumer: str) -> list[Unfinished]:
+        """Return the events that claims have examined and not finished."""
 
     def accept(self, text: str | None) -> str:
         """Return a filter as it is run; raise FilterError also for one that reads the clock."""

@@ -107,6 +107,21 @@ class ClaimRow(Record):
     process: str | None
 
 
+class Unfinished(Record):
+    """An event that claims have left unfinished; one that was leased waits, as with no worker."""
+
+    revived: int
+    event: int
+    state: int
+    attempts: int
+    uncounted: int
+    due_at: int
+    span: int
+    group: str | None
+    code: int | None
+    error: str | None
+
+
 class DeadRow(Record):
     """A dead letter, without its event; `at` is in ms."""
 

@@ -60,7 +60,9 @@ if TYPE_CHECKING:
         IS_BEHIND: str
         LEASE: str
         NEXT_END: str
+        PUT: str
         PUT_BACK: str
+        PUT_QUEUE: str
         REGROUP: str
         RESUME: str
         REVIVE: str

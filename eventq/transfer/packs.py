@@ -20,6 +20,7 @@ from eventq.transfer.datadir import DataDirectory, is_data_directory
 from eventq.transfer.head_import import HeadImport
 from eventq.transfer.job import Job
 from eventq.transfer.line_import import LineImport
+from eventq.transfer.log_import import LogImport
 from eventq.transfer.packfile import PackWriter
 from eventq.transfer.scope_import import ScopeImport
 from eventq.transfer.sources import PackSource, ThreadSource, file_name
@@ -88,20 +89,27 @@ def copy(
     database: Engine,
     chosen: Sequence[int | str] | None,
     new: Counter[str],
+    *,
+    log: bool,
+    shared: bool,
 ) -> Imported:
     """Store what a thread holds, or some of its contexts lead to, and is not here.
 
     Nothing is left out: what is damaged there, or would be another artifact or output here, is an
-    error. `new` counts on from an attempt that was lost. See `Thread.copy_to`.
+    error. `new` counts on from an attempt that was lost. The log comes as well if `log` is true,
+    into a thread that machines share, or not. See `Thread.copy_to`.
     """
     with database.read() as moment:
         source = ThreadSource(moment, None if chosen is None else [*chosen])
-        return _import(Job(contexts, produced, source, new, strict=True))
+        job = Job(contexts, produced, source, new, strict=True)
+        return _import(job, LogImport(job, moment, shared=shared) if log else None)
 
 
-def _import(job: Job) -> Imported:
+def _import(job: Job, log: LogImport | None = None) -> Imported:
     """Store blobs, some a transaction, artifacts, one a transaction, then all the rest in one."""
     job.source.heal()
+    if log is not None:
+        log.check()
     scopes = ScopeImport(job)
     artifacts, blobs, nodes = ArtifactImport(job, scopes), BlobImport(job), Nodes(job.blobs)
     if job.notes.strict:
@@ -118,7 +126,9 @@ def _import(job: Job) -> Imported:
         job.database.copies.reserve(
             turn=max(turns.highest, heads.highest), context=max(scopes.made, default=0)
         )
+        if log is not None:
+            log.run(heads.here)
     return Imported(
         job.new["blob"], turns.new, len(heads.made), len(heads.moved), tuple(job.notes.all),
-        job.new["artifact"], lines.new_outputs,
+        job.new["artifact"], lines.new_outputs, *((log.events, log.consumers) if log else ()),
     )  # fmt: skip

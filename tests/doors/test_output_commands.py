@@ -868,6 +868,30 @@ def test_a_thread_is_copied_into_a_database_and_back(
     refused(2, "are the same thread", run("thread copy", one, linked))
 
 
+def test_a_whole_thread_goes_into_a_database_and_back(
+    box: str, postgres: str, tmp_path: Path
+) -> None:
+    """`--all` brings events, consumers and their progress, says so, and is not for some contexts."""
+    url, back = f"{postgres}&thread={uuid4().hex}", str(tmp_path / "back")
+    with eventq.open(box) as thread:
+        thread.push_many(("self", "note", str(number)) for number in range(3))
+        thread.subscribe("w")
+        thread.ack("w", 2)
+    found = [ok("peek --thread", one) for one in (box,)]
+    for source, there in ((box, url), (url, back)):
+        said = ok("thread copy --all", source, there)
+        assert said.endswith("3 artifacts, 2 outputs, 3 events and 1 consumer; 0 heads moved\n")
+        found.append(ok("peek --thread", there))
+        assert '"content":"2"' in ok("pop --consumer w --thread", there)
+    assert found == [found[0]] * 3
+    (told,) = objects("thread copy --all", box, url)
+    assert told == dict.fromkeys(Imported._fields, 0) | {"notes": []}
+    words = [box, url, "--all", "--contexts", "main"]
+    refused(2, "--all and --contexts exclude each other", run("thread copy", *words))
+    ok("push --type note --content mine --thread", back)
+    refused(1, "event 4 is in the destination, and not", run("thread copy --all", url, back))
+
+
 def test_a_copy_that_a_database_cannot_take_leaves_nothing(box: str, postgres: str) -> None:
     """Nothing is created for a context that is missing, or in a database without the tables."""
     url = f"{postgres}&thread={uuid4().hex}"

@@ -11,9 +11,17 @@ from eventq.store import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
 from eventq.store.claim_rules import DAY_MS, Claiming
 from eventq.store.postgres.connection import BEGIN, DURABLE, MINE, NOW
 from eventq.store.postgres.names import short
-from eventq.store.postgres.queues import LIVE, LOCK, NEXT_END, NOBODY, READ
+from eventq.store.postgres.queues import LIVE, LOCK, NEXT_END, NOBODY, READ, UNFINISHED
 from eventq.store.postgres.schema import IS_CURRENT
-from eventq.store.queue_rows import Claimed, ClaimRow, DeadRow, QueueStatus, Settled, Taken
+from eventq.store.queue_rows import (
+    Claimed,
+    ClaimRow,
+    DeadRow,
+    QueueStatus,
+    Settled,
+    Taken,
+    Unfinished,
+)
 from eventq.store.queue_rules import Change, Queue
 
 TYPE_CHECKING = False
@@ -373,6 +381,10 @@ class Claims(Claiming):
         """Do the same inside a transaction, in which nobody else changes it."""
         self._db.run(LOCK, (consumer,))
         return self.look(consumer)
+
+    def unfinished(self, consumer: str) -> list[Unfinished]:
+        """Return the events that are not finished."""
+        return [*map(Unfinished._make, self._db.rows(UNFINISHED, {"1": consumer}))]
 
     def next_end(self, queue: Queue) -> int | None:
         """Return when the first lease ends."""

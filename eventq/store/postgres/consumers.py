@@ -74,6 +74,12 @@ WHERE {MINE}
     AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s)
 ORDER BY position
 """
+_FORMER = f"""
+SELECT consumer, coalesce(acked, 0), updated_at
+FROM eventq.consumers
+WHERE {MINE} AND position IS NULL AND (acked IS NOT NULL OR frontier IS NOT NULL)
+ORDER BY consumer
+"""
 _FIELDS = (
     "handler", "filter", "max_attempts", "timeout", "kind", "command", "directory", "batch",
     "concurrency", "ordered_by", "on_failure", "backoff_ms", "backoff_most_ms", "lease_ms",
@@ -332,6 +338,10 @@ class Consumers(Progress):
     def all(self) -> list[ConsumerState]:
         """Return the state of every consumer, oldest subscription first."""
         return [*map(_state_of, self._states(None))]
+
+    def former(self) -> list[tuple[str, int, str | None]]:
+        """Return who is not subscribed any more, how far each has got, and when that was."""
+        return self._db.rows(_FORMER)
 
     def version(self) -> object:
         """Return a value that differs: nobody here looks at consumers after each push."""

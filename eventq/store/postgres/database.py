@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn, TypeVar
 
     from eventq.errors import EventqError
-    from eventq.records.event import Commit, Event
+    from eventq.records.event import Commit, Event, NewEvent
     from eventq.records.info import Overview
     from eventq.store.address import Address
     from eventq.store.postgres.connection import Rows, Values
@@ -596,7 +596,15 @@ class Database(Engine):
     def reserve(self, table: str, upto: int) -> None:
         """Give no new row of a table an id up to this one."""
         with self.joined():
-            self._counted()[table] = upto
+            if table == "events":
+                self.events.count_to(upto)
+            else:
+                self._counted()[table] = upto
+
+    def restore(self, rows: Sequence[tuple[int, str, NewEvent]]) -> None:
+        """Store events again, inside `write`; see `Engine.restore`."""
+        self.events.restore(rows)
+        self.ring_on_commit()
 
     def changed(self, sql: str, bindings: tuple[Any, ...] = ()) -> int:
         """Run one statement inside `write`; return how many rows it changed."""

@@ -28,12 +28,13 @@ from eventq.system.jsontext import writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from eventq.store.postgres.connection import Rows, Step, Values
     from eventq.store.postgres.database import Database
 
+    Restored = tuple[int, str, NewEvent]  # id, time, and what was pushed
     Refs = Mapping[int, Collection[bytes]]
     Row = tuple[Any, ...]
 
@@ -62,6 +63,12 @@ PUSH = f"""{_NUMBERED} INSERT INTO eventq.events
 (bucket, thread_id, id, created_at, source, type, subtype, content)
 SELECT %(b)s, %(t)s, last_event, {_STAMP}, %(source)s, %(type)s, %(subtype)s, %(content)s FROM c
 RETURNING id, created_at, (SELECT awake_until > now FROM c)"""
+_COUNT_TO = f"""
+UPDATE eventq.counters
+SET last_event = greatest(last_event, %(last)s)
+WHERE {MINE} AND {IS_CURRENT}
+RETURNING 1
+"""
 _GIVEN = """unnest(%(sources)s::text[], %(types)s::text[], %(contents)s::bytea[],
 %(subtypes)s::text[]) WITH ORDINALITY AS g (source, type, content, subtype, place)"""
 _PUSH_MANY = f"""{_NUMBERED}, i AS (INSERT INTO eventq.events
@@ -89,6 +96,11 @@ WHERE k.bucket = %(b)s
         FROM eventq.events e
         WHERE e.bucket = %(b)s AND e.thread_id = %(t)s AND e.id = k.event_id
     )
+"""
+_KEYS = f"""
+SELECT event_id, key
+FROM eventq.event_keys
+WHERE {MINE} AND event_id > %(after)s AND event_id <= %(upto)s
 """
 _SET_KEYS = """
 INSERT INTO eventq.event_keys (bucket, thread_id, key, event_id)
@@ -358,14 +370,35 @@ class Events:
         db = self._db
         ((last, stamp, awake),) = self._numbered(_COUNT_ON, {"n": len(rows), "at": at})
         first = last - len(rows) + 1
-        bucket, thread = db.keys["b"], db.keys["t"]
-        values = (
-            (bucket, thread, number, stamp, source, kind, subtype, content.encode())
-            for number, (source, kind, content, subtype, _) in enumerate(rows, first)
-        )
-        db.changing(lambda link: link.copy(_COPY, _COPIED, values))
+        self._copy_in((number, stamp, row) for number, row in enumerate(rows, first))
         db.is_awake = bool(awake)
         return first, stamp
+
+    def _copy_in(self, rows: Iterable[Restored]) -> None:
+        bucket, thread = self._db.keys["b"], self._db.keys["t"]
+        values = (
+            (bucket, thread, number, at, source, kind, subtype, content.encode())
+            for number, at, (source, kind, content, subtype, _) in rows
+        )
+        self._db.changing(lambda link: link.copy(_COPY, _COPIED, values))
+
+    def restore(self, rows: Sequence[Restored]) -> None:
+        """Store events again, inside `write`, with their ids and times, and what contents name."""
+        if not rows:
+            return
+        self._copy_in(rows)
+        self.count_to(rows[-1][0])
+        numbers = [number for number, _, _ in rows]
+        self._set_keys([new for _, _, new in rows], numbers)
+        self._set_refs({number: refs_in(new.content) for number, _, new in rows})
+        for number, _, new in rows:
+            if new.type in NOTED:
+                asked, answered = changes((new,), number)
+                self._run(_NOTE_QUESTIONS, {"asked": asked, "answered": answered})
+
+    def count_to(self, last: int) -> None:
+        """Give no new event an id up to this one, inside `write`."""
+        self._numbered(_COUNT_TO, {"last": last})
 
     def _numbered(self, sql: str, values: dict[str, Any]) -> Rows:
         """Run a statement that counts events; raise NotAThreadError where there is no counter."""
@@ -464,7 +497,7 @@ class Events:
                 known[key] = -len(kept)
         return kept, places, found
 
-    def _set_keys(self, rows: Sequence[NewEvent], ids: range) -> None:
+    def _set_keys(self, rows: Sequence[NewEvent], ids: Sequence[int]) -> None:
         pairs = [
             (short(row[4]), number)
             for number, row in zip(ids, rows, strict=True)
@@ -484,6 +517,10 @@ class Events:
     def _run(self, sql: str, values: dict[str, Any]) -> Rows:
         given = self._db.bound(values)
         return self._db.changing(lambda link: link.run(sql, given))
+
+    def keys(self, after: int, upto: int) -> dict[int, str]:
+        """Return the keys of the events of a range, by id."""
+        return dict(self._db.rows(_KEYS, {"after": after, "upto": upto}))
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -295,6 +295,36 @@ SET
     uncounted = %(7)s
 WHERE {MINE} AND consumer = %(8)s AND revived = %(9)s AND event_id = %(10)s
 """
+# The fields of `Unfinished`, and a queue as it is, for copies.
+PUT = """
+INSERT INTO eventq.unfinished (
+    bucket, thread_id, consumer, revived, event_id, state, attempts, uncounted, due_at, span_ms,
+    group_value, code, error
+)
+VALUES (
+    %(b)s, %(t)s, %(1)s, %(2)s, %(3)s, %(4)s, %(5)s, %(6)s, %(7)s, %(8)s, %(9)s, %(10)s, %(11)s
+)
+"""
+PUT_QUEUE = f"""
+UPDATE eventq.consumers
+SET
+    frontier = %(2)s,
+    finished = %(3)s,
+    replay_from = %(4)s,
+    unfinished = %(5)s,
+    expires_at = NULL,
+    seen_at = %(6)s,
+    blocked_at = %(7)s,
+    revision = revision + 1
+WHERE {_OF}
+"""
+UNFINISHED = f"""
+SELECT revived, event_id, CASE WHEN state = {LEASED} THEN {WAITING} ELSE state END, attempts,
+    uncounted, CASE WHEN state = {LEASED} THEN 0 ELSE due_at END, span_ms, group_value, code, error
+FROM eventq.unfinished
+WHERE {_OF}
+ORDER BY revived, event_id
+"""
 DROP = f"DELETE FROM eventq.unfinished WHERE {_OF} AND revived = %(2)s AND event_id = %(3)s"
 # One that will be tried anyway, as a replay went back before it, needs no row of its own.
 REVIVE = f"""

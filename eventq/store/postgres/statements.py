@@ -1956,6 +1956,16 @@ STATEMENTS = {
         $2) OFFSET 0) AS t WHERE b.hash = $4 AND (b.bucket = $1 AND b.thread_id = $2) ORDER BY
         t.turn_id LIMIT $5
     """),
+    # copies.Copies.sources
+    "fd4caa03af5f9c87": ("", "", """
+        SELECT context_id, source FROM eventq.runs WHERE NOT source IS NULL AND (runs.bucket = $1
+        AND runs.thread_id = $2)
+    """),
+    # copies.Copies.set_sources
+    "59d268f970a92e5b": ("", "", """
+        UPDATE eventq.runs SET source = $4 WHERE (context_id = $3 AND source IS NULL) AND
+        (runs.bucket = $1 AND runs.thread_id = $2)
+    """),
     # copies.Selection.add_artifact
     "88ca60370564532e": ("", "", """
         SELECT 1 FROM eventq.artifacts WHERE (scope_id = $3 AND number = $4) AND (artifacts.bucket

@@ -9,7 +9,7 @@ from eventq.errors import FilterError
 from eventq.records.claim import WorkerStatus
 from eventq.store import HELD, LEASED, STALLED, WAITING
 from eventq.store.claim_rules import DAY_MS, Claiming
-from eventq.store.queue_rows import ClaimRow, DeadRow, QueueStatus, Taken
+from eventq.store.queue_rows import ClaimRow, DeadRow, QueueStatus, Taken, Unfinished
 from eventq.store.queue_rules import Change, Queue, as_list
 from eventq.store.sqlite import queues
 from eventq.store.sqlite.migrate import IS_CURRENT
@@ -144,6 +144,10 @@ class Claims(Claiming):
     def lock(self, consumer: str) -> Queue:
         """Do the same inside a transaction, which has the database to itself."""
         return self.look(consumer)
+
+    def unfinished(self, consumer: str) -> list[Unfinished]:
+        """Return the events that are not finished."""
+        return [*map(Unfinished._make, self._db.run(queues.UNFINISHED, (consumer,)))]
 
     def next_end(self, queue: Queue) -> int | None:
         """Return when the first lease ends."""

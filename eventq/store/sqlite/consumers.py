@@ -269,6 +269,21 @@ class Consumers(Progress):
         sql = form.format(*blobs, more=kinds)
         return [_shown(row) for row in self._run(sql, (consumer,))]
 
+    def former(self) -> list[tuple[str, int, str | None]]:
+        """Return who is not subscribed any more, how far each has got, and when that was."""
+        sql = """
+            SELECT name, CAST(coalesce(last_acked_id, 0) AS INTEGER), CAST(updated_at AS TEXT)
+            FROM (
+                SELECT consumer_id AS name FROM consumer_progress
+                UNION
+                SELECT consumer_id FROM queues
+            )
+                LEFT JOIN consumer_progress p ON p.consumer_id = name
+            WHERE name NOT IN (SELECT consumer_id FROM subscriptions)
+            ORDER BY name
+        """
+        return self._run(sql)
+
     def version(self) -> object:
         """Return a value that differs once a consumer may have changed; outside of `write`."""
         db = self._db

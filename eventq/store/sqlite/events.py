@@ -326,6 +326,11 @@ class Events:
         number = self._one("SELECT event_id FROM event_keys WHERE key = ?", (key,))
         return None if number is None else self.get(number)
 
+    def keys(self, after: int, upto: int) -> dict[int, str]:
+        """Return the keys of the events of a range, by id."""
+        sql = "SELECT event_id, key FROM event_keys WHERE event_id > ? AND event_id <= ?"
+        return dict(self._run(sql, (after, upto)))
+
     # --- reading ----------------------------------------------------------------------------------
 
     def last(self) -> int:

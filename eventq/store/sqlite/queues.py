@@ -249,6 +249,33 @@ SET
     uncounted = ?7
 WHERE queue_id = ?8 AND revived = ?9 AND event_id = ?10
 """
+# The fields of `Unfinished`, and a queue as it is, for copies.
+PUT = """
+INSERT INTO unfinished (
+    queue_id, revived, event_id, state, attempts, uncounted, due_at, span_ms, group_value, code,
+    error, since
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)
+"""
+PUT_QUEUE = """
+UPDATE queues
+SET
+    frontier = ?2,
+    acked = ?3,
+    replay_from = ?4,
+    unfinished = ?5,
+    expires_at = NULL,
+    seen_at = ?6,
+    stalled_at = ?7
+WHERE queue_id = ?1
+"""
+UNFINISHED = f"""
+SELECT revived, event_id, iif(state = {LEASED}, {WAITING}, state), attempts, uncounted,
+    iif(state = {LEASED}, 0, due_at), span_ms, group_value, code, error
+FROM unfinished
+WHERE queue_id = (SELECT queue_id FROM queues WHERE consumer_id = ?1)
+ORDER BY revived, event_id
+"""
 TRIM_COUNTS = "DELETE FROM queue_counts WHERE queue_id = ? AND minute < ?"
 DROP = "DELETE FROM unfinished WHERE queue_id = ? AND revived = ? AND event_id = ?"
 # One that will be tried anyway, as a replay went back before it, needs no row of its own.

@@ -123,6 +123,10 @@ def do_all(base: str, clock: Clock) -> None:
         thread.push_many([("self", "note", "x")] * 300)
         thread.erasures.event(1)
         assert thread.check() == []
+        with eventq.open(fresh(base)) as other:
+            use_our_clock(other.database)
+            assert thread.copy_to(other, log=True).events == 306
+            eventq.destroy(other.path)
         eventq.destroy(thread.path)
 
 
