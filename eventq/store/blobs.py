@@ -146,7 +146,7 @@ class Blobs:
         blob_id = self._db.insert(ADD, (digest, size, len(stored), codec, now))
         if blob_id is None:
             return self.match(piece, now)
-        self._db.changed(ADD_BYTES, (blob_id, stored))
+        self._db.later(ADD_BYTES, (blob_id, stored))
         return blob_id, True
 
     def match(self, piece: Piece, now: int) -> tuple[int, bool]:
@@ -162,10 +162,10 @@ class Blobs:
         blob_id, *found, part, same = self._run(sql, (digest, stored))[0]
         if not same or tuple(found) != shape:
             self._mend(blob_id, shape, now)
-            self._db.changed(ADD_BYTES, (blob_id, stored))
+            self._db.later(ADD_BYTES, (blob_id, stored))
         elif part:
             sql = "UPDATE blobs SET part = 0, touched_at_ms = ? WHERE blob_id = ?"
-            self._run(sql, (now, blob_id))
+            self._db.later(sql, (now, blob_id))
         return blob_id, bool(part)
 
     def _mend(self, blob_id: int, shape: tuple[int, int, int], now: int) -> None:
@@ -278,7 +278,7 @@ class Blobs:
 
     def add_mentions(self, blob_id: int, mentions: Sequence[bytes]) -> None:
         """Note inside `write` which of the blobs that a text names are stored."""
-        self._run(ADD_REFS, (blob_id, _list(mentions)))
+        self._db.later(ADD_REFS, (blob_id, _list(mentions)))
 
     def check_refs(self, refs: Sequence[bytes]) -> None:
         """Raise UnknownBlobError for a ref to what is not stored."""

@@ -241,7 +241,7 @@ class Contexts:
                 SET head_id = ?, version = ?, updated_at_ms = ?
                 WHERE context_id = ?
             """
-            self._run(sql, (to or None, version + 1, now, context_id))
+            self._db.later(sql, (to or None, version + 1, now, context_id))
             self._log(context_id, Move(version + 1, op, head, to, now))
             info = self.get(context_id)
             assert info is not None
@@ -253,7 +253,7 @@ class Contexts:
             VALUES (?, ?, ?, ?, ?, ?)
         """
         old, new = move.old_turn_id or None, move.new_turn_id or None
-        self._run(sql, (context_id, move.version, move.op, old, new, move.at_ms))
+        self._db.later(sql, (context_id, move.version, move.op, old, new, move.at_ms))
 
     def delete(self, context_id: int) -> None:
         """Delete a context; its turns stay, and its moves are kept.

@@ -101,6 +101,12 @@ class Engine(Transactions, Log):
         def change(self, sql: str, bindings: Row = (), *, relaxed: bool = False) -> list[Row]:
             """Run one statement that writes, also outside of `write`; return its rows."""
 
+        def later(self, sql: str, bindings: Row = ()) -> None:
+            """Run one statement inside `write` that nobody waits for, by the next that has rows.
+
+            What it raises may come then.
+            """
+
         def changed(self, sql: str, bindings: Row = ()) -> int:
             """Run one statement inside `write`; return how many rows it changed."""
 
@@ -109,6 +115,9 @@ class Engine(Transactions, Log):
 
             Raises LogicError when there are no more ids.
             """
+
+        def inserts(self, sql: str, rows: Sequence[Row]) -> list[int | None]:
+            """Store some rows, as `insert` does each."""
 
         def many(self, sql: str, rows: Iterable[Row]) -> int:
             """Run a statement inside `write` for each of some rows; return how many it changed."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from eventq.store.engine import Engine
     from eventq.store.run_rows import PreparedAttempt, PreparedRun, PreparedStep, RunChoice
-    from eventq.store.turn_rows import PreparedBlob, TurnRow
+    from eventq.store.turn_rows import TurnRow
 
 # ruff: noqa: S608 (the parts are constants)
 
@@ -165,31 +165,27 @@ class Runs:
         ConflictError for a head that is not the expected one, UnknownRunError, UnknownBlobError,
         GoneError.
         """
-        with self._db.write():
-            now = self._db.milliseconds()
-            found = self._ahead(run_id, new.to.key, now)
+        with self._db.write(at_once=False):
+            found = self._ahead(run_id, new.to.key)
             if found[:6] != new.after:
                 return None
-            for blob in new.blobs:
-                self._turns.keep(blob, now)
+            now = self._db.milliseconds()
+            blobs = (*new.blobs, *new.attempts, new.turn.blob)
+            *kept, turn = self._turns.keep(blobs, now)
             if new.replaces:
                 found = self._take_back(run_id, found, now)
-            if new.attempts:
-                self._add_attempts(found[1], new.attempts, now)
+            for attempt in kept[len(new.blobs) :]:
+                self._add_attempt(found[1], attempt, now)
             state = (found[1], found[7], True, None, None, *found[8:])
-            made = self._turns.add(run_id, state, new.turn, new.to, now)
+            made = self._turns.add(run_id, state, new.turn, new.to, now, turn)
             if new.becomes is not None:
                 self._set_status(run_id, new.becomes, now)
             self._tell(run_id, new.op, found[6])
             return made
 
-    def _add_attempts(self, parent: int, attempts: tuple[PreparedBlob, ...], now: int) -> None:
-        for attempt in attempts:
-            self._add_attempt(parent, self._db.blobs.keep(attempt, now)[0], now)
-
     def _add_attempt(self, parent: int, blob_id: int, now: int) -> None:
         sql = "INSERT INTO run_attempts (parent_id, blob_id, created_at_ms) VALUES (?, ?, ?)"
-        self._db.changed(sql, (parent, blob_id, now))
+        self._db.later(sql, (parent, blob_id, now))
 
     def _take_back(self, run_id: int, found: tuple[Any, ...], now: int) -> tuple[Any, ...]:
         """Move the head above the last step, which becomes an attempt; return the state then."""
@@ -197,18 +193,17 @@ class Runs:
         above, blob_id = self._run(sql, (found[1],))[0]
         self._add_attempt(above, blob_id, now)
         self._db.contexts.move(run_id, above, "move", run=True)
-        return self._ahead(run_id, None, now)
+        return self._ahead(run_id, None)
 
     def attempt(self, run_id: int, new: PreparedAttempt) -> bool:
         """Store a failed step outside the chain; return False where `step` returns None."""
-        with self._db.write():
-            now = self._db.milliseconds()
-            found = self._ahead(run_id, None, now)
+        with self._db.write(at_once=False):
+            found = self._ahead(run_id, None)
             if found[:6] != new.after:
                 return False
-            for blob in new.blobs:
-                self._db.blobs.keep(blob, now)
-            self._add_attempts(new.after.head, (new.node,), now)
+            now = self._db.milliseconds()
+            *_, node = self._turns.keep((*new.blobs, new.node), now)
+            self._add_attempt(new.after.head, node, now)
             self._tell(run_id, "attempt", found[6])
             return True
 
@@ -218,8 +213,7 @@ class Runs:
         Raises ConflictError when it is not active, or is already; UnknownRunError.
         """
         with self._db.write():
-            now = self._db.milliseconds()
-            was, head, start, *_, source = self._ahead(run_id, None, now)[:7]
+            was, head, start, *_, source = self._ahead(run_id, None)[:7]
             if (was == "active") == (status == "active"):
                 raise status_conflict(run_id, was, head)
             if status != "active" and not head:
@@ -233,7 +227,7 @@ class Runs:
 
     def _set_status(self, run_id: int, status: str, now: int | None) -> None:
         sql = "UPDATE runs SET status = ?, completed_at_ms = ? WHERE context_id = ?"
-        self._db.changed(sql, (status, now if status == "completed" else None, run_id))
+        self._db.later(sql, (status, now if status == "completed" else None, run_id))
 
     def _tell(self, run_id: int, op: str, source: str | None) -> None:
         """Note a change, and store the event that reports it, if anybody does."""
@@ -244,14 +238,15 @@ class Runs:
     def note(self, run_id: int, op: str) -> None:
         """Note a change inside `write`; who follows runs is woken after the commit."""
         sql = "INSERT OR REPLACE INTO run_changes (run_id, op) VALUES (?, ?)"
-        self._db.changed(sql, (run_id, op))
+        self._db.later(sql, (run_id, op))
         self._db.wake_on_commit()
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _ahead(self, run_id: int, key: str | None, now: int) -> tuple[Any, ...]:
+    def _ahead(self, run_id: int, key: str | None) -> tuple[Any, ...]:
         """Return what `_AHEAD` selects. Raises UnknownRunError."""
-        rows = self._run(_AHEAD, (run_id, key, now - KEY_MS))
+        since = 0 if key is None else self._db.milliseconds() - KEY_MS
+        rows = self._run(_AHEAD, (run_id, key, since))
         if not rows:
             raise UnknownRunError(run_id)
         row: tuple[Any, ...] = rows[0]
@@ -259,8 +254,7 @@ class Runs:
 
     def state(self, run_id: int, key: str | None = None) -> RunState:
         """Return the state of a run, and what was stored with a key; raise UnknownRunError."""
-        now = 0 if key is None else self._db.milliseconds()
-        return RunState(*self._ahead(run_id, key, now)[:6])
+        return RunState(*self._ahead(run_id, key)[:6])
 
     def has(self, context_id: int) -> bool:
         """Return whether a context is that of a run."""

@@ -59,10 +59,18 @@ class Write(Block):
     _number = 0  # of the transaction that this one began
     _is_joined = False
 
-    def __init__(self, db: Transactions, *, relaxed: bool = False, joins: bool = False) -> None:
+    def __init__(
+        self,
+        db: Transactions,
+        *,
+        relaxed: bool = False,
+        joins: bool = False,
+        at_once: bool = True,
+    ) -> None:
         """Prepare a transaction; nothing begins yet."""
         self._db = db
         self._relaxed = relaxed
+        self._at_once = at_once
         self._joins = joins
 
     def __enter__(self) -> Write:
@@ -71,7 +79,7 @@ class Write(Block):
         if self._joins and db.join():
             self._is_joined = True
             return self
-        db.begin(relaxed=self._relaxed)
+        db.begin(relaxed=self._relaxed, at_once=self._at_once)
         self._number = db.begun
         if self._guard is None:
             self.__class__ = _ByHand
@@ -224,14 +232,17 @@ class Transactions:
 
     # --- blocks -----------------------------------------------------------------------------------
 
-    def write(self, *, relaxed: bool = False) -> Write:
+    def write(self, *, relaxed: bool = False, at_once: bool = True) -> Write:
         """Return a context manager that makes everything inside it one change.
+
+        Others wait from its beginning, or without `at_once` perhaps from its first statement: that
+        spares a trip to a server.
 
         The commit of a `relaxed` one need not be on the disk at once: a power cut may undo it, and
         a process that is killed may not. The outermost block decides; a strict one inside a
         relaxed one raises LogicError.
         """
-        return Write(self, relaxed=relaxed)
+        return Write(self, relaxed=relaxed, at_once=at_once)
 
     def joined(self) -> Write:
         """Return a context manager for statements that belong together; see `Write`."""
@@ -261,8 +272,8 @@ class Transactions:
         """Let the transaction under way end in nothing: a part of it that was joined has failed."""
         self._spoiled = max(self._spoiled, self.depth)
 
-    def begin(self, *, relaxed: bool = False) -> None:
-        """Begin a transaction, or a savepoint inside one."""
+    def begin(self, *, relaxed: bool = False, at_once: bool = True) -> None:
+        """Begin a transaction, or a savepoint inside one; see `write`."""
         self.check_process()
         depth = -1
         try:
@@ -270,6 +281,8 @@ class Transactions:
             depth = len(self._marks)
             if not depth:
                 self._begin(relaxed=relaxed)
+                if at_once:
+                    self._have_begun()
             elif self.is_relaxed and not relaxed:
                 raise LogicError(
                     "a transaction that must be durable began inside a relaxed one",
@@ -288,6 +301,9 @@ class Transactions:
                 self._leave_behind()  # an interrupt may have come after it began
             self.let_go()
             raise
+
+    def _have_begun(self) -> None:
+        """Wait for the lock of the thread, if `_begin` leaves that to the first statement."""
 
     def commit(self, number: int) -> None:
         """End a transaction; the outermost one commits, then runs its effects."""

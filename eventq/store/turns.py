@@ -201,21 +201,22 @@ class Turns:
         refs. Raises ConflictError, UnknownContextError, UnknownTurnError, UnknownBlobError,
         GoneError.
         """
-        with self._db.write():
+        with self._db.write(at_once=False):
+            state = self._state(context_id, to.key)
             now = self._db.milliseconds()
-            state = self._state(context_id, to.key, now)
             if state[2]:
                 raise run_conflict(context_id)
             if state[3] is not None:
                 return self._first(state[3], state[4], new, to)
             return self.add(context_id, state, new, to, now)
 
-    def _state(self, context_id: int, key: str | None, now: int) -> tuple[Any, ...]:
+    def _state(self, context_id: int, key: str | None) -> tuple[Any, ...]:
         """Return head, version, whether it is a run's, turn and digest of the key, and `_SPOT`."""
         if key is None:
             rows = self._run(_STATE, (context_id,))
         else:
-            rows = self._run(_STATE_WITH_KEY, (context_id, key, now - KEY_MS))
+            since = self._db.milliseconds() - KEY_MS
+            rows = self._run(_STATE_WITH_KEY, (context_id, key, since))
         if not rows:
             raise UnknownContextError(context_id)
         return rows[0]
@@ -235,9 +236,18 @@ class Turns:
         return self.chain(turn_id, 1, 0)[0]
 
     def add(
-        self, context_id: int, state: Sequence[Any], new: PreparedTurn, to: AppendTo, now: int
+        self,
+        context_id: int,
+        state: Sequence[Any],
+        new: PreparedTurn,
+        to: AppendTo,
+        now: int,
+        kept: int = 0,
     ) -> TurnRow:
-        """Store a turn inside `write`; `state` is what `_state` returns."""
+        """Store a turn inside `write`, whose blob has the row id `kept`, or 0 if it is to be kept.
+
+        `state` is what `_state` returns.
+        """
         head, version = state[:2]
         above = state[5:]
         if to.expected_head is not None and to.expected_head != head:
@@ -247,15 +257,15 @@ class Turns:
             above = self._above(parent)
         depth, jump, jump_depth = link(parent, above)
         blob, type_id, type_version, encoding, flags, canonical = new
-        blob_id = self.keep(blob, now)
+        blob_id = kept or self.keep((blob,), now)[0]
         turn_id = self._db.insert(
             _ADD,
             (parent or None, depth, jump, jump_depth, type_id, type_version, encoding, canonical,
              blob_id, flags, now),
         )  # fmt: skip
         assert turn_id is not None
-        self._db.changed(_MOVE, (turn_id, version + 1, now, context_id))
-        self._db.changed(_LOG, (context_id, version + 1, head or None, turn_id, now))
+        self._db.later(_MOVE, (turn_id, version + 1, now, context_id))
+        self._db.later(_LOG, (context_id, version + 1, head or None, turn_id, now))
         made = TurnRow(
             turn_id, parent, depth, type_id, type_version, encoding, flags, now, canonical, 0,
             blob.digest, blob.size, 0,
@@ -268,8 +278,8 @@ class Turns:
     def _also(self, context_id: int, made: TurnRow, to: AppendTo) -> None:
         """Do what comes with an append: note its key, end what it seals, store its event."""
         if to.key is not None:
-            self._run(_FORGET_KEYS, (made.at - KEY_MS,))
-            self._run(_SET_KEY, (context_id, to.key, made.turn, to.key_digest, made.at))
+            self._db.later(_FORGET_KEYS, (made.at - KEY_MS,))
+            self._db.later(_SET_KEY, (context_id, to.key, made.turn, to.key_digest, made.at))
         if to.seals is not None:
             self._seal(to.seals, made.size)
         if to.source is not None:
@@ -282,17 +292,27 @@ class Turns:
         """Store the root of a turn that has none of its own; it may be the turn's payload."""
         if to.root is not None and not to.foreign_root:
             self._blobs.check_refs((to.root,))
-        self._run(_ADD_ROOT, (turn_id, to.root))
+        self._db.later(_ADD_ROOT, (turn_id, to.root))
 
-    def keep(self, blob: PreparedBlob, now: int) -> int:
-        """Store a blob inside `write`; return its row id. Most are one piece, and new."""
-        if len(blob.pieces) != 1 or blob.parts:
-            return self._blobs.keep(blob, now)[0]
-        digest, size, codec, stored = blob.pieces[0]
-        blob_id = self._db.insert(ADD, (digest, size, len(stored), codec, now))
+    def keep(self, blobs: Sequence[PreparedBlob], now: int) -> list[int]:
+        """Store blobs inside `write`; return their row ids. Most are one piece, and new."""
+        rows = [
+            (digest, size, len(stored), codec, now)
+            for blob in blobs
+            if len(blob.pieces) == 1 and not blob.parts
+            for digest, size, codec, stored in blob.pieces
+        ]
+        made = iter(self._db.inserts(ADD, rows))
+        return [
+            self._kept(blob, None if blob.parts or len(blob.pieces) != 1 else next(made), now)
+            for blob in blobs
+        ]
+
+    def _kept(self, blob: PreparedBlob, blob_id: int | None, now: int) -> int:
+        """Store the rest of a blob; if it has no row id yet, all of it."""
         if blob_id is None:
             return self._blobs.keep(blob, now)[0]
-        self._db.changed(ADD_BYTES, (blob_id, stored))
+        self._db.later(ADD_BYTES, (blob_id, blob.pieces[0].stored))
         if blob.refs:
             refs = '["' + '","'.join([ref.hex() for ref in blob.refs]) + '"]'
             if self._db.changed(ADD_REFS, (blob_id, refs)) != len(set(blob.refs)):

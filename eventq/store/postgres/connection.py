@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Values = Mapping[str, Any]
     Step = tuple[str, Values]
     Rows = list[tuple[Any, ...]]
+    Later = tuple[str, Sequence[Any], Callable[[Rows], object]]
     T = TypeVar("T")
 
 # What every statement says of the thread, and the time of the server in ms unless one is given.
@@ -74,7 +75,7 @@ _PLANS = {
 }
 SET_PLANS = "".join(f"SET LOCAL {name} = {value}; " for name, value in _PLANS.items())
 # The same for a statement by itself, which is no block of a transaction.
-_PLANNED = "SELECT " + ", ".join(f"set_config('{k}', '{v}', true)" for k, v in _PLANS.items())
+PLANNED = "SELECT " + ", ".join(f"set_config('{k}', '{v}', true)" for k, v in _PLANS.items())
 _PLANS_SECONDS = 10.0  # that plans last at most: tables grow
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # a pooler takes no options
 _RELAXED = "SELECT set_config('synchronous_commit', 'off', true)"
@@ -103,10 +104,11 @@ class Link:
         self.listens = False  # what comes on it by itself are notices
         self.trips = 0  # round trips since it was opened
         self.is_lost = False  # the last one ended without an answer that can be trusted
-        self._raw: psycopg.RawCursor[Any] | None = None
+        self._raw: list[psycopg.RawCursor[Any]] = []
         self._wire: Wire | None = None
         self._pool = pool_of(address) if shared else None
         self._heard_on = ""  # the channel that it listens on
+        self._later: list[Later] = []  # what goes with the next trip
 
     # --- the connection ---------------------------------------------------------------------------
 
@@ -176,6 +178,7 @@ class Link:
 
     def close(self) -> None:
         """Close the connection; the next use opens another one."""
+        self.forget()
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.connection.close()
@@ -198,23 +201,62 @@ class Link:
         """Run one statement and return its rows. Raises psycopg.Error."""
         return self._trip(lambda made: _rows_of(made.execute(sql, values, binary=True)))
 
+    def later(self, sql: str, values: Sequence[Any], then: Callable[[Rows], object] = len) -> None:
+        """Send such a statement with the next trip, whose error is that of either.
+
+        `then` is called with its rows. An error of the server keeps it from running what follows.
+        """
+        self._later.append((sql, values, then))
+
+    def forget(self) -> None:
+        """Send nothing of what was to be sent with the next trip."""
+        self._later = []
+
+    def settle(self) -> None:
+        """Send what was to be sent with the next trip."""
+        if self._later:
+            sql, values, then = self._later.pop()
+            then(self._piped(sql, values)[0])
+
     def numbered(self, sql: str, values: Sequence[Any]) -> tuple[Rows, int]:
-        """Run one statement with numbered parameters; return its rows, and how many it changed."""
+        """Run one statement with numbered parameters; return its rows, and how many it changed.
+
+        Behind a pooler, what is no part of a transaction has its settings sent with it.
+        """
+        if self.address.pooled and not self._later and not self.in_transaction:
+            self.later(PLANNED, ())
+        if self._later:
+            return self._piped(sql, values)
 
         def send(made: psycopg.Connection[Any]) -> tuple[Rows, int]:
             cursor = self._numbered(made)
             cursor.execute(sql, values, binary=True)
             return _rows_of(cursor), cursor.rowcount
 
-        def send_planned(made: psycopg.Connection[Any]) -> tuple[Rows, int]:
-            cursor = self._numbered(made)
-            with made.pipeline():
-                made.execute(_PLANNED)
-                cursor.execute(sql, values, binary=True)
-            return _rows_of(cursor), cursor.rowcount
+        return self._trip(send)
 
-        is_ours = not self.address.pooled or self.in_transaction  # or the next one is another's
-        return self._trip(send) if is_ours else self._piped(send_planned)
+    def _piped(self, sql: str, values: Sequence[Any]) -> tuple[Rows, int]:
+        """Run a statement after those that were to be sent with it, in one trip."""
+        queued, self._later = self._later, []
+
+        def send(made: psycopg.Connection[Any]) -> tuple[Rows, int]:
+            with made.pipeline():
+                for at, (text, given, _) in enumerate([*queued, (sql, values, len)]):
+                    self._numbered(made, at).execute(text, given, binary=True)
+            for cursor, (_, _, then) in zip(self._raw, queued, strict=False):
+                then(_rows_of(cursor))
+            last = self._raw[len(queued)]
+            return _rows_of(last), last.rowcount
+
+        try:
+            return self._trip(send)
+        except psycopg.Error:
+            if not self.in_transaction:  # psycopg takes for prepared what the server has skipped;
+                self.close()  # else it forgets all of that with the rollback
+            raise
+        except BaseException:  # nobody knows what of it was done
+            self.close()
+            raise
 
     def each(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         """Run such a statement for each of some rows, together; return how many were changed."""
@@ -226,23 +268,26 @@ class Link:
 
         return self._trip(send)
 
-    def _numbered(self, made: psycopg.Connection[Any]) -> psycopg.RawCursor[Any]:
-        """Return the connection's cursor for those, which binds each value by its type alone."""
-        cursor = self._raw
-        if cursor is None or cursor.connection is not made:
-            self._raw = cursor = psycopg.RawCursor(made)
+    def _numbered(self, made: psycopg.Connection[Any], at: int = 0) -> psycopg.RawCursor[Any]:
+        """Return the connection's cursors for those, which bind each value by its type alone."""
+        if self._raw and self._raw[0].connection is not made:
+            self._raw = []
+        while len(self._raw) <= at:
+            cursor = psycopg.RawCursor(made)
             for kind, dumper in (
                 (int, Int8BinaryDumper),
                 (bool, _Truth),
                 (bytes, BytesBinaryDumper),
             ):
                 cursor.adapters.register_dumper(kind, dumper)
-        return cursor
+            self._raw.append(cursor)
+        return self._raw[at]
 
     def together(self, steps: Sequence[Step]) -> list[Rows]:
         """Run statements in one round trip, as one transaction unless one is under way.
 
-        Returns the rows of each. Raises psycopg.Error; see `_piped`.
+        Returns the rows of each. Raises psycopg.Error; then the connection is closed, and with it a
+        transaction under way: psycopg takes statements for prepared that the server skipped.
         """
 
         def send(made: psycopg.Connection[Any]) -> list[Rows]:
@@ -250,14 +295,6 @@ class Link:
                 cursors = [made.execute(sql, values, binary=True) for sql, values in steps]
             return [*map(_rows_of, cursors)]
 
-        return self._piped(send)
-
-    def _piped(self, send: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Make a trip that is a pipeline.
-
-        After an error the connection is closed, and with it a transaction under way: psycopg takes
-        statements for prepared that the server skipped.
-        """
         try:
             return self._trip(send)
         except BaseException:
@@ -279,12 +316,16 @@ class Link:
 
         self._trip(send)
 
-    def script(self, text: str) -> Rows:
-        """Run several statements without values in one message; return the rows of the last."""
+    def script(self, *texts: str) -> Rows:
+        """Run statements without values in one trip; return the rows of the last."""
+        if self._later:
+            for text in texts[:-1]:
+                self.later(text, ())
+            return self._piped(texts[-1], ())[0]
 
         def send(made: psycopg.Connection[Any]) -> Rows:
             # After an interrupt psycopg may take it for one that can be prepared.
-            cursor = made.execute(text, prepare=False)
+            cursor = made.execute("; ".join(texts), prepare=False)
             while cursor.nextset():
                 pass
             return _rows_of(cursor)
@@ -293,6 +334,7 @@ class Link:
 
     def _trip(self, send: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Make one round trip; afterwards there is no connection that cannot be used again."""
+        self.settle()  # a trip that takes nothing along
         self.trips += 1
         self.is_lost = False
         made = self._current()
@@ -371,6 +413,7 @@ class Link:
 
     def clean(self) -> None:
         """Leave no transaction behind."""
+        self.forget()
         if self.in_transaction:
             try:
                 self.script("ROLLBACK")

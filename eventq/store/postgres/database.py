@@ -27,7 +27,7 @@ from eventq.records.info import Stats
 from eventq.store.engine import Engine
 from eventq.store.postgres import failures, queues, schema
 from eventq.store.postgres.claims import Claims
-from eventq.store.postgres.connection import BEGIN, MINE, NOW, SET_PLANS, Link
+from eventq.store.postgres.connection import BEGIN, MINE, NOW, PLANNED, SET_PLANS, Link
 from eventq.store.postgres.consumers import Consumers
 from eventq.store.postgres.events import Events
 from eventq.store.postgres.filters import Filters
@@ -67,6 +67,7 @@ SELECT (
     WHERE {MINE}
 )
 """
+_KEEP_IDS = "UPDATE eventq.counters SET last_ids = $3 WHERE bucket = $1 AND thread_id = $2"
 _LAST_IDS = f"SELECT last_ids FROM eventq.counters WHERE {MINE}"
 _OF_A_QUEUE = "%(b)s"  # is in a statement of `queues`, and in none of the memory
 _LAST = (1 << 63) - 1  # the highest id
@@ -129,6 +130,7 @@ class Database(Engine):
         self.claims = Claims(self)
         self.on_first_write = None
         self.refuses_links = False
+        self._is_to_begin = False  # the server knows nothing of the transaction yet
         self._kept_ids = ""  # the last ids of the row that is locked, as JSON
         self._ids: dict[str, int] | None = None  # those, as this transaction has used them
         self._marked_ids: list[dict[str, int] | None] = []  # as savepoints found them
@@ -247,6 +249,8 @@ class Database(Engine):
     def _inside(self, call: Callable[[Link], T]) -> T:
         """Call a function inside the transaction under way."""
         self.ready()
+        if self._is_to_begin:
+            return self._first(call)
         try:
             return call(self.link)
         except psycopg.Error as error:
@@ -260,6 +264,15 @@ class Database(Engine):
             if not self.link.goes_on:  # an interrupt, and the statement or all of it is undone
                 self._spoiled = self.depth
             raise
+
+    def _first(self, call: Callable[[Link], T]) -> T:
+        """Call a function in the trip that begins the transaction; nothing was done before it."""
+
+        def begun(link: Link) -> T:
+            self._lock_row(link)
+            return call(link)
+
+        return self._tried(self.link, begun)
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -275,22 +288,34 @@ class Database(Engine):
             """See `Transactions.read`."""
 
     def _begin(self, *, relaxed: bool) -> None:
+        """Begin, with the first statement: the row is locked in one trip with it."""
         self.check_writable()
         self.link.clean()
-        self._tried(self.link, lambda link: self._lock_row(link, relaxed=relaxed))
-        self.is_relaxed = relaxed
+        self.is_relaxed, self._is_to_begin = relaxed, True
 
-    def _lock_row(self, link: Link, *, relaxed: bool) -> None:
-        level = "SET LOCAL synchronous_commit = off; " if relaxed else ""
+    def _lock_row(self, link: Link) -> None:
+        """Lock the row of the thread with the next trip."""
+        link.later(BEGIN, ())
+        if self.is_relaxed:
+            link.later("SET LOCAL synchronous_commit = off", ())
         if self.address.pooled:
-            level += f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'; {SET_PLANS}"
-        rows = link.script(f"{BEGIN}; {level}{self._lock_text}")
+            link.later(f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'", ())
+            link.later(PLANNED, ())
+        link.later(self._lock_text, (), self._locked)
+
+    def _locked(self, rows: Rows) -> None:
+        """Note what the row of the thread says."""
         if not rows:
             raise NotAThreadError(self.address.shown)
         awake, ids, now = rows[0]
         self.is_awake = bool(awake)
         self._kept_ids, self._ids = ids or "{}", None
         self._began = int(now), clock.monotonic()
+        self._is_to_begin = False
+
+    def _have_begun(self) -> None:
+        if self._is_to_begin:
+            self._inside(Link.settle)
 
     def _set_savepoint(self, depth: int) -> None:
         self._inside(lambda link: link.script(f"SAVEPOINT s{depth}"))
@@ -301,23 +326,23 @@ class Database(Engine):
 
     def _commit(self) -> None:
         self.check_process()
-        if not self.link.goes_on:  # the server would roll back, and call that a success
-            self._spoiled = self.depth
+        if not (self._is_to_begin or self.link.goes_on):
+            self._spoiled = self.depth  # the server would roll back, and call that a success
         self.ready()
+        self._have_begun()
         try:
-            self.link.script(f"{self._ids_text()}COMMIT")
+            self._keep_ids()
+            self.link.script("COMMIT")
         except psycopg.Error as error:
             if self.link.is_lost:
                 raise failures.unknown(self.address) from error
             raise self.explain(error) from error
 
-    def _ids_text(self) -> str:
-        """Return what stores the ids that the transaction has given, if it has."""
+    def _keep_ids(self) -> None:
+        """Store the ids that the transaction has given, if it has, with its commit."""
         ids = "" if self._ids is None else json.dumps(self._ids)
-        if ids in ("", self._kept_ids):
-            return ""
-        where = f"bucket = {self.keys['b']} AND thread_id = {self.keys['t']}"
-        return f"UPDATE eventq.counters SET last_ids = '{ids}' WHERE {where}; "
+        if ids not in ("", self._kept_ids):
+            self.link.later(_KEEP_IDS, [*self.key, ids])
 
     def _note(self, commit: Commit | None) -> None:
         rings, self._rings = self._rings, False
@@ -331,16 +356,22 @@ class Database(Engine):
 
     def _undo_statements(self, depth: int) -> None:
         self._ids = self._marked_ids[depth - 1] if depth else None
+        self.link.forget()
+        if self._is_to_begin:
+            self._is_to_begin = bool(depth)
+            return
         if not self.link.in_transaction:  # it is lost with the connection
             self._spoiled = depth
             return
         try:
-            self.link.script(f"ROLLBACK TO s{depth}; RELEASE s{depth}" if depth else "ROLLBACK")
+            inside = f"ROLLBACK TO s{depth}", f"RELEASE s{depth}"
+            self.link.script(*(inside if depth else ("ROLLBACK",)))
         except psycopg.Error:
             self.link.close()
             self._spoiled = depth
 
     def _leave_behind(self) -> None:
+        self._is_to_begin = False
         self.link.clean()
 
     def ready(self) -> None:
@@ -468,6 +499,7 @@ class Database(Engine):
         """
         if self.clock is not None or not self.in_write():
             return int(self.value(_TIME))
+        self._have_begun()
         began, here = self._began
         return began + int((clock.monotonic() - here) * 1000)
 
@@ -533,6 +565,7 @@ class Database(Engine):
     def _counted(self) -> dict[str, int]:
         """Return the last ids, inside `write`."""
         if self._ids is None:
+            self._have_begun()
             self._ids = json.loads(self._kept_ids)
         return self._ids
 
@@ -610,10 +643,41 @@ class Database(Engine):
         """Run one statement inside `write`; return how many rows it changed."""
         return self._execute(self.translated(sql), bindings)[1]
 
+    def later(self, sql: str, bindings: tuple[Any, ...] = ()) -> None:
+        """Run one statement inside `write`, at the latest with its commit."""
+        self._send_later(self.translated(sql), bindings)
+
     def insert(self, sql: str, bindings: tuple[Any, ...] = ()) -> int | None:
         """Store one row inside `write`; return its id, None if a conflict kept it out."""
-        rows = self._execute(self.translated(sql), bindings)[0]
+        found = self.translated(sql)
+        if found.table and " CONFLICT" not in found.text:  # the id is known
+            return self._send_later(found, bindings)
+        rows = self._execute(found, bindings)[0]
         return rows[0][0] if rows else None
+
+    def inserts(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> list[int | None]:
+        """Store some rows in one trip, as `insert` does each; their ids are not counted."""
+        found = self.translated(sql)
+        made: list[Rows] = []
+        for row in rows[:-1]:
+            self._send_later(found, row, made.append)
+        if rows:
+            made.append(self._execute(found, rows[-1])[0])
+        return [one[0][0] if one else None for one in made]
+
+    def _send_later(
+        self, found: Translated, bindings: tuple[Any, ...], then: Callable[[Rows], object] = len
+    ) -> int:
+        """Run a statement by the next trip; return the id that it is given, or 0."""
+        self.ready()
+        self._have_begun()
+        values = self._values(found, bindings)
+        self.link.later(found.text, values, then)
+        if not found.table:
+            return 0
+        number: int = values[2]
+        self._counted()[found.table] = number
+        return number
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> int:
         """Run a statement for each of some rows, together; return how many it changed."""

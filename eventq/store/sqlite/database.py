@@ -816,6 +816,14 @@ class Database(Engine):
         except (apsw.Error, UnicodeEncodeError) as error:
             raise self.explain(error) from error
 
+    def later(self, sql: str, bindings: tuple[Any, ...] = ()) -> None:
+        """Run one statement inside `write`: a file is not far."""
+        try:
+            self.ready()
+            self.cursor.execute(sql, bindings)
+        except (apsw.Error, UnicodeError) as error:
+            raise self.explain(error) from error
+
     def changed(self, sql: str, bindings: tuple[Any, ...] = ()) -> int:
         """Run one statement inside `write`; return how many rows it changed."""
         try:
@@ -852,6 +860,10 @@ class Database(Engine):
             return rows
 
         return self.steady(read)  # type: ignore[no-any-return]
+
+    def inserts(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> list[int | None]:
+        """Store some rows, as `insert` does each."""
+        return [self.insert(sql, row) for row in rows]
 
     def last_id(self, table: str) -> int:
         """Return the highest id that a row of a table ever had, 0 for none."""

@@ -67,10 +67,11 @@ class Routes:
                 self.ran.setdefault(sql, values)
             return together(link, steps)
 
-        def note_script(link: Link, text: str) -> Any:
-            for sql in text.split(";"):
-                self.ran.setdefault(sql, {})
-            return script(link, text)
+        def note_script(link: Link, *texts: str) -> Any:
+            for text in texts:
+                for sql in text.split(";"):
+                    self.ran.setdefault(sql, {})
+            return script(link, *texts)
 
         patch.setattr(Link, "run", note_run)
         patch.setattr(Link, "together", note_together)

@@ -57,6 +57,26 @@ def test_round_trips(warm: eventq.Thread, name: str) -> None:
     assert link.trips - before <= most
 
 
+def test_round_trips_of_the_memory(warm: eventq.Thread) -> None:
+    """An append is three, a step five; a key costs one more, and a blob that is there two."""
+    context = warm.contexts.create("main")
+    run = warm.runs.start("plan", "do it", system={"coder": "x"})
+    run.step("coder", content="begun")
+    database: Any = warm.database
+    calls: dict[str, tuple[Callable[[], object], int]] = {
+        "append": (lambda: context.append("said"), 3),
+        "append of what is there": (lambda: context.append("said"), 5),
+        "append with a key": (lambda: context.append("keyed", key="k"), 4),
+        "step": (lambda: run.step("coder", {"x": 1}, "done"), 5),
+        "failed attempt": (lambda: run.attempt("coder", content="failed"), 6),
+        "last turns": (lambda: context.last(64), 2),
+    }
+    for name, (call, most) in calls.items():
+        before = database.link.trips
+        call()
+        assert (name, database.link.trips - before) <= (name, most)
+
+
 def test_the_short_way_gives_what_the_long_way_gives(warm: eventq.Thread) -> None:
     """Pops and claims, one after the other, with it, and in a transaction, where it is not taken."""
     for name in ("all", "notes"):
