@@ -12,11 +12,12 @@ import pytest
 import eventq
 from tests.conftest import ROOT
 from tests.race.support import together
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
 
 PROCESSES, EACH = 4, 50
 # All begin together: when the pipe that is their stdin is closed.

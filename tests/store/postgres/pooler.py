@@ -282,6 +282,8 @@ class Transactions(Pooler):
         """Start before the server at a URL whose host is a folder."""
         self._free: deque[Host] = deque()
         self._waiting: deque[Guest] = deque()
+        self._count = 0  # of connections
+        self._login = b""  # what clients begin with
         self.lent = 0  # how often
         super().__init__(url)
         self.url += "&pooled=1"
@@ -289,12 +291,17 @@ class Transactions(Pooler):
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        guest = Guest(client)
+        guest.host = self._connect(guest)
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._from_guest(guest))
+
+    def _connect(self, guest: Guest | None) -> Host:
         server = socket.socket(socket.AF_UNIX)
         server.connect(self._place)
-        guest = Guest(client)
-        guest.host = host = Host(server, guest)
-        self._selector.register(client, selectors.EVENT_READ, lambda: self._from_guest(guest))
+        host = Host(server, guest)
         self._selector.register(server, selectors.EVENT_READ, lambda: self._from_host(host))
+        self._count += 1
+        return host
 
     def _from_guest(self, guest: Guest) -> None:
         data = self._read(guest.client)
@@ -304,12 +311,15 @@ class Transactions(Pooler):
             guest.said += data
             self._serve(guest)
         elif guest.host is not None:
+            self._login = data
             guest.host.server.sendall(data)
 
     def _serve(self, guest: Guest) -> None:
         """Pass on the whole messages of a client, over a connection that is free."""
         if guest.host is None and not self._free:
             self._waiting.append(guest)
+            if self._count < self.MOST:  # clients have left in the middle of a transaction
+                self._connect(None).server.sendall(self._login)
             return
         if guest.host is None:
             guest.host = self._free.popleft()
@@ -346,6 +356,8 @@ class Transactions(Pooler):
         """Pass a message on to the client that has a connection; after the last one it is free."""
         guest = host.guest
         if guest is None:
+            if message == _OVER:
+                self._give_back(host)
             return
         with suppress(OSError):
             guest.client.sendall(message)
@@ -361,11 +373,14 @@ class Transactions(Pooler):
         if len(self._free) > self.MOST:
             self._end_host(self._free.popleft())
         while self._free and self._waiting:
-            self._serve(self._waiting.popleft())
+            guest = self._waiting.popleft()
+            if guest.said:  # or it was served since, or is gone
+                self._serve(guest)
 
     def _leave(self, guest: Guest) -> None:
         """Forget a client; what it has not finished is undone."""
         guest.client.close()
+        guest.said = b""
         if guest.host is not None:
             guest.host.guest, host = None, guest.host
             self._end_host(host)
@@ -377,4 +392,5 @@ class Transactions(Pooler):
         if host in self._free:
             self._free.remove(host)
         host.server.close()
+        self._count -= 1
         self._forget()
