@@ -81,7 +81,7 @@ class Chance(random.Random):
 
     def refs(self) -> list[str]:
         """Return the names of some blobs; most of them are stored by somebody."""
-        return self.sample(NAMES[:3] if self.random() < 0.95 else NAMES, self.one(0, 0, 0, 1, 2))
+        return self.sample(NAMES[:2] if self.random() < 0.95 else NAMES, self.one(0, 0, 0, 1, 2))
 
     def new_step(self) -> dict[str, Any]:
         """Return the output of a role."""
@@ -118,9 +118,9 @@ class Chance(random.Random):
             "attach": {"turn": turn, "root": self.choice(NAMES)},
             "delete": of,
             "open_turn": {**of, "type_id": self.one("message", "note")},
-            "delta": {"opened": self.randrange(6), "data": self.data()},
-            "seal": {"opened": self.randrange(6), "refs": self.refs(), **expected, **key, **source},
-            "discard": {"opened": self.randrange(6)},
+            "delta": {"opened": self.randrange(12), "data": self.data()},
+            "seal": {"opened": self.randrange(12), "refs": self.refs(), **expected, **key, **source},
+            "discard": {"opened": self.randrange(12)},
             "read": {
                 **of, "other": self.choice(CONTEXTS), "limit": self.randint(1, 5),
                 "as_of": self.one(None, self.randint(0, 4)), "depth": self.randint(0, 4),
@@ -128,7 +128,7 @@ class Chance(random.Random):
             "before": {**of, "turn": turn, "limit": self.randint(1, 5)},
             "start": {
                 "new": {
-                    "name": self.one("solve", "w", ""), "prompt": self.choice(TEXTS),
+                    "name": self.one("solve", "w", "w", "w", ""), "prompt": self.choice(TEXTS),
                     "system": self.one(None, {"a": "be a"}, {"a": "be a", "b": TEXTS[4]}),
                     "group": self.one("", "g"), "answer": self.one("text", "json", "meta"),
                 },
@@ -138,15 +138,15 @@ class Chance(random.Random):
                 "run": self.choice(RUNS), "new": self.new_step(), "tried": self.one(0, 0, 0, 1, 2),
                 **expected, **key,
             },
-            "attempt": {"run": self.choice(RUNS), "new": {**self.new_step(), "compact": self.one(None, None, "")}},
+            "attempt": {"run": self.choice(RUNS), "new": {**self.new_step(), "compact": None if self.random() < 0.9 else ""}},
             "poke": {"run": self.choice(RUNS), "content": self.choice(TEXTS), "refs": self.refs()},
             "to_run": {
                 "run": self.choice(RUNS),
                 "how": self.one("end", "cancel", "suspend", "resume", "resume", "delete", "compact"),
             },
             "fork_run": {
-                "run": self.choice(RUNS), "step": self.one(None, None, 0, 1, 2, 3),
-                "role": self.one(None, None, None, "b"), "label": self.choice(LABELS),
+                "run": self.choice(RUNS), "label": self.choice(LABELS),
+                **self.one({"step": None}, {"step": self.randint(0, 3)}, {"step": None, "role": "b"}),
             },
             "read_run": {"run": self.choice(RUNS), "role": self.one("a", "b")},
             "runs_of": {"group": self.one(None, "g", "")},
@@ -156,7 +156,7 @@ class Chance(random.Random):
                 **scope, "parts": [self.data() for _ in range(self.randint(0, 3))],
                 "how": self.one("seal", "seal", "fail", "leave"),
             },
-            "remove_artifact": {**scope, "number": self.randint(0, 4)},
+            "remove_artifact": {**scope, "number": self.one(0, 0, 1, 3)},
             "output": {
                 **scope, "name": self.one("Scout", "a b", "é"), "data": self.data(),
                 "parent": self.one(None, None, *OUTPUTS),
@@ -166,7 +166,7 @@ class Chance(random.Random):
             "folders": {**scope, "data": self.data(), "number": self.randint(0, 12)},
             "url": {
                 **of, "url": self.one(
-                    f"artifact://{self.randint(0, 3)}", f"agent://{self.choice(OUTPUTS)}",
+                    f"artifact://{self.one(0, 0, 1, 3)}", f"agent://{self.choice(OUTPUTS)}",
                     f"agent://{self.choice(OUTPUTS)}?q=.k", f"blob:blake3:{self.choice(NAMES)}",
                 ),
                 "offset": self.one(None, 1, 2), "limit": self.one(None, 1),
@@ -204,8 +204,8 @@ WEIGHTS = {
     "read": 6, "before": 4, "start": 5, "take": 11, "attempt": 4, "poke": 3, "to_run": 6, "fork_run": 3, "read_run": 3,
     "runs_of": 1, "setting": 2, "artifact": 3, "write_artifact": 3, "remove_artifact": 2, "output": 3,
     "publish": 3, "produced": 1, "folders": 1, "url": 3, "capture": 0.1, "session": 3, "read_session": 2,
-    "push": 2, "erase": 2, "erase_text": 0.3, "find": 1, "gc": 3, "reachable": 2, "pack": 0.5,
-    "pack_back": 1, "copy": 0.5, "move": 5, "block": 7, "status": 1, "warnings": 1, "swap": 2,
+    "push": 2, "erase": 2, "erase_text": 0.3, "find": 1, "gc": 3, "reachable": 2, "pack": 1,
+    "pack_back": 1, "copy": 1, "move": 5, "block": 7, "status": 1, "warnings": 1, "swap": 2,
 }  # fmt: skip
 # What is not done inside a transaction: what cannot be, and what looks at what is committed.
 ALONE = {
@@ -218,11 +218,21 @@ def history(seed: int) -> list[Step]:
     """Return a random history; at its end all is looked at."""
     chance = Chance(seed)
     begin: list[Step] = [
-        *(("put", {"data": n, "refs": [], "mentions": False}) for n in range(chance.randint(1, 4))),
+        *(("put", {"data": n, "refs": [], "mentions": False}) for n in range(chance.randint(2, 5))),
         ("create", {"name": "main", "base": 0}),
         ("append_some", {"context": 0, "count": chance.randint(1, 4)}),
         ("start", {"new": {"name": "w", "prompt": "go"}, "label": None, "source": None}),
         *(("take", {"run": 0, "new": chance.new_step(), "tried": n}) for n in range(2)),
+    ]
+    more: list[Step] = [
+        ("open_turn", {"context": 0, "type_id": "message"}),
+        ("open_turn", {"context": 0, "type_id": "note"}),
+        ("artifact", {"scope": None, "data": chance.data(), "tool": "bash"}),
+        ("artifact", {"scope": 0, "data": chance.data(), "tool": "bash"}),
+        ("output", {"scope": chance.one(None, 0), "name": "Scout", "data": 3, "parent": None}),
+        ("session", {"name": "s", "count": 7, "branch": 3, "torn": False, "title": "one"}),
+        ("fork", {"context": 0, "at": None, "name": chance.one(None, "side")}),
+        ("push", {"text": chance.choice(TEXTS)}),
     ]
     steps = [chance.step() for _ in range(chance.randint(8, 32))]
     looks: list[Step] = [
@@ -231,7 +241,7 @@ def history(seed: int) -> list[Step]:
         ("gc", {"apply": True, "grace": 0}),
         *((name, {}) for name in ("everything", "check")),
     ]
-    return [*begin, *steps, *looks]
+    return [*begin, *chance.sample(more, chance.randint(2, 6)), *steps, *looks]
 
 
 # --- both sides -----------------------------------------------------------------------------------
