@@ -1378,11 +1378,9 @@ def _place_of(text: str) -> tuple[Layout, SharedLayout | None]:
     """Return the files of a thread; twice, if it is in a database that others share."""
     if not is_shared(text):
         return Layout(resolve(text)), None
-    from eventq.store.shared_paths import SharedLayout, url_in
+    from eventq.store.shared_paths import SharedLayout, url_of
 
-    directory = None if is_url(text) else resolve(text)
-    url = text if directory is None else url_in(f"{directory}/{LINK}")
-    shared = SharedLayout(url, directory)
+    shared = SharedLayout(url_of(text) or text, None if is_url(text) else resolve(text))
     return shared, shared
 
 

@@ -60,7 +60,7 @@ class Hub:
             self._watchers.nudge()
 
     def _run(self) -> None:
-        made = watchers(self._address)
+        made = watchers(self._address, memory=True)
         with self._lock:
             self._watchers = made
         known: dict[Feed, str] = {}
@@ -71,6 +71,8 @@ class Hub:
                 made.add(feeds[feed])
                 feed.wake()
             known = feeds
+            if any(feed.watchers for feed in feeds):  # not all that they see sends notices
+                made.look_at = min(made.look_at, clock.monotonic() + SLOW_LOOK)
             try:
                 changed = made.wait(_WAIT)
             except (EventqError, OSError):  # whoever asks is told so

@@ -14,6 +14,7 @@ from eventq.serving.plans import LARGE, QUICK, Plan
 from eventq.serving.workers import Service
 from eventq.store.opening import share_connections, unshare_connections
 from eventq.store.paths import is_url, shown
+from eventq.store.shared_paths import url_of
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.thread import open_thread
@@ -84,7 +85,9 @@ class ServedThread:
         """
         self.name = name
         self._is_url = is_url(path)
-        if self._is_url:
+        url = url_of(path)
+        self._is_shared = url is not None
+        if self._is_shared:
             share_connections()
         try:
             self.path = shown(path)
@@ -98,22 +101,22 @@ class ServedThread:
         place = path if self._is_url else self.path  # only the first has the password
         self.service = Service(place)
         self._calls = 0
-        self.feed = Feed(place, self.loop)
+        self.feed = Feed(url or place, self.loop)
         self.history = History()
         self.checked: dict[str, Any] | None = None  # what the last check found
         self._asked_at = 0.0
         self._looks: asyncio.Task[None] | None = None
-        if not self._is_url:
+        if not self._is_shared:
             self._looks = self.loop.create_task(self._look())
 
     def _unshare(self) -> None:
-        if self._is_url:
+        if self._is_shared:
             unshare_connections()
 
     async def _look(self) -> None:
         """Note the state of the thread once a minute; of one in a database, while it is used."""
         self.history = History()
-        while not self._is_url or clock.monotonic() < self._asked_at + KEPT_SECONDS:
+        while not self._is_shared or clock.monotonic() < self._asked_at + KEPT_SECONDS:
             with suppress(EventqError):
                 await self.glance(lambda thread: self.history.add(thread.status()), QUICK)
             await asyncio.sleep(SECONDS)

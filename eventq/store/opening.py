@@ -82,12 +82,12 @@ def shared_threads(url: str, *, secret: bool = False) -> list[str]:
     return [with_thread(url, name) if secret else address.at(name) for name in names]
 
 
-def watchers(address: Address) -> protocol.Watchers:
-    """Return a watcher of many threads of a database."""
+def watchers(address: Address, *, memory: bool = False) -> protocol.Watchers:
+    """Return a watcher of many threads of a database; with `memory` of that, too."""
     check_driver()
     from eventq.store.postgres.watchers import Watchers
 
-    return Watchers(address)
+    return Watchers(address, memory=memory)
 
 
 def share_connections() -> None:

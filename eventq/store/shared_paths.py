@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from eventq.errors import UsageError, reason
 from eventq.store.address import parse
-from eventq.store.paths import Layout, is_url
+from eventq.store.paths import LINK, Layout, is_shared, is_url, resolve
 from eventq.system import environment
 
 _MOST = 64 << 10  # bytes of it that are read
@@ -45,6 +45,16 @@ class SharedLayout(Layout):
 def _state_of(shown: str) -> str:
     """Return the folder for what this machine keeps of a thread."""
     return f"{environment.state()}/{blake3(shown.encode()).hexdigest()[:16]}"
+
+
+def url_of(path: str) -> str | None:
+    """Return the URL of a thread in PostgreSQL, also of one that a directory names; else None.
+
+    Raises UsageError for a file that holds none.
+    """
+    if not is_shared(path):
+        return None
+    return path if is_url(path) else url_in(f"{resolve(path)}/{LINK}")
 
 
 def url_in(path: str) -> str:

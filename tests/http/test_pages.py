@@ -423,6 +423,29 @@ def test_a_page_hears_of_changes(client: httpx.Client, thread: eventq.Thread) ->
         assert next(lines) == "data: changed"
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["url", "directory"])
+def test_a_page_hears_of_changes_in_postgresql(
+    serve: Serve, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, named: bool
+) -> None:
+    """Also of those of the memory; and when it listens, at once: a look is an hour away."""
+    monkeypatch.setattr("eventq.serving.hub.SLOW_LOOK", 3600)
+    url = fresh(postgres)
+    (tmp_path / "thread.url").write_text(url)
+    client = serve(str(tmp_path) if named else url)
+    name = client.get("/api/threads").json()["threads"][0]["name"]
+    with (
+        eventq.open(url) as thread,
+        client.stream("GET", f"/changes?thread={name}") as found,
+    ):
+        lines = (one for one in found.iter_lines() if one and one[0] != ":")
+        thread.subscribe("w")
+        assert next(lines) == "data: changed"
+        context = thread.contexts.create("main")
+        assert next(lines) == "data: changed"
+        context.append("x")
+        assert next(lines) == "data: changed"
+
+
 def test_what_is_not_there(client: httpx.Client) -> None:
     """It is said on a page."""
     for at, status in (

@@ -113,9 +113,9 @@ class Database(Engine):
         self.identity = found.identity
         self._parted = found.parted
         self.channel = f"eventq_{found.thread_id}"
-        # Its own transaction, which waits for no disk.
-        relaxed = "SET LOCAL synchronous_commit = off"
-        self._notify = f"BEGIN; {relaxed}; NOTIFY {self.channel}; COMMIT".encode()
+        self._notify = _telling(self.channel)
+        self._tell_of_memory = _telling(f"{self.channel}_memory")  # which wakes no worker
+        self._in_memory = False  # whether the transaction under way has used the memory
         self._lock_text = f"""
             SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000, last_ids,
                 (extract(epoch FROM clock_timestamp()) * 1000)::bigint
@@ -291,7 +291,7 @@ class Database(Engine):
         """Begin, with the first statement: the row is locked in one trip with it."""
         self.check_writable()
         self.link.clean()
-        self.is_relaxed, self._is_to_begin = relaxed, True
+        self.is_relaxed, self._is_to_begin, self._in_memory = relaxed, True, False
 
     def _lock_row(self, link: Link) -> None:
         """Lock the row of the thread with the next trip."""
@@ -348,8 +348,8 @@ class Database(Engine):
         rings, self._rings = self._rings, False
         if commit is not None:
             self.note(commit)
-        elif rings and self.is_awake:
-            self.link.tell(self._notify)
+        elif self.is_awake and (rings or self._in_memory):
+            self.link.tell(self._notify if rings else self._tell_of_memory)
 
     def _tell(self, commit: Commit | None) -> None:  # noqa: ARG002 (it is among those noted)
         self.tell()
@@ -533,6 +533,7 @@ class Database(Engine):
 
     def translated(self, sql: str) -> Translated:
         """Return the translation of a statement of the memory."""
+        self._in_memory = True
         return translated(sql, parted=self._parted)
 
     def _execute(self, found: Translated, bindings: tuple[Any, ...]) -> tuple[Rows, int]:
@@ -739,6 +740,11 @@ class Database(Engine):
         yield from self.events.faults()
         yield from self.consumers.faults()
         yield from self.claims.faults()
+
+
+def _telling(channel: str) -> bytes:
+    """Return what sends a notice: a transaction of its own, which waits for no disk."""
+    return f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {channel}; COMMIT".encode()
 
 
 def _numbered(values: tuple[Any, ...]) -> dict[str, Any]:

@@ -37,12 +37,12 @@ QUIET_LOOK = 10.0
 _LOOK = f"""
 SELECT t.name, t.thread_id, n.last_event, sum(c.revision)::bigint, count(c.owner),
     count(*) FILTER (WHERE c.owner IS NOT NULL AND c.owned_until <= {NOW}),
-    n.awake_until > {NOW} + {AWAKE_MS // 2}
+    n.last_ids, n.awake_until > {NOW} + {AWAKE_MS // 2}
 FROM unnest(%(buckets)s::smallint[], %(names)s::text[]) AS w (bucket, name)
     JOIN eventq.threads t ON t.bucket = w.bucket AND t.tenant = 0 AND t.name = w.name
     JOIN eventq.counters n ON n.bucket = t.bucket AND n.thread_id = t.thread_id
     LEFT JOIN eventq.consumers c ON c.bucket = n.bucket AND c.thread_id = n.thread_id
-GROUP BY t.name, t.thread_id, n.last_event, n.awake_until
+GROUP BY t.name, t.thread_id, n.last_event, n.last_ids, n.awake_until
 """
 # Both pass over rows that somebody has locked, who would keep the others from theirs meanwhile.
 _SAY = f"""
@@ -77,9 +77,13 @@ WHERE c.bucket = h.bucket AND c.thread_id = h.thread_id AND c.consumer = h.consu
 class Watchers:
     """A watcher of all threads of a database that were added to it, by their names."""
 
-    def __init__(self, address: Address) -> None:
-        """Take the database, with or without a thread. Nothing is opened yet."""
+    def __init__(self, address: Address, *, memory: bool = False) -> None:
+        """Take the database, with or without a thread. Nothing is opened yet.
+
+        With `memory`, changes of turns, runs and what else the memory has count as well.
+        """
         self._address = address
+        self._memory = memory
         self._link = Link(self._address, shared=False)  # listens
         self._link.listens = True
         self._other = Link(self._address)
@@ -154,11 +158,15 @@ class Watchers:
         rows = self._do(lambda link: link.run(_LOOK, _values(buckets=buckets, names=names)), names)
         found: dict[str, tuple[Any, ...]] = {row[0]: row[1:] for row in rows}
         before = self._channels.keys()
-        listens = self._listen({f"eventq_{row[1]}": row[0] for row in rows})
+        channels = {f"eventq_{row[1]}": row[0] for row in rows}
+        if self._memory:
+            channels |= {f"eventq_{row[1]}_memory": row[0] for row in rows}
+        listens = self._listen(channels)
         asleep = [row for row in rows if not row[-1]] if listens else rows
         if asleep and listens:
             self._say([bucket_of(row[0]) for row in asleep], [row[1] for row in asleep])
-        seen = {name: found[name][:-1] if name in found else None for name in names}
+        compared = -1 if self._memory else -2
+        seen = {name: found[name][:compared] if name in found else None for name in names}
         changed = {
             name for name in names if name not in self._seen or self._seen[name] != seen[name]
         }

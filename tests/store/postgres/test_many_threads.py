@@ -16,6 +16,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -34,6 +35,8 @@ from tests.store.postgres.machines import Server, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from eventq.store.protocol import Watchers
 
 THREADS = 60
 MOST = 8  # connections of a process
@@ -66,6 +69,11 @@ def at(server: Server, number: int) -> str:
 def connections(server: Server) -> int:
     """Return how many connections of eventq a server has."""
     return int(server.run(QUIET)[0][0])
+
+
+def is_quiet(watchers: Watchers) -> bool:
+    """Return whether nothing changes, and the next look is far."""
+    return not watchers.wait(0.1) and watchers.look_at > clock.monotonic() + 2
 
 
 def started(folder: Path, *words: str, **more: str) -> subprocess.Popen[str]:
@@ -133,7 +141,7 @@ def test_a_watcher_of_many_threads(server: Server) -> None:
         for name in names:
             watchers.add(name)
         assert watchers.wait(0) == names
-        until(lambda: not watchers.wait(0.1) and watchers.look_at > clock.monotonic() + 2, "quiet")
+        until(partial(is_quiet, watchers), "quiet")
         until(lambda: connections(server) == 2, "one listens, and one looks")
         with eventq.open(at(server, 7)) as thread:
             thread.push(*NOTE)
@@ -144,6 +152,30 @@ def test_a_watcher_of_many_threads(server: Server) -> None:
         watchers.close()
         opening.unshare_connections()
     until(lambda: connections(server) == 0, "all are closed")
+
+
+def test_notices_of_the_memory(server: Server) -> None:
+    """Who watches that gets them, and no look is needed; who works for consumers is left alone."""
+    made = [opening.watchers(parse(server.url), memory=memory) for memory in (False, True)]
+    works, watches = made
+    try:
+        for one in made:
+            one.add("t7")
+            until(partial(is_quiet, one), "quiet")
+            one.look_at = clock.monotonic() + 3600
+        with eventq.open(at(server, 7)) as thread:
+            turn = thread.contexts.create("main").append("x")
+            assert watches.wait(60) == {"t7"}
+            until(lambda: not watches.wait(0.1), "all is heard")
+            thread.contexts.get("main").move(0)
+            assert watches.wait(60) == {"t7"}
+            assert works.wait(0) == set()
+            thread.push(*NOTE)
+            assert works.wait(60) == watches.wait(60) == {"t7"}
+            assert turn.turn_id == 1
+    finally:
+        for one in made:
+            one.close()
 
 
 def test_os_threads_that_need_several_connections(server: Server) -> None:
