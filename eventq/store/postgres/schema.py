@@ -204,12 +204,14 @@ def create(address: Address) -> bool:
 
 
 def _create(link: Link, address: Address) -> bool:
+    number = _number(link)
+    if not number:
+        raise _no_tables(address)
+    _check(number, address)
     while True:
         values = {"b": address.bucket, "t": SystemRandom().getrandbits(31), "name": address.name}
         try:
             return _made(link, values)
-        except errors.UndefinedTable as error:
-            raise _no_tables(address) from error
         except errors.UniqueViolation:
             link.script("ROLLBACK")  # a number that was given before
 

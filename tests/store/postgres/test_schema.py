@@ -282,6 +282,9 @@ def test_tables_of_another_version(
         server.execute(change)
     with pytest.raises(error, match=fix):
         eventq.open(url)
+    with pytest.raises(StoreError, match=fix):
+        eventq.init(f"{empty}&thread=y")
+    assert [*threads(empty)] == [url]
 
 
 def test_threads_come_and_go(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
