@@ -253,6 +253,17 @@ class Blobs:
         row, new = self.store(ready)
         return _record(row, new=new)
 
+    def put_many(self, some: Iterable[bytes]) -> int:
+        """Store bytes that name nothing, as `put` does; return how many were new."""
+        short, new = [], 0
+        for data in some:
+            ready = self.prepare(data, mentions=False)
+            if ready.blob.pieces and not ready.blob.parts:
+                short.append(ready.blob)
+            else:
+                new += self.store(ready)[1]
+        return new + (self._engine.put_many(short) if short else 0)
+
     def prepare(
         self,
         data: object,

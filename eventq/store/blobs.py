@@ -29,6 +29,24 @@ INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms)
 VALUES (?, ?, ?, ?, 0, ?)
 ON CONFLICT (hash) DO NOTHING
 """
+# A blob that is stored as it was prepared, and no mere part.
+_PUT_AGAIN = """
+UPDATE blobs
+SET touched_at_ms = ?5
+WHERE hash = ?1
+    AND raw_len = ?2
+    AND stored_len = ?3
+    AND codec = ?4
+    AND part = 0
+    AND EXISTS (SELECT 1 FROM blob_bytes y WHERE y.blob_id = blobs.blob_id AND y.bytes = ?6)
+"""
+_ADD_BYTES_OF = """
+INSERT INTO blob_bytes (blob_id, bytes)
+SELECT blob_id, ?2
+FROM blobs
+WHERE hash = ?1
+ON CONFLICT (blob_id) DO NOTHING
+"""
 ADD_REFS = """
 INSERT OR IGNORE INTO blob_refs (blob_id, ref_id)
 SELECT ?, blob_id
@@ -114,6 +132,22 @@ class Blobs:
                 sql = "UPDATE blobs SET touched_at_ms = ? WHERE blob_id = ?"
                 self._run(sql, (now, blob_id))
             return self._row(blob, blob_id), new
+
+    def put_many(self, blobs: Sequence[PreparedBlob]) -> int:
+        """Do as `put` with blobs of one piece that name nothing; return how many were new.
+
+        It takes a few statements, unless some are damaged or were parts: a server may be far away.
+        """
+        with self._db.write():
+            now = self._db.milliseconds()
+            pieces = [blob.pieces[0] for blob in blobs]
+            rows = [(d, size, len(raw), codec, now, raw) for d, size, codec, raw in pieces]
+            new = self._db.many(ADD, [row[:-1] for row in rows])
+            if new:
+                self._db.many(_ADD_BYTES_OF, [(row[0], row[-1]) for row in rows])
+            if new == len(rows) or self._db.many(_PUT_AGAIN, rows) == len(rows):
+                return new
+            return new + sum(self.put(blob)[1] for blob in blobs)
 
     def _row(self, blob: PreparedBlob, blob_id: int) -> BlobRow:
         if not blob.parts and blob.pieces:

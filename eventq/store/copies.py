@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import groupby
 from typing import TypeVar
 
 from eventq.errors import UnknownContextError, UnknownTurnError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from eventq.store.copy_rows import Restorable
     from eventq.store.engine import Engine
 
+    Link = tuple[int, int | None, int | None]  # depth, jump, and depth of that
     Copied = TypeVar("Copied", bound="tuple[Any, ...]")  # a kind of record of `copied`
 
 
@@ -76,6 +78,19 @@ class Copies:
         rows = self._run(sql, (parent or None, digest, 1 << 32 if limit is None else limit))
         return [*map(TurnCopy._make, rows)]
 
+    def among(self, first: int, last: int, limit: int) -> list[TurnCopy]:
+        """Return the turns from an id to another, in order."""
+        sql = """
+            SELECT t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id, t.type_version,
+                t.type_tag, t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, 0
+            FROM turns t
+                JOIN blobs b ON b.blob_id = t.blob_id
+            WHERE t.turn_id >= ? AND t.turn_id <= ?
+            ORDER BY t.turn_id
+            LIMIT ?
+        """
+        return [*map(TurnCopy._make, self._run(sql, (first, last, limit)))]
+
     def beside(self, turn: int, kind: type[Copied]) -> list[Copied]:
         """Return the patches on a turn, or the attempts after it, in no order."""
         return [*map(_whole(kind), self._run(_BESIDE[kind], (turn,)))]
@@ -103,13 +118,15 @@ class Copies:
         UnknownTurnError, UnknownBlobError.
         """
         with self._db.joined():
-            for record in records:
-                self._store(record)
+            for kind, some in groupby(records, type):
+                if kind is TurnCopy:
+                    self._add_turns([one for one in some if isinstance(one, TurnCopy)])
+                else:
+                    for record in some:
+                        self._store(record)
 
     def _store(self, record: Restorable) -> None:
         match record:
-            case TurnCopy():
-                self._add_turn(record)
             case ContextCopy():
                 self._add_context(record)
             case ContextLabel():
@@ -123,17 +140,39 @@ class Copies:
                 self._run(_SET_RUN, record)
                 self._db.runs.note(record.context, "import")
 
-    def _add_turn(self, new: TurnCopy) -> None:
-        above = self._db.turns.spot(new.parent) if new.parent else ()
-        if above is None:
-            raise UnknownTurnError(new.parent)
-        depth, jump, jump_depth = link(new.parent, above)
-        blob_id = self._db.blobs.row_id(new.digest)
-        self._run(
-            _ADD_TURN,
-            (new.turn, blob_id, new.parent or None, depth, jump, jump_depth, new.type_id,
-             new.type_version, new.type_tag, new.encoding, new.canonical, new.flags, new.at),
-        )  # fmt: skip
+    def _add_turns(self, turns: Sequence[TurnCopy]) -> None:
+        """Store turns together: a server may be far away."""
+        links: dict[int, Link] = {}
+        rows = []
+        for new in turns:
+            links[new.turn] = place = link(new.parent, self._above(new.parent, links))
+            rows.append(
+                (new.turn, new.digest, new.parent or None, *place, new.type_id, new.type_version,
+                 new.type_tag, new.encoding, new.canonical, new.flags, new.at)
+            )  # fmt: skip
+        if self._db.many(_ADD_TURN, rows) != len(rows):
+            for new in turns:
+                self._db.blobs.row_id(new.digest)  # which says what is missing
+        last = max(links)
+        if last > self._db.last_id("turns"):
+            self._db.reserve("turns", last)
+
+    def _above(self, parent: int, links: dict[int, Link]) -> Sequence[Any]:
+        """Return what the link of a child follows from, see `link`; `links` are known ones."""
+        if not parent:
+            return ()
+        depth, jump, jump_depth = self._link(parent, links)
+        far = self._link(jump, links)[1:] if jump else (None, None)
+        return depth, jump_depth, *far
+
+    def _link(self, turn: int, links: dict[int, Link]) -> Link:
+        if turn not in links:
+            sql = "SELECT depth, jump_id, jump_depth FROM turns WHERE turn_id = ?"
+            rows = self._run(sql, (turn,))
+            if not rows:
+                raise UnknownTurnError(turn)
+            links[turn] = rows[0]
+        return links[turn]
 
     def _add_context(self, new: ContextCopy) -> None:
         head, now = new.head or None, self._db.milliseconds()
@@ -311,7 +350,10 @@ INSERT INTO turns (
     turn_id, blob_id, parent_id, depth, jump_id, jump_depth, type_id, type_version, type_tag,
     encoding, canonical, flags, created_at_ms
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+SELECT ?1, blob_id, CAST(?3 AS INTEGER), ?4, CAST(?5 AS INTEGER), CAST(?6 AS INTEGER), ?7, ?8,
+    CAST(?9 AS INTEGER), ?10, CAST(?11 AS TEXT), ?12, ?13
+FROM blobs
+WHERE hash = ?2 AND part = 0
 """
 _ADD_CONTEXT = """
 INSERT INTO contexts (

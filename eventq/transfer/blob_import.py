@@ -6,7 +6,6 @@ from eventq.errors import BusyError, DamagedError, EventqError
 from eventq.memory.blobs import LARGEST, digest_of
 from eventq.records.checks import check_name
 from eventq.store.copy_rows import ErasedCopy
-from eventq.store.turn_rows import GONE
 from eventq.transfer import packfile
 from eventq.transfer.job import fits, is_time
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from eventq.transfer.sources import Line
 
 _GROUP_BYTES = 4 << 20  # of blobs in one transaction; a longer one is never in memory whole
+_GROUP = 1_000  # of such blobs
 # A blob this many times as long as its stored bytes costs the reader more than the writer.
 _FOLDED = 100
 # Bytes of such blobs that may prove wrong before others are left out unread: they could take hours.
@@ -60,8 +60,10 @@ class BlobImport:
         """Store the sound blobs, some MiB a transaction, a longer one by itself."""
         size = 0
         group: list[bytes] = []
+        erased = {one.digest for one in self._database.copies.select(None).records(ErasedCopy)}
         for offset, blob in self._source.blobs():
-            if self._is_erased(blob.hash):
+            if blob.hash in erased:
+                self._erased_here += 1
                 continue
             data = self._proven(offset, blob)
             if data is None:
@@ -71,7 +73,7 @@ class BlobImport:
                 continue
             group.append(data)
             size += len(data)
-            if size >= _GROUP_BYTES:
+            if size >= _GROUP_BYTES or len(group) == _GROUP:
                 self._put(group)
                 group, size = [], 0
         self._put(group)
@@ -83,15 +85,8 @@ class BlobImport:
 
     def _put(self, group: list[bytes]) -> None:
         with self._database.write():
-            new = sum(self._blobs.put(data).new for data in group)
+            new = self._blobs.put_many(group)
         self._new["blob"] += new
-
-    def _is_erased(self, digest: bytes) -> bool:
-        row = self._database.blobs.row(digest)
-        if row is None or row.codec != GONE:
-            return False
-        self._erased_here += 1
-        return True
 
     def _keep_erased(self) -> None:
         """Store what was erased in the source as erased, unless its bytes are here."""

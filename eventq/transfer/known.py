@@ -16,7 +16,7 @@ from eventq.transfer.sources import tag_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from eventq.store.contexts import Contexts
     from eventq.store.copies import Copies
@@ -79,6 +79,13 @@ class KnownTurns:
         self._seen = seen
         self._last = last
         self._groups: dict[tuple[int, bytes], dict[Traits, Ids]] = {}
+        self._own: dict[int, TurnCopy] = {}
+
+    def look_at(self, records: Sequence[TurnRecord]) -> None:
+        """Read what has the ids of the next records: mostly those are the same turns."""
+        first, last = records[0].turn_id, min(records[-1].turn_id, self._last)
+        found = self._copies.among(first, last, len(records)) if first <= last else []
+        self._own = {turn.turn: turn for turn in found}
 
     def find(self, record: TurnRecord, parent: int) -> int | None:
         """Return the target's turn for a record, preferring its own id, or None.
@@ -89,6 +96,9 @@ class KnownTurns:
             return None
         key = parent, record.payload_hash
         group = self._groups.get(key)
+        own = self._own.get(record.turn_id)
+        if own is not None and group is None and self._is(own, record, parent):
+            return own.turn
         if group is None:
             alike = self._copies.alike(*key, _FEW + 1)
             if len(alike) > _FEW:
@@ -102,13 +112,25 @@ class KnownTurns:
         del ids[found]
         return found
 
+    def _is(self, turn: TurnCopy, record: TurnRecord, parent: int) -> bool:
+        """Return whether a turn is a record, and not matched yet."""
+        wanted = record.codec, record.flags, record.created_at_ms, record.type_tag
+        return (
+            (turn.parent, turn.digest) == (parent, record.payload_hash)
+            and _traits(turn) == wanted
+            and self._seen.is_free(turn.turn)
+        )
+
     def _grouped(self, turns: Iterable[TurnCopy]) -> dict[Traits, Ids]:
         group: dict[Traits, Ids] = {}
         for turn in turns:
             if self._seen.is_free(turn.turn):
-                traits = turn.encoding, turn.flags, turn.at, tag_of(turn)
-                group.setdefault(traits, OrderedDict())[turn.turn] = None
+                group.setdefault(_traits(turn), OrderedDict())[turn.turn] = None
         return group
+
+
+def _traits(turn: TurnCopy) -> Traits:
+    return turn.encoding, turn.flags, turn.at, tag_of(turn)
 
 
 class KnownContexts:

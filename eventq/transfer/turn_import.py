@@ -118,6 +118,7 @@ class TurnImport:
         while page := self._next_page(turns):
             records, late = page
             self._found = self._database.blobs.find([one.payload_hash for one in records])
+            self._known.look_at(records)
             for record in records:
                 self._import(record, rules.get(record.turn_id))
             self._database.copies.restore(self._pending)

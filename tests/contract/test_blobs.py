@@ -22,10 +22,13 @@ from eventq.errors import ReadOnlyError, StoreError, TooLargeError, UnknownBlobE
 from eventq.memory.blobs import CUT_BYTES, PART_BYTES, parse_ref
 from eventq.records.turn import Blob, NewTurn
 from tests.conftest import ROOT
+from tests.servers import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import apsw
 
     from eventq import Thread
     from tests.conftest import RunPython
@@ -820,3 +823,27 @@ def test_prune_forgets_what_events_named(thread: Thread, stored: Stored) -> None
     assert thread.blobs.holders(blob.ref) == ["event 4", "event 5"]
     thread.prune(keep_last=0)
     assert (noted(stored), thread.blobs.holders(blob.ref)) == ([], [])
+
+
+@pytest.mark.engines(*ENGINES)
+def test_many_blobs_at_once(thread: Thread) -> None:
+    """They come as one by one: new ones, those that are there, a part of others, a long one."""
+    some = [b"a", b"b", b"c" * 100_000, random.Random(8).randbytes(300_000)]
+    assert thread.blobs.put_many([*some, b"a"]) == 4
+    assert thread.blobs.put_many(some) == 0
+    assert thread.blobs.put_many([b"d", *some, b"e"]) == 2
+    pieces = thread.blobs.prepare(b"a part").blob.pieces
+    thread.database.memory.blobs.put_parts(pieces)
+    assert not thread.blobs.has(blake3(b"a part").digest())
+    assert thread.blobs.put_many([b"a part", b"a", b"f"]) == 2
+    for data in (*some, b"a part", b"d", b"e", b"f"):
+        assert thread.blobs.get(blake3(data).digest()) == data
+
+
+def test_many_blobs_heal_a_damaged_one(thread: Thread, raw: apsw.Connection) -> None:
+    """One whose stored bytes are others is stored again among sound and new ones."""
+    thread.blobs.put_many([b"a", b"b"])
+    raw.execute("UPDATE blob_bytes SET bytes = x'00' WHERE bytes = CAST('a' AS BLOB)")
+    assert thread.blobs.verify() != []
+    assert thread.blobs.put_many([b"a", b"b", b"c"]) == 1
+    assert thread.blobs.verify() == []

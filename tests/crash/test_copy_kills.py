@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What kills the program when it is called for the n-th time, the commit once there are events; and
 # whether the log is there then.
 POINTS = {
-    "eventq.memory.blobs.Blobs.put 3": False,
+    "eventq.memory.blobs.Blobs.prepare 3": False,
     "eventq.output.artifacts.Artifacts.take 1": False,
     "eventq.transfer.log_import.LogImport._add_consumers 1": False,
     "eventq.transfer.log_import.LogImport._add_dead_letters 1": False,

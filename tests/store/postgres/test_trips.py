@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
+from eventq.store.postgres.database import Database
 from tests.servers import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -101,3 +103,35 @@ def test_the_short_way_gives_what_the_long_way_gives(warm: eventq.Thread) -> Non
         assert [claim.event.id for claim in taken + more] == [*range(2, 82)]
         found = {one.consumer_id: one for one in warm.status().consumers}[f"{name} claimed"]
         assert (found.last_acked_id, found.unfinished, found.done) == (81, 0, 81)
+
+
+def test_a_copy_goes_to_the_server_a_few_times(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each turn, blob or event, the first time nor when most is there; nor does it back."""
+    with (
+        eventq.open(tmp_path / "one", create=True) as thread,
+        eventq.open(fresh(postgres)) as other,
+        eventq.open(tmp_path / "two", create=True) as back,
+    ):
+        database: Any = other.database
+        main = thread.contexts.create("main")
+        for count in (1_000, 5):
+            thread.push_many(("self", "note", str(number)) for number in range(count))
+            with thread.write():
+                for number in range(count):
+                    main.append(f"{count} {number}")
+            before = database.link.trips
+            found = thread.copy_to(other, log=True)
+            assert (found.turns, found.blobs, found.events) == (count, count, count)
+            assert database.link.trips - before < 200
+        moments = []
+
+        def reopened(self: Database) -> Database:
+            moments.append(real(self))
+            return moments[-1]
+
+        real = Database.reopened
+        monkeypatch.setattr(Database, "reopened", reopened)
+        other.copy_to(back, log=True)
+        assert 0 < sum(moment.link.trips for moment in moments) < 200
