@@ -84,7 +84,7 @@ class Copies:
             SELECT t.turn_id, coalesce(t.parent_id, 0), t.depth, t.type_id, t.type_version,
                 t.type_tag, t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, 0
             FROM turns t
-                JOIN blobs b ON b.blob_id = t.blob_id
+                CROSS JOIN blobs b ON b.blob_id = t.blob_id
             WHERE t.turn_id >= ? AND t.turn_id <= ?
             ORDER BY t.turn_id
             LIMIT ?

@@ -19,14 +19,14 @@ STATEMENTS = {
     "7f9b4974fd7a03a3": ("", "", """
         UPDATE eventq.blobs SET touched_at_ms = $7 WHERE (hash = $3 AND raw_len = $4 AND stored_len
         = $5 AND codec = $6 AND part = 0 AND EXISTS(SELECT 1 FROM eventq.blob_bytes AS y WHERE
-        (y.blob_id = blobs.blob_id AND y.bytes = $8) AND (y.bucket = $1 AND y.thread_id = $2))) AND
-        (blobs.bucket = $1 AND blobs.thread_id = $2)
+        (y.blob_id = blobs.blob_id AND y.bytes = $8) AND (y.bucket = $1 AND y.thread_id = $2)
+        OFFSET 0)) AND (blobs.bucket = $1 AND blobs.thread_id = $2)
     """),
     # blobs._ADD_BYTES_OF
     "3d7c1a125e5514ea": ("", "", """
         INSERT INTO eventq.blob_bytes (bucket, thread_id, blob_id, bytes) SELECT $1, $2, blob_id,
-        $4 FROM eventq.blobs WHERE hash = $3 AND (blobs.bucket = $1 AND blobs.thread_id = $2) ON
-        CONFLICT(bucket, thread_id, blob_id) DO NOTHING
+        $4 FROM eventq.blobs WHERE (hash = $3 AND (blobs.bucket = $1 AND blobs.thread_id = $2)) AND
+        TRUE ON CONFLICT(bucket, thread_id, blob_id) DO NOTHING
     """),
     # blobs.ADD_REFS
     "b95d8c330cd827c3": ("", "", """
@@ -1970,12 +1970,12 @@ STATEMENTS = {
         t.turn_id LIMIT $5
     """),
     # copies.Copies.among
-    "406eb758ddb977e8": ("", "", """
+    "f31250c7657262b7": ("", "", """
         SELECT t.turn_id, COALESCE(t.parent_id, 0), t.depth, t.type_id, t.type_version, t.type_tag,
-        t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, 0 FROM eventq.turns AS t JOIN
-        eventq.blobs AS b ON b.blob_id = t.blob_id AND (b.bucket = $1 AND b.thread_id = $2) WHERE
-        (t.turn_id >= $3 AND t.turn_id <= $4) AND (t.bucket = $1 AND t.thread_id = $2) ORDER BY
-        t.turn_id LIMIT $5
+        t.encoding, t.flags, t.created_at_ms, t.canonical, b.hash, 0 FROM eventq.turns AS t CROSS
+        JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id = t.blob_id AND (b.bucket =
+        $1 AND b.thread_id = $2) OFFSET 0) AS b WHERE (t.turn_id >= $3 AND t.turn_id <= $4) AND
+        (t.bucket = $1 AND t.thread_id = $2) ORDER BY t.turn_id LIMIT $5
     """),
     # copies.Copies.sources
     "fd4caa03af5f9c87": ("", "", """
@@ -2003,8 +2003,8 @@ STATEMENTS = {
         jump_depth, type_id, type_version, type_tag, encoding, canonical, flags, created_at_ms)
         SELECT $1, $2, $3, blob_id, CAST($5 AS BIGINT), $6, CAST($7 AS BIGINT), CAST($8 AS BIGINT),
         $9, $10, CAST($11 AS BIGINT), $12, CAST($13 AS TEXT) COLLATE "C", $14, $15 FROM
-        eventq.blobs WHERE (hash = $4 AND part = 0) AND (blobs.bucket = $1 AND blobs.thread_id =
-        $2) RETURNING turns.turn_id
+        eventq.blobs WHERE ((hash = $4 AND part = 0) AND (blobs.bucket = $1 AND blobs.thread_id =
+        $2)) AND TRUE RETURNING turns.turn_id
     """),
     # copies._ADD_CONTEXT
     "2efb8dd58a351692": ("", "contexts", """

@@ -20,3 +20,9 @@ def empty(postgres: str) -> Iterator[str]:
         server.execute(f'CREATE DATABASE "{name}"')
         yield postgres.replace("/postgres?", f"/{name}?")
         server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(autouse=True)
+def _lasting_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no plan grow old: making it anew is one message more for those who count them."""
+    monkeypatch.setattr("eventq.store.postgres.pool.PLANS_SECONDS", 3600)
