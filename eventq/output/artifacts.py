@@ -332,7 +332,7 @@ class Artifacts:
 
     def _begin(self, number: int | None, tool: str, at: int | None) -> ArtifactWriter:
         self._db.check_writable()
-        owner = _owner()
+        owner = _owner(is_shared=self._db.is_shared)
         number = self._streams.create(tool, owner, number=number, at=at)
         return ArtifactWriter(self._streams, number, owner, self.session)
 
@@ -641,16 +641,26 @@ def _number(artifact_id: object) -> int | None:
     return int(text) if int(text) < 1 << 63 else None
 
 
-def _owner() -> str:
-    """Return a unique id of a writer: a random number and its process."""
-    pid = os.getpid()
-    return f"{os.urandom(6).hex()}:{pid}:{processes.namespace()}:{processes.birth(pid)}"
+def _owner(*, is_shared: bool) -> str:
+    """Return a unique id of a writer: a random number and its process, with its machine."""
+    pid, place = os.getpid(), processes.namespace()
+    if is_shared:  # the pid namespace outside of containers has the same number everywhere
+        place = f"{place}@{processes.host()}@{processes.machine()}"
+    return f"{os.urandom(6).hex()}:{pid}:{place}:{processes.birth(pid)}"
 
 
 def _is_alive(owner: str | None) -> bool:
-    """Return whether a writer's process runs; one in another container is assumed to run."""
-    _, pid, namespace, birth = [*(owner or "").split(":", 3), "", "", ""][:4]
+    """Return whether a writer's process runs.
+
+    One in another container or on another machine is assumed to run.
+    """
+    _, pid, place, birth = [*(owner or "").split(":", 3), "", "", ""][:4]
     if not pid.isascii() or not pid.isdigit() or len(pid) > 9 or not birth:
+        return False
+    namespace, host, boot = [*place.split("@"), "", ""][:3]
+    if host and host != processes.host():
+        return True
+    if boot and boot != processes.machine():  # it was started anew
         return False
     return namespace != processes.namespace() or processes.birth(int(pid)) == birth
 

@@ -65,6 +65,7 @@ class Engine(Transactions, Log):
     """A database with the areas of the memory beside the log."""
 
     areas = AREAS
+    is_shared = False  # processes of other machines may use it
 
     if TYPE_CHECKING:
         blobs: Blobs

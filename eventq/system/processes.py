@@ -140,6 +140,11 @@ def namespace() -> str:
         return "0"
 
 
+def host() -> str:
+    """Return the name of this machine in its network."""
+    return os.uname().nodename
+
+
 def reap(pid: int) -> int | None:
     """Return the exit code of a child (negative: the signal), or None while it runs.
 

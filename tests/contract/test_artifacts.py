@@ -974,6 +974,26 @@ def test_a_writer_of_another_container(
     writer.seal()
 
 
+@pytest.mark.engines("postgres")
+def test_a_writer_of_another_machine(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is assumed to be alive, as its processes are not ours; after a reboot of ours it is not."""
+    writer = thread.artifacts.allocate("sh")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(processes, "host", lambda: "another")
+        elsewhere.setattr(processes, "machine", lambda: "its boot")
+        elsewhere.setattr(processes, "birth", lambda _: None)
+        assert thread.artifacts.get(0).status == "open"
+        with pytest.raises(ConflictError, match="still being written"):
+            thread.artifacts.remove(0)
+    with monkeypatch.context() as rebooted:
+        rebooted.setattr(processes, "machine", lambda: "another boot")
+        assert thread.artifacts.get(0).status == "partial"
+    writer.write(b"all")
+    assert writer.seal().size == 3
+
+
 def test_removal(thread: eventq.Thread) -> None:
     """A removed artifact is gone, others stay; one that is being written is not removed."""
     first, second = thread.artifacts.put(THREE), thread.artifacts.put(b"two")

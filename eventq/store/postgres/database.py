@@ -80,6 +80,7 @@ class Database(Engine):
     """One thread; safe to use from several OS threads, of one process."""
 
     identity: str = ""
+    is_shared = True
     clock: Callable[[], int] | None = None  # in place of the server's
 
     if TYPE_CHECKING:
