@@ -19,6 +19,7 @@ from eventq.errors import (
     InputError,
     LogicError,
     UnknownArtifactError,
+    UnknownOutcomeError,
     UsageError,
 )
 from eventq.memory.blobs import flat
@@ -93,6 +94,7 @@ class ArtifactWriter:
         self._stored = 0  # how much of the size is stored
         self._since = 0.0  # when the oldest waiting byte was written
         self._ended = False
+        self._is_unsure = False  # nobody knows whether it was ended
         self._broken = ""  # why written bytes could not be stored
 
     def __enter__(self) -> ArtifactWriter:
@@ -202,6 +204,21 @@ class ArtifactWriter:
         self._end(Ending("failed", error=why))
 
     def _end(self, ending: Ending) -> ArtifactInfo:
+        try:
+            row = self._end_row(ending)
+        except UnknownOutcomeError:
+            self._is_unsure = True
+            raise
+        if row is None and self._is_unsure:  # it was stored the first time
+            row = self._streams.get(self._number)
+            if row is not None and (row.status, row.digest) != (ending.status, ending.digest):
+                row = None
+        if row is None:
+            raise self._gone()
+        self._ended = True
+        return _info(row, self._session)
+
+    def _end_row(self, ending: Ending) -> ArtifactRow | None:
         row = None
         if not self._broken:
             row = self._streams.end(
@@ -209,10 +226,7 @@ class ArtifactWriter:
             )
         if row is None and ending.status == "failed":  # the bytes before have a hole or are gone
             row = self._streams.end(self._number, ending, owner=self._owner)
-        if row is None:
-            raise self._gone()
-        self._ended = True
-        return _info(row, self._session)
+        return row
 
     def _check_sound(self) -> None:
         self._check_open()

@@ -27,7 +27,7 @@ import pytest
 from blake3 import blake3
 
 import eventq
-from eventq.errors import EventqError
+from eventq.errors import EventqError, UnknownOutcomeError
 from eventq.output import artifacts
 from eventq.records.run import NewStep
 from eventq.store.postgres.connection import Link
@@ -478,6 +478,37 @@ def test_a_connection_that_is_cut(
                 assert work.look(bench, n) == WHOLE, where
                 n += 1
         assert cuts > 2
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("status", ["sealed", "failed"])
+def test_an_artifact_whose_end_is_unknown(
+    status: str, is_done: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer ends it again, and is told what it is, whether the first time did it or not."""
+    database: Any = bench.direct.database
+    link, script = database.link, database.link.script
+
+    def lose(text: str) -> object:
+        """Lose the connection at a COMMIT, before or after it."""
+        if not text.endswith("COMMIT"):
+            return script(text)
+        monkeypatch.undo()
+        if is_done:
+            script(text)
+        return link.run("SELECT pg_terminate_backend(pg_backend_pid())", {})
+
+    writer = bench.direct.artifacts.allocate("w")
+    writer.write(b"hello")
+    monkeypatch.setattr(link, "script", lose)
+    with pytest.raises(UnknownOutcomeError):
+        writer.seal() if status == "sealed" else writer.fail("so")
+    assert bench.direct.artifacts.get(0).status == (status if is_done else "open")
+    if status == "sealed":
+        assert writer.seal() == bench.direct.artifacts.get(0)
+    else:
+        writer.fail("so")
+    assert bench.direct.artifacts.get(0).status == status
 
 
 def killed(work: Work, bench: Bench, n: int, number: int) -> bool:
