@@ -20,7 +20,7 @@ from eventq.cli.options import (
 )
 from eventq.cli.rules import alone, exclude, needs
 from eventq.cli.table import Argument, Command, Option, together
-from eventq.errors import ErasedError, EventqError, UsageError
+from eventq.errors import ErasedError, EventqError, UsageError, cited
 from eventq.records.turn import NewTurn, turn_object
 
 TYPE_CHECKING = False
@@ -107,8 +107,8 @@ def _seal(opened: OpenTurn, sealing: Sealing) -> Turn:
 
 def _stream(opened: OpenTurn, file: Input, sealing: Sealing, *, json: bool) -> Turn:
     """Store stdin as it arrives. If this is interrupted, the open turn keeps what was stored."""
-    seal = f"{show.program()} turn seal {opened.id} --thread {show.place()}"
-    fix = f"what arrived is stored: run '{seal}', or 'turn discard'"
+    seal = f"{show.program()} turn seal {opened.id} --thread {_word(show.place())}"
+    fix = f"what arrived is stored: run {cited(seal)}, or 'turn discard'"
     before = signal(SIGTERM, default_int_handler)
     try:
         while data := file.read():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -652,6 +653,20 @@ def test_an_interrupted_stream_says_how_to_go_on(box: str, until: Until, number:
     assert second > open_id
     with eventq.open(box) as thread:
         assert thread.contexts.head("main") == 3
+
+
+def test_an_interrupted_stream_names_its_thread_as_a_shell_reads_it(
+    tmp_path: Path, until: Until
+) -> None:
+    """Also where the path has what a shell would take for its own, as the URL of a database has."""
+    path = eventq.init(tmp_path / "a & b")
+    with eventq.open(path) as thread:
+        thread.contexts.create("main")
+    process, open_id = start_stream(path, until)
+    process.send_signal(signal.SIGTERM)
+    advice = process.communicate()[1].decode().split('"')[1]
+    assert advice == f"eventq turn seal {open_id} --thread '{path}'"
+    assert ok(*shlex.split(advice.replace("seal", "discard"))[1:]).startswith("Discarded")
 
 
 def test_a_stream_whose_head_has_moved_is_kept(box: str, until: Until) -> None:
