@@ -179,6 +179,11 @@ def recover(path: Path) -> int:
     """
     from eventq.log.witness import set_aside
 
+    if is_shared(_text(path)):
+        raise LogicError(
+            "the log of a thread in PostgreSQL is not made from a mirror",
+            "restore a backup of the database, or give a file with lines of events to push again",
+        )
     layout = Layout(resolve(_text(path)))
     if not os.path.isdir(layout.directory):
         raise NotAThreadError(layout.directory)
@@ -1062,7 +1067,7 @@ class Thread:
         """Session files of coding agents: `import_file`, `lines`, `fork`, `views` and more."""
         from eventq.sessions.files import Sessions
 
-        return Sessions(self.contexts, self.produced, self.path)
+        return Sessions(self.contexts, self.produced, self.layout.directory)
 
     def read(
         self,
@@ -1154,7 +1159,7 @@ class Thread:
         """Export all blobs, turns, heads and artifacts to a folder that holds no pack yet."""
         from eventq.transfer.packs import check_outside, export_pack
 
-        check_outside(_text(folder), self.path)
+        check_outside(_text(folder), self.layout.directory)
         at_a_moment(lambda: export_pack(self.database.memory, _text(folder)))
 
     def import_pack(self, folder: Path) -> Imported:

@@ -35,8 +35,7 @@ def init(*, path: str, shared: bool, any_mount: bool, schema: bool, json: bool) 
 
     PATH may also be postgresql://USER@HOST/DATABASE?thread=NAME: then programs on many machines can
     use it. First, the owner of the database makes the tables with --schema; later, it brings them
-    up to date. The log, consumers, claims, dead letters and workers are there; turns, runs, blobs
-    and artifacts are not yet.
+    up to date.
     """
     from eventq.thread import init as make
     from eventq.thread import init_schema

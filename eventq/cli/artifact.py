@@ -90,7 +90,7 @@ def take(thread: Thread, *, folder: str, context: int | str | None, json: bool) 
 
     produced = thread.scope(context)
     try:
-        made = folders.bring(produced, folder, show.note, os.path.realpath(thread.path))
+        made = folders.bring(produced, folder, show.note, os.path.realpath(thread.layout.directory))
     except OSError as error:
         raise _refused(str(error.filename or folder), error, "read") from error
     render.show_all(

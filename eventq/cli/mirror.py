@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, show
-from eventq.cli.options import FOLDER, JSON, JSON_ERRORS, THREAD
+from eventq.cli.options import JSON, JSON_ERRORS, PLACE, THREAD
 from eventq.cli.table import Argument, Command
 
 TYPE_CHECKING = False
@@ -68,7 +68,7 @@ COMMANDS = {
     "mirror rebuild": Command(rebuild, [THREAD, JSON], "eventq mirror rebuild --thread ./inbox"),
     "mirror recover": Command(
         recover,
-        [Argument("[FILE]", kinds.path, yields=True), FOLDER, JSON],
+        [Argument("[FILE]", kinds.path, yields=True), PLACE, JSON],
         "eventq mirror recover --thread ./inbox",
         "eventq mirror recover --thread ./inbox ./inbox/lost/events-20260318-103000.jsonl",
     ),

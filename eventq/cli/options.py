@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 def thread_option(kind: Kind) -> Option:
     """Return the option --thread of a command that opens the thread in this way."""
-    return Option("thread PATH", "The directory of the thread.", kind, required=True).or_from(
-        "EVENTQ_THREAD"
-    )
+    what = "The directory or URL of the thread."
+    return Option("thread PATH", what, kind, required=True).or_from("EVENTQ_THREAD")
 
 
 IS_THREAD = show.program() == "thread"
@@ -47,7 +46,7 @@ def unless_thread(*parts: Any) -> tuple[Any, ...]:
 THREAD, READ = thread_option(kinds.Opened()), thread_option(kinds.Opened(reads=True))
 TRIED = thread_option(kinds.Opened(reads=lambda raw: raw.get("dry-run", False)))
 DRY_RUN = Option("dry-run", "Print what would go, and change nothing.")
-FOLDER = thread_option(kinds.directory)  # for commands that open the thread themselves
+PLACE = thread_option(kinds.place)  # for commands that open the thread themselves
 HANDLED = thread_option(kinds.handled)
 JSON = Option("json", "Print the result, and errors, as JSON.")
 JSON_ERRORS = Option("json", "Print errors as JSON.", parameter="")

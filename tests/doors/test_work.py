@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -426,9 +427,21 @@ def test_a_worker_of_many_threads_names_those_that_it_passes_over(
     assert "--allow FILE" in line
 
 
-@pytest.mark.parametrize("words", [["mirror", "rebuild"], ["dispatch"], ["sql", "SELECT 1"]])
+@pytest.mark.parametrize(
+    "words", [["mirror", "rebuild"], ["mirror", "recover"], ["dispatch"], ["sql", "SELECT 1"]]
+)
 def test_what_a_thread_in_postgresql_does_not_have(shared: str, words: list[str]) -> None:
     """One line says so, and names what there is."""
     done = run(*words, "--thread", shared)
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-    assert re.search("'eventq peek'|eventq work|psql", done.err)
+    assert re.search("'eventq peek'|restore a backup|eventq work|psql", done.err)
+
+
+def test_lines_of_events_are_pushed_again(shared: str, tmp_path: Path) -> None:
+    """Those of a file, each once, as into a directory."""
+    event = {"id": 9, "created_at": "2026-01-01T00:00:00.000Z", "source": "self", "type": "t"}
+    line = json.dumps({**event, "subtype": None, "content": "again"})
+    (tmp_path / "lines.jsonl").write_text(f"{line}\n")
+    for count in ("1 event", "0 events"):
+        done = run("mirror", "recover", str(tmp_path / "lines.jsonl"), "--thread", shared)
+        assert (done.code, done.out) == (0, f"Pushed {count} again\n")
