@@ -416,7 +416,7 @@ class _Placing:
         positions = json.dumps([*{n for node in nodes for n in node[:2] if n >= 0}])
         rows = db.run(_LINES, (positions, session))
         self._lines: dict[int, tuple[int, int, int | None]] = {row[0]: row[1:] for row in rows}
-        self._first = self._next = db.new_ids("turns", 0).start  # how many are new is seen later
+        self._first = self._next = db.new_ids("turns", 0).start
         self._spots: dict[int, Spot] = {}
         self._turns: list[tuple[Any, ...]] = []
         self._placed: list[tuple[int, int, int]] = []
@@ -441,6 +441,7 @@ class _Placing:
 
     def store(self) -> None:
         """Store the turns, and whose they are."""
+        # Only now: of the nodes, some may have been there, and no id is left out.
         self._db.new_ids("turns", len(self._turns))
         self._db.many(_TURN, self._turns)
         self._db.many(_PLACED, self._placed)

@@ -426,10 +426,19 @@ def test_a_file_that_was_cut(thread: eventq.Thread) -> None:
     assert export(thread, generation=1) == spell(*entries)
 
 
-def test_a_torn_end_that_was_cut_off(thread: eventq.Thread) -> None:
+def test_no_id_of_a_turn_is_left_out(thread: eventq.Thread) -> None:
+    """Turns that are there already take none: of an import again, of another generation."""
+    lines = [header(), *(entry(f"e{n}", f"e{n - 1}" if n else None) for n in range(4))]
+    for file in (lines, lines, [*lines[:2], entry("x", "e0")], [*lines[:2], entry("y", "e0")]):
+        load(thread, *file)
+        turn = thread.contexts.create().append("next")
+        assert turn.turn_id == rows_in(thread.database, "turns")
+
+
+def test_a_torn_end_that_was_cut_off(thread: eventq.Thread, tmp_path: Path) -> None:
     """It is no generation: what had not ended is replaced."""
     entries = [header(), entry("a", None)]
-    path = f"{thread.path}.torn"
+    path = str(tmp_path / "torn.jsonl")
     for data in (spell(*entries) + b'{"type":', spell(*entries), spell(*entries) + b'{"other": 1}'):
         with open(path, "wb") as file:
             file.write(data)
@@ -437,9 +446,9 @@ def test_a_torn_end_that_was_cut_off(thread: eventq.Thread) -> None:
         assert (made.generation, export(thread)) == (1, data)
 
 
-def test_a_last_line_that_is_no_entry_any_more(thread: eventq.Thread) -> None:
+def test_a_last_line_that_is_no_entry_any_more(thread: eventq.Thread, tmp_path: Path) -> None:
     """What an entry without a newline had become is given up when more of its line comes."""
-    path = f"{thread.path}.jsonl"
+    path = str(tmp_path / "s.jsonl")
     for end, left in ((b"", 3), (b" more\n", 2)):
         with open(path, "wb") as file:
             file.write(spell(*REWOUND[:3])[:-1] + end)
@@ -588,11 +597,11 @@ def test_a_copy_follows_where_the_session_goes_on(
 
 
 def test_a_copy_keeps_an_entry_without_its_newline(
-    thread: eventq.Thread, other: eventq.Thread
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
 ) -> None:
     """Where the source has another entry in its place, it is another session, and stays."""
     rows = spell(header(), entry("a", None))
-    path = f"{thread.path}.end"
+    path = str(tmp_path / "end.jsonl")
     for where, end in (
         (thread, spell(entry("y", "a"), entry("z", "y"))),
         (other, spell(entry("x", "a"))[:-1]),

@@ -711,11 +711,11 @@ def test_somebody_imports_at_the_same_time(
 
 
 def test_somebody_begins_a_session_at_the_same_time(
-    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Two first imports of a session are one, and make no generation."""
     entries = [HEADER, says("a")]
-    path = write(os.path.dirname(thread.path), lines(*entries))
+    path = write(tmp_path, lines(*entries))
     real = Sessions.create
     calls: list[str] = []
 

@@ -206,7 +206,7 @@ def shown(text: str, place: str) -> str:
     """Return what is printed without what differs from run to run, and from place to place."""
     for one in (os.path.abspath(place), place):
         text = text.replace(f"'{one}'", "THREAD").replace(one, "THREAD")
-    text = text.replace(os.getcwd(), "HERE")
+    text = text.replace(os.getcwd(), "HERE").replace("threads here: THREAD; ", "")
     text = re.sub(r"path +events\.jsonl\n", "", text)  # of the mirror, which a URL has none of
     text = re.sub(r"[\d,]+ bytes", "N bytes", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?", "TIME", text)
