@@ -288,6 +288,28 @@ def test_a_copy_that_is_broken_off(
     assert log(other) == log(thread)
 
 
+@pytest.mark.into("postgres")
+def test_a_copy_that_loses_the_server(
+    thread: eventq.Thread, other: eventq.Thread, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is ended in the middle takes all of the log with it, and says so."""
+    fill(thread, clock)
+    real = LogImport._add_consumers  # noqa: SLF001 (one of the steps)
+
+    def lost(self: LogImport) -> None:
+        database: Any = other.database
+        with pytest.raises(eventq.errors.EventqError):
+            database.rows("SELECT pg_terminate_backend(pg_backend_pid())")
+        real(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogImport, "_add_consumers", lost)
+        with pytest.raises(eventq.errors.EventqError, match="nothing of it is stored"):
+            thread.copy_to(other, log=True)
+    assert (other.last_id(), other.subscriptions(), [*other.contexts]) == (0, [], [])
+    assert added(thread.copy_to(other, log=True)) == (thread.last_id(), 6)
+
+
 def test_what_did_not_arrive_is_named(
     thread: eventq.Thread, other: eventq.Thread, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,3 +159,24 @@ def test_a_role_that_reads(server: Server, tmp_path: Path, monkeypatch: pytest.M
             pushed = thread.push(*NOTE)
             assert next(following) == pushed
         assert thread.last_id() == pushed.id
+
+
+def test_what_roles_may_copy(server: Server, tmp_path: Path) -> None:
+    """Who reads copies a whole thread from there, and into it nothing; who writes copies both ways."""
+    here, back = str(tmp_path / "here"), str(tmp_path / "back")
+    with eventq.open(here, create=True) as thread:
+        thread.contexts.create("main").append("text")
+        thread.push(*NOTE)
+        thread.subscribe("c")
+    url, read_url = as_role(server, "app"), as_role(server, "viewer")
+    for is_there in (False, True):
+        done = run("thread", "copy", "--all", here, read_url)
+        assert (done.code, done.out) == (1, "")
+        assert "the role may not do this" in done.err
+        assert "let the owner of the schema grant it" in done.err
+        assert eventq.exists(url) is is_there
+        assert run("thread", "copy", "--all", here, url).code == 0
+    assert run("thread", "copy", "--all", read_url, back).code == 0
+    with eventq.open(back) as copy, eventq.open(here) as thread:
+        assert [*copy.peek()] == [*thread.peek()]
+        assert copy.check() == []
