@@ -13,7 +13,7 @@ BROWSER := tests/browser/.browser/chromium
 demo: .venv/.installed  ## show the main job: a thread, three consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
-demo-postgres: .venv/.ready  ## the same on a real PostgreSQL server: two workers, one of them is killed
+demo-postgres: .venv/.ready  ## a thread that machines share, on a real PostgreSQL server: one of two workers is killed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo-postgres.sh
 
 test:  ## run every test, each part even if another one failed

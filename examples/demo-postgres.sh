@@ -1,7 +1,8 @@
 #!/bin/sh
 # A log that machines share: three programs push, two workers run the handler, and one of them is
-# killed in the middle. Another takes over, and nothing is lost. The server is a real one, from a
-# package of binaries; on several machines the same commands take the URL of yours.
+# killed in the middle. Another takes over, and nothing is lost. Then two agents share a conversation
+# and its branches, and the whole thread is taken along into a directory. The server is a real one,
+# from a package of binaries; on several machines the same commands take the URL of yours.
 set -eu
 
 # Print the command on standard input, and run it in this shell.
@@ -111,6 +112,35 @@ for n in $(seq 600); do
 done
 kill "$follower"
 tail -n 2 mirror/events.jsonl
+END
+
+printf '\n\033[1mTwo agents, as on two machines, share a conversation; one tries another branch:\033[0m\n'
+step << 'END'
+mkdir north south
+echo "$EVENTQ_THREAD" | tee north/thread.url > south/thread.url
+END
+step << 'END'
+eventq context create --thread north --name trip
+eventq turn append trip --thread north --content 'Take the train at 7?'
+eventq turn append trip --thread south --content 'The one at 9 is cheaper.'
+END
+step << 'END'
+eventq context fork trip --thread south --name bus --at 1
+eventq turn append bus --thread south --content 'Or the bus?'
+END
+step << 'END'
+eventq turn diff trip --with bus --thread north
+END
+step << 'END'
+eventq context ls --graph --thread north
+END
+
+printf '\n\033[1mThe whole thread, taken along into a directory:\033[0m\n'
+step << 'END'
+eventq thread copy --all "$EVENTQ_THREAD" home
+END
+step << 'END'
+eventq check home
 END
 step << 'END'
 eventq check
