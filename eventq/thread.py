@@ -1209,7 +1209,7 @@ class Thread:
         to, source, shared = (other.contexts, other.produced), self.database.memory, other.is_shared
         found = at_a_moment(lambda: copy(*to, source, chosen, new, log=log, shared=shared))
         if log and not shared:
-            other._mirror.extend()
+            other.database.on_commit(other._mirror.settle)
         return found
 
     # --- maintenance ------------------------------------------------------------------------------

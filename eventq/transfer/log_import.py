@@ -7,6 +7,7 @@ from itertools import zip_longest
 from eventq.errors import ConflictError, DamagedError
 from eventq.records.event import NewEvent
 from eventq.store import consumer_copies
+from eventq.store.postgres.names import short
 from eventq.store.rules import RUNS_EMIT
 
 TYPE_CHECKING = False
@@ -134,10 +135,10 @@ def _new(event: Event, key: str | None) -> NewEvent:
 
 
 def _events(db: Engine, after: int, upto: int) -> Iterator[tuple[Event, str | None]]:
-    """Yield the events of a range, each with its key."""
+    """Yield the events of a range, each with its key, or what stands for it in PostgreSQL."""
     while after < upto:
         page = db.events.page("", after, upto, _PAGE)
-        keys = db.events.keys(after, page.next)
+        keys = {number: short(key) for number, key in db.events.keys(after, page.next).items()}
         yield from ((one, keys.get(one.id)) for one in page.events)
         after = page.next
 

@@ -288,6 +288,32 @@ def test_a_copy_that_is_broken_off(
     assert log(other) == log(thread)
 
 
+def test_a_long_key(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """It comes along, also where the engine keeps its hash in its place."""
+    key = "k" * 1_500
+    thread.push("self", "note", "x", key=key)
+    assert added(thread.copy_to(other, log=True)) == (1, 0)
+    assert added(thread.copy_to(other, log=True)) == (0, 0)
+    if other.is_shared or not thread.is_shared:
+        assert other.push("self", "note", "x", key=key).id == 1
+
+
+def test_a_copy_in_a_transaction_that_is_undone(
+    thread: eventq.Thread, other: eventq.Thread, clock: Clock
+) -> None:
+    """It is a part of that; no line of `events.jsonl` says what was not committed."""
+    fill(thread, clock)
+    with pytest.raises(LookupError), other.write():
+        thread.copy_to(other, log=True)
+        raise LookupError
+    assert (other.last_id(), other.subscriptions()) == (0, [])
+    with other.write():
+        thread.copy_to(other, log=True)
+        assert is_url(other.path) or other.status().mirror_bytes == 0
+    assert log(other) == log(thread)
+    assert is_url(other.path) or len(mirror_lines(other.path)) == thread.last_id()
+
+
 @pytest.mark.into("postgres")
 def test_a_copy_that_loses_the_server(
     thread: eventq.Thread, other: eventq.Thread, clock: Clock, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,7 @@ POINTS = {
     "eventq.transfer.log_import.LogImport._add_consumers 1": False,
     "eventq.transfer.log_import.LogImport._add_dead_letters 1": False,
     "DATABASE._commit": False,
-    "eventq.log.mirror.Mirror.extend 1": True,
+    "eventq.log.mirror.Mirror.settle 1": True,
 }
 COPY = """
 import importlib, os, signal, sys
