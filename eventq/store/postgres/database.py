@@ -67,6 +67,13 @@ SELECT (
     WHERE {MINE}
 )
 """
+_LOCK = f"""
+SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000, last_ids,
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+FROM eventq.counters
+WHERE bucket = $1 AND thread_id = $2 AND {schema.IS_CURRENT}
+FOR NO KEY UPDATE
+"""
 _KEEP_IDS = "UPDATE eventq.counters SET last_ids = $3 WHERE bucket = $1 AND thread_id = $2"
 _LAST_IDS = f"SELECT last_ids FROM eventq.counters WHERE {MINE}"
 _OF_A_QUEUE = "%(b)s"  # is in a statement of `queues`, and in none of the memory
@@ -117,15 +124,6 @@ class Database(Engine):
         self._notify = _telling(self.channel)
         self._tell_of_memory = _telling(f"{self.channel}_memory")  # which wakes no worker
         self._in_memory = False  # whether the transaction under way has used the memory
-        self._lock_text = f"""
-            SELECT awake_until > extract(epoch FROM clock_timestamp()) * 1000, last_ids,
-                (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-            FROM eventq.counters
-            WHERE bucket = {found.bucket}
-                AND thread_id = {found.thread_id}
-                AND {schema.IS_CURRENT}
-            FOR NO KEY UPDATE
-        """
         self.events = Events(self)
         self.consumers = Consumers(self)
         self.claims = Claims(self)
@@ -302,7 +300,7 @@ class Database(Engine):
         if self.address.pooled:
             link.later(f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'", ())
             link.later(PLANNED, ())
-        link.later(self._lock_text, (), self._locked)
+        link.later(_LOCK, self.key, self._locked)
 
     def _locked(self, rows: Rows) -> None:
         """Note what the row of the thread says."""
