@@ -7,7 +7,7 @@ from itertools import zip_longest
 from eventq.errors import ConflictError, DamagedError
 from eventq.records.event import NewEvent
 from eventq.store import consumer_copies
-from eventq.store.postgres.names import short
+from eventq.store.names import short
 from eventq.store.rules import RUNS_EMIT
 
 TYPE_CHECKING = False
@@ -57,10 +57,10 @@ class LogImport:
 
         `runs` are the ids of the source's contexts here.
         """
-        self._add_events()
+        self.add_events()
         self._compare_events(self._there.events.last())
-        self._add_consumers()
-        self._add_dead_letters()
+        self.add_consumers()
+        self.add_dead_letters()
         emit = self._there.settings.get(RUNS_EMIT)
         if emit is not None and self._here.settings.get(RUNS_EMIT) is None:
             self._here.settings.put(RUNS_EMIT, emit)
@@ -70,7 +70,8 @@ class LogImport:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _add_events(self) -> None:
+    def add_events(self) -> None:
+        """Store the events that are not here yet, inside the transaction of the import."""
         here, there = self._here, self._there
         at, most = here.events.last(), there.events.last()
         while at < most:
@@ -106,7 +107,8 @@ class LogImport:
             how = how._replace(directory=None) if self._shared else how._replace(label=None)
             yield one._replace(settings=how)
 
-    def _add_consumers(self) -> None:
+    def add_consumers(self) -> None:
+        """Store the consumers with how far they are. Raises DamagedError if one did not arrive."""
         known = {one.consumer: one for one in self._consumers(self._here)}
         wanted = {one.consumer: one for one in self._consumers(self._there)}
         for name, one in wanted.items():
@@ -118,7 +120,8 @@ class LogImport:
             if not consumer_copies.are_alike(now.get(name), one):
                 raise _lost(f"consumer '{name}'")
 
-    def _add_dead_letters(self) -> None:
+    def add_dead_letters(self) -> None:
+        """Store the dead letters, unless there are some."""
         if self._has_dead_letters():
             return
         consumer_copies.restore_dead(self._here, self._there)

@@ -258,7 +258,7 @@ def test_some_contexts_have_no_log(thread: eventq.Thread, other: eventq.Thread) 
         thread.copy_to(other, [], log=True)
 
 
-STEPS = ("_add_events", "_add_consumers", "_add_dead_letters")
+STEPS = ("add_events", "add_consumers", "add_dead_letters")
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -320,7 +320,7 @@ def test_a_copy_that_loses_the_server(
 ) -> None:
     """A connection that is ended in the middle takes all of the log with it, and says so."""
     fill(thread, clock)
-    real = LogImport._add_consumers  # noqa: SLF001 (one of the steps)
+    real = LogImport.add_consumers
 
     def lost(self: LogImport) -> None:
         database: Any = other.database
@@ -329,7 +329,7 @@ def test_a_copy_that_loses_the_server(
         real(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LogImport, "_add_consumers", lost)
+        patch.setattr(LogImport, "add_consumers", lost)
         with pytest.raises(eventq.errors.EventqError, match="nothing of it is stored"):
             thread.copy_to(other, log=True)
     assert (other.last_id(), other.subscriptions(), [*other.contexts]) == (0, [], [])

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 POINTS = {
     "eventq.memory.blobs.Blobs.prepare 3": False,
     "eventq.output.artifacts.Artifacts.take 1": False,
-    "eventq.transfer.log_import.LogImport._add_consumers 1": False,
-    "eventq.transfer.log_import.LogImport._add_dead_letters 1": False,
+    "eventq.transfer.log_import.LogImport.add_consumers 1": False,
+    "eventq.transfer.log_import.LogImport.add_dead_letters 1": False,
     "DATABASE._commit": False,
     "eventq.log.mirror.Mirror.settle 1": True,
 }

@@ -736,7 +736,17 @@ def test_a_pack_goes_to_another_thread_and_twice_adds_nothing(box: str, tmp_path
     (told,) = objects("pack export", folder + "2", "--thread", box)
     assert told == {"folder": folder + "2"}
     (made,) = objects("pack import", folder, "--thread", other)
-    assert list(made) == ["blobs", "turns", "contexts", "moved", "notes", "artifacts", "outputs"]
+    assert list(made) == [
+        "blobs",
+        "turns",
+        "contexts",
+        "moved",
+        "notes",
+        "artifacts",
+        "outputs",
+        "events",
+        "consumers",
+    ]
     assert (made["blobs"], made["turns"]) == (4, 4)
     assert ok("pack import", folder, "--thread", other).startswith(
         "Imported 0 blobs, 0 turns and 0 contexts; 0 heads moved\n"

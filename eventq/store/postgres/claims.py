@@ -9,8 +9,8 @@ from eventq.errors import NotAThreadError
 from eventq.records.claim import WorkerStatus
 from eventq.store import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
 from eventq.store.claim_rules import DAY_MS, Claiming
+from eventq.store.names import short
 from eventq.store.postgres.connection import BEGIN, DURABLE, MINE, NOW
-from eventq.store.postgres.names import short
 from eventq.store.postgres.queues import LIVE, LOCK, NEXT_END, NOBODY, READ, UNFINISHED
 from eventq.store.postgres.schema import IS_CURRENT
 from eventq.store.queue_rows import (

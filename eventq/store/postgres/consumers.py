@@ -15,9 +15,9 @@ from eventq.records.consumer import ORIGINAL, ConsumerState, Popped, Settings
 from eventq.records.event import EventPage
 from eventq.store import LEASED, SLACK_MS, WAITING
 from eventq.store.ack_rules import Position, Progress
+from eventq.store.names import check_short
 from eventq.store.postgres.connection import DURABLE, MINE, NOW
 from eventq.store.postgres.events import lines_of
-from eventq.store.postgres.names import check_short
 from eventq.store.postgres.schema import IS_CURRENT
 from eventq.store.rules import stall
 

@@ -16,10 +16,10 @@ from eventq.records.event import (
     Tally,
     may_answer,
 )
+from eventq.store.names import short
 from eventq.store.postgres import failures, questions
 from eventq.store.postgres.connection import MINE, NOW
 from eventq.store.postgres.gathering import Gathering
-from eventq.store.postgres.names import short
 from eventq.store.postgres.pushdown import NOTHING
 from eventq.store.postgres.schema import IS_CURRENT
 from eventq.store.question_rules import changes, check_answers

@@ -11,7 +11,7 @@ from _thread import RLock
 import apsw
 
 from eventq.errors import FilterError
-from eventq.store.postgres.names import short
+from eventq.store.names import short
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

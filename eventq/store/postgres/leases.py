@@ -11,9 +11,9 @@ import os
 import psycopg
 
 from eventq.errors import BusyError, EventqError, StoreError
+from eventq.store.names import check_short
 from eventq.store.postgres.connection import DURABLE, MINE, NOW, Link
 from eventq.store.postgres.failures import translate
-from eventq.store.postgres.names import check_short
 from eventq.store.postgres.schema import IS_CURRENT
 from eventq.system import clock
 from eventq.system.processes import identity, me, orphan_of

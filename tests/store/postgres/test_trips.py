@@ -71,7 +71,7 @@ def test_round_trips_of_the_memory(warm: eventq.Thread) -> None:
         "append with a key": (lambda: context.append("keyed", key="k"), 4),
         "step": (lambda: run.step("coder", {"x": 1}, "done"), 5),
         "failed attempt": (lambda: run.attempt("coder", content="failed"), 7),
-        "last turns": (lambda: context.last(64), 2),
+        "last turns": (lambda: context.last(64), 3),
     }
     for name, (call, most) in calls.items():
         before = database.link.trips

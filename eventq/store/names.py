@@ -1,4 +1,4 @@
-"""Names in indexes, which have room for 2,700 bytes."""
+"""Names in the indexes of PostgreSQL, which have room for 2,700 bytes."""
 
 from __future__ import annotations
 
