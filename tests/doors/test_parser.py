@@ -125,7 +125,7 @@ def test_two_words_are_taken_wherever_they_stand(at: tuple[int, int]) -> None:
         argv += [word for word, where in zip(("here", "there"), at, strict=True) if where == place]
         argv += options[place] if place < 2 else []
     raw = quickly(argv)
-    assert raw == {"SRC": "here", "DST": "there", "contexts": "a,b", "json": True}
+    assert raw == {"SRC": "here", "DST": "there", "contexts": "a,b", "all": False, "json": True}
     assert raw == by_click(argv, pytest.MonkeyPatch())
     for wrong in (
         [word for word in argv if word != "here"],

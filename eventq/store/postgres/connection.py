@@ -199,7 +199,7 @@ class Link:
 
     def run(self, sql: str, values: Values) -> Rows:
         """Run one statement and return its rows. Raises psycopg.Error."""
-        return self._trip(lambda made: _rows_of(made.execute(sql, values, binary=True)))
+        return self.trip(lambda made: _rows_of(made.execute(sql, values, binary=True)))
 
     def later(self, sql: str, values: Sequence[Any], then: Callable[[Rows], object] = len) -> None:
         """Send such a statement with the next trip, whose error is that of either.
@@ -233,7 +233,7 @@ class Link:
             cursor.execute(sql, values, binary=True)
             return _rows_of(cursor), cursor.rowcount
 
-        return self._trip(send)
+        return self.trip(send)
 
     def _piped(self, sql: str, values: Sequence[Any]) -> tuple[Rows, int]:
         """Run a statement after those that were to be sent with it, in one trip."""
@@ -249,7 +249,7 @@ class Link:
             return _rows_of(last), last.rowcount
 
         try:
-            return self._trip(send)
+            return self.trip(send)
         except psycopg.Error:
             if not self.in_transaction:  # psycopg takes for prepared what the server has skipped;
                 self.close()  # else it forgets all of that with the rollback
@@ -266,7 +266,7 @@ class Link:
             cursor.executemany(sql, rows)
             return cursor.rowcount
 
-        return self._trip(send)
+        return self.trip(send)
 
     def _numbered(self, made: psycopg.Connection[Any], at: int = 0) -> psycopg.RawCursor[Any]:
         """Return the connection's cursors for those, which bind each value by its type alone."""
@@ -296,7 +296,7 @@ class Link:
             return [*map(_rows_of, cursors)]
 
         try:
-            return self._trip(send)
+            return self.trip(send)
         except BaseException:
             self.close()
             raise
@@ -314,7 +314,7 @@ class Link:
                 for row in rows:
                     copy.write_row(row)
 
-        self._trip(send)
+        self.trip(send)
 
     def script(self, *texts: str) -> Rows:
         """Run statements without values in one trip; return the rows of the last."""
@@ -330,9 +330,9 @@ class Link:
                 pass
             return _rows_of(cursor)
 
-        return self._trip(send)
+        return self.trip(send)
 
-    def _trip(self, send: Callable[[psycopg.Connection[Any]], T]) -> T:
+    def trip(self, send: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Make one round trip; afterwards there is no connection that cannot be used again."""
         self.settle()  # a trip that takes nothing along
         self.trips += 1

@@ -518,7 +518,7 @@ def killed(work: Work, bench: Bench, n: int, number: int) -> bool:
         try:
             gc.disable()  # what it finalizes is the other process's
             bench.open_again()
-            left, trip = [number], vars(Link)["_trip"]
+            left, trip = [number], vars(Link)["trip"]
 
             def count(self: Link, send: Any) -> Any:
                 left[0] -= 1
@@ -530,7 +530,7 @@ def killed(work: Work, bench: Bench, n: int, number: int) -> bool:
                 return found
 
             with eventq.open(bench.direct.path) as thread:
-                setattr(Link, "_trip", count)  # noqa: B010 (it is private)
+                setattr(Link, "trip", count)  # noqa: B010 (it is private)
                 work.do(bench, thread, n)
             os._exit(0)
         finally:
