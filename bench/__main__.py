@@ -39,6 +39,7 @@ PARTS = (
     "crowd",
     "pages",
     "postgres",
+    "remote",
 )
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 NOTES = """

@@ -31,11 +31,11 @@ class Contestant:
     batches = True  # it can store many events in one commit
 
     def push(self, count: int) -> None:
-        """Database events, one a commit."""
+        """Store events, one a commit."""
         raise NotImplementedError
 
     def push_batches(self, count: int) -> None:
-        """Database events, BATCH a commit."""
+        """Store events, BATCH a commit."""
         raise NotImplementedError
 
     def consume(self, count: int) -> None:
@@ -46,7 +46,7 @@ class Contestant:
         """Close the store."""
 
     def fill(self, count: int) -> None:
-        """Database at least so many events, the fastest way."""
+        """Store at least so many events, the fastest way."""
         if self.batches:
             self.push_batches(-(-count // BATCH))
         else:
@@ -181,9 +181,10 @@ def enter(name: str, directory: str, synchronous: str) -> Contestant:
     from bench.peers import PEERS
     from bench.postgres import STORES as IN_POSTGRES
     from bench.queue import QUEUES
+    from bench.remote import STORES as REMOTE
     from bench.turn_stores import STORES
 
-    for stores in (STORES, QUEUES, IN_POSTGRES):
+    for stores in (STORES, QUEUES, IN_POSTGRES, REMOTE):
         if name in stores:
             return stores[name](directory, synchronous)
     if name == "raw":

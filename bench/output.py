@@ -41,7 +41,7 @@ def run(plan: Plan) -> Iterator[Row]:
     yield from _lines(plan)
 
 
-def _log(size: int) -> bytes:
+def log_text(size: int) -> bytes:
     """Return log lines of words and numbers, which zstd makes a bit less than a half of."""
     rng = random.Random(1)
     words = [
@@ -71,7 +71,7 @@ def _rate(call: Callable[[], object], size: int) -> float:
 
 def _capture(plan: Plan) -> Iterator[Row]:
     path = plan.place("log")
-    part = _log(plan.size(64 << 20, 4 << 20))
+    part = log_text(plan.size(64 << 20, 4 << 20))
     with open(path, "wb") as file:
         file.writelines([part] * 16)
     size = 16 * len(part)
@@ -158,7 +158,7 @@ def _middle(plan: Plan, path: str) -> Row:
 
 
 def _sink(plan: Plan) -> Iterator[Row]:
-    plain = _log(plan.size(64 << 20, 4 << 20))
+    plain = log_text(plan.size(64 << 20, 4 << 20))
     colours = plain.replace(b" INFO ", b" \x1b[32mINFO\x1b[0m ")
     texts = {
         "log lines": (plain, 200),
@@ -228,7 +228,7 @@ def _session(plan: Plan) -> Iterator[Row]:
 
 def _growing(plan: Plan) -> Iterator[Row]:
     """Measure the import of text, at once and as it grows, beside what is done at least."""
-    lines = [*_chain(plan.size(40 * MB, 4 * MB))]
+    lines = [*chain(plan.size(40 * MB, 4 * MB))]
     size = sum(map(len, lines))
     found = plan.take({
         "bare": lambda: _rate(lambda: _bare(plan, lines), size),
@@ -247,7 +247,8 @@ def _growing(plan: Plan) -> Iterator[Row]:
     plan.clear()
 
 
-def _chain(size: int) -> Iterator[bytes]:
+def chain(size: int) -> Iterator[bytes]:
+    """Yield the lines of a session file of some bytes, each an answer to the one before."""
     yield b'{"type":"session","version":3,"id":"bench","cwd":"/bench"}\n'
     for number, text in enumerate(_texts(size)):
         role = "user" if number % 10 == 0 else "assistant" if number % 2 else "toolResult"
@@ -313,7 +314,7 @@ def _lines(plan: Plan) -> Iterator[Row]:
 
 def _texts(size: int) -> Iterator[str]:
     rng = random.Random(4)
-    log = _log(1 << 20).decode()
+    log = log_text(1 << 20).decode()
     while size > 0:
         length = rng.randint(1_000, 4_000)
         start = rng.randrange(len(log) - length)

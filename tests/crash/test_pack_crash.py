@@ -175,7 +175,7 @@ def brought(packed: Path, path: str) -> bool:
     return whole
 
 
-@pytest.mark.parametrize("stride", [67, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [53, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_killed_import(packed: Path, stride: int) -> None:
     """After a kill at any step, turns and heads are all there or none; repeating adds the rest."""
     path = f"{packed}/thread"

@@ -208,6 +208,11 @@ class Link:
         """
         self._later.append((sql, values, then))
 
+    @property
+    def waiting(self) -> int:
+        """How many statements wait for the next trip."""
+        return len(self._later)
+
     def forget(self) -> None:
         """Send nothing of what was to be sent with the next trip."""
         self._later = []

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: S608 (the parts are constants)
 
+_MOST_LATER = 100  # statements that wait for the next trip
 _MOST_EARS = 4  # connections that listen, and wait for the next waiter
 _FORGOTTEN = "the connection was lost in the middle of a transaction: nothing of it is stored"
 
@@ -673,6 +674,8 @@ class Database(Engine):
         self._have_begun()
         values = self._values(found, bindings)
         self.link.later(found.text, values, then)
+        if self.link.waiting > _MOST_LATER:
+            self._inside(Link.settle)
         if not found.table:
             return 0
         number: int = values[2]

@@ -204,20 +204,20 @@ def create(address: Address) -> bool:
 
 
 def _create(link: Link, address: Address) -> bool:
-    number = _number(link)
-    if not number:
-        raise _no_tables(address)
-    _check(number, address)
     while True:
         values = {"b": address.bucket, "t": SystemRandom().getrandbits(31), "name": address.name}
         try:
-            return _made(link, values)
+            return _made(link, address, values)
         except errors.UniqueViolation:
             link.script("ROLLBACK")  # a number that was given before
 
 
-def _made(link: Link, values: dict[str, object]) -> bool:
+def _made(link: Link, address: Address, values: dict[str, object]) -> bool:
     link.script("BEGIN")
+    number = _number(link)
+    if not number:
+        raise _no_tables(address)
+    _check(number, address)
     is_new = bool(link.run(_MAKE, values))
     if is_new:
         link.run(_COUNT, values)

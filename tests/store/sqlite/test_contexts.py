@@ -23,11 +23,11 @@ def test_a_head_that_moves_at_the_last_moment(
     grow(home, 4)
     begin = sqlite(opened.database).begin
 
-    def late(*, relaxed: bool = False) -> None:
+    def late(**given: bool) -> None:
         if not sqlite(opened.database).depth:
             with eventq.open(opened.path) as other:
                 other.contexts.get(1).move(2)
-        begin(relaxed=relaxed)
+        begin(**given)
 
     for call in (
         lambda: home.move(3, expected_head=4),
