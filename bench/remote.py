@@ -192,16 +192,24 @@ def _writes(
     def step() -> None:
         run.step(NewStep("coder", {"x": 1}, payloads.next().decode(errors="replace")))
 
-    count = plan.size(200, 30)
+    count, tasks = (
+        plan.size(200, 30),
+        {"append": lambda: turns.append(payloads.next()), "step": step},
+    )
     found = plan.take({
-        "append": p50(lambda: turns.append(payloads.next()), count),
-        "step": p50(step, count),
+        **{what: p50(task, count) for what, task in tasks.items()},
         "bare": p50(lambda: bare.append(payloads.next()), count),
     })  # fmt: skip
     raw = Sample(found["bare"], "ms")
-    for what, limit in zip(("append", "step"), most, strict=True):
-        mine = Sample(found[what], "ms")
-        yield versus(f"{what} of 10 KB, p50{where}", mine, raw, most=limit, note=" (one commit)")
+    for what, task, limit in zip(tasks, tasks.values(), most, strict=True):
+        mine, name = Sample(found[what], "ms"), f"{what} of 10 KB"
+        yield versus(f"{name}, p50{where}", mine, raw, most=limit, note=" (one commit)")
+        if where:
+            database: Any = turns.thread.database
+            before = database.link.trips
+            task()
+            trips = Sample([database.link.trips - before], "trips")
+            yield alone(f"{name}, round trips", trips, most=3 if what == "append" else 5)
     turns.close()
     bare.close()
 
