@@ -171,7 +171,7 @@ class Runs:
                 return None
             now = self._db.milliseconds()
             blobs = (*new.blobs, *new.attempts, new.turn.blob)
-            *kept, turn = self._turns.keep(blobs, now)
+            *kept, turn = self._turns.keep_all(blobs, now)
             if new.replaces:
                 found = self._take_back(run_id, found, now)
             for attempt in kept[len(new.blobs) :]:
@@ -202,7 +202,7 @@ class Runs:
             if found[:6] != new.after:
                 return False
             now = self._db.milliseconds()
-            *_, node = self._turns.keep((*new.blobs, new.node), now)
+            *_, node = self._turns.keep_all((*new.blobs, new.node), now)
             self._add_attempt(new.after.head, node, now)
             self._tell(run_id, "attempt", found[6])
             return True

@@ -223,7 +223,7 @@ class Sessions:
         )
         self._db.many(ADD_BYTES, [(ids[one.digest], one.stored) for one in simple.values()])
         keep = self._db.turns.keep
-        return [ids.get(blob.digest) or keep((blob,), now)[0] for blob in blobs]
+        return [ids.get(blob.digest) or keep(blob, now) for blob in blobs]
 
     def settle(self, session: int, position: int | None, missing: str) -> None:
         """Note from where on the tree has to be built when the file has grown; see `SessionRow`."""

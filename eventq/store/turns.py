@@ -257,7 +257,7 @@ class Turns:
             above = self._above(parent)
         depth, jump, jump_depth = link(parent, above)
         blob, type_id, type_version, encoding, flags, canonical = new
-        blob_id = kept or self.keep((blob,), now)[0]
+        blob_id = kept or self.keep(blob, now)
         turn_id = self._db.insert(
             _ADD,
             (parent or None, depth, jump, jump_depth, type_id, type_version, encoding, canonical,
@@ -294,8 +294,15 @@ class Turns:
             self._blobs.check_refs((to.root,))
         self._db.later(_ADD_ROOT, (turn_id, to.root))
 
-    def keep(self, blobs: Sequence[PreparedBlob], now: int) -> list[int]:
-        """Store blobs inside `write`; return their row ids. Most are one piece, and new."""
+    def keep(self, blob: PreparedBlob, now: int) -> int:
+        """Store a blob inside `write`; return its row id. Most are one piece, and new."""
+        if len(blob.pieces) != 1 or blob.parts:
+            return self._blobs.keep(blob, now)[0]
+        digest, size, codec, stored = blob.pieces[0]
+        return self._kept(blob, self._db.insert(ADD, (digest, size, len(stored), codec, now)), now)
+
+    def keep_all(self, blobs: Sequence[PreparedBlob], now: int) -> list[int]:
+        """Store blobs as `keep` does each; what are one piece, in one trip."""
         rows = [
             (digest, size, len(stored), codec, now)
             for blob in blobs
