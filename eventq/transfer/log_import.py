@@ -121,14 +121,14 @@ class LogImport:
                 raise _lost(f"consumer '{name}'")
 
     def add_dead_letters(self) -> None:
-        """Store the dead letters, unless there are some."""
-        if self._has_dead_letters():
+        """Take over the dead letters, unless they are the same. Raises DamagedError."""
+        if self._has_the_same_dead_letters():
             return
         consumer_copies.restore_dead(self._here, self._there)
-        if not self._has_dead_letters():
+        if not self._has_the_same_dead_letters():
             raise _lost("a dead letter")
 
-    def _has_dead_letters(self) -> bool:
+    def _has_the_same_dead_letters(self) -> bool:
         both = (consumer_copies.dead_letters(db) for db in (self._here, self._there))
         return all(ours == theirs for ours, theirs in zip_longest(*both))
 

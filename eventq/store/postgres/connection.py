@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     Values = Mapping[str, Any]
     Step = tuple[str, Values]
     Rows = list[tuple[Any, ...]]
-    Later = tuple[str, Sequence[Any], Callable[[Rows], object]]
+    Then = Callable[[Rows], object]
+    Later = tuple[str, Sequence[Any], Then | None]
     T = TypeVar("T")
 
 # What every statement says of the thread, and the time of the server in ms unless one is given.
@@ -201,7 +202,7 @@ class Link:
         """Run one statement and return its rows. Raises psycopg.Error."""
         return self.trip(lambda made: _rows_of(made.execute(sql, values, binary=True)))
 
-    def later(self, sql: str, values: Sequence[Any], then: Callable[[Rows], object] = len) -> None:
+    def later(self, sql: str, values: Sequence[Any], then: Then | None = None) -> None:
         """Send such a statement with the next trip, whose error is that of either.
 
         `then` is called with its rows. An error of the server keeps it from running what follows.
@@ -221,7 +222,9 @@ class Link:
         """Send what was to be sent with the next trip."""
         if self._later:
             sql, values, then = self._later.pop()
-            then(self._piped(sql, values)[0])
+            rows, _ = self._piped(sql, values)
+            if then is not None:
+                then(rows)
 
     def numbered(self, sql: str, values: Sequence[Any]) -> tuple[Rows, int]:
         """Run one statement with numbered parameters; return its rows, and how many it changed.
@@ -246,10 +249,11 @@ class Link:
 
         def send(made: psycopg.Connection[Any]) -> tuple[Rows, int]:
             with made.pipeline():
-                for at, (text, given, _) in enumerate([*queued, (sql, values, len)]):
+                for at, (text, given, _) in enumerate([*queued, (sql, values, None)]):
                     self._numbered(made, at).execute(text, given, binary=True)
             for cursor, (_, _, then) in zip(self._raw, queued, strict=False):
-                then(_rows_of(cursor))
+                if then is not None:
+                    then(_rows_of(cursor))
             last = self._raw[len(queued)]
             return _rows_of(last), last.rowcount
 
@@ -343,8 +347,8 @@ class Link:
         self.trips += 1
         self.is_lost = False
         made = self._current()
-        self._plan_anew(made)
         try:
+            self._plan_anew(made)
             found = send(made)
             if self._wire is not None:
                 self._wire.is_new = False

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from eventq.records.event import Commit, Event, NewEvent
     from eventq.records.info import Overview
     from eventq.store.address import Address
-    from eventq.store.postgres.connection import Rows, Values
+    from eventq.store.postgres.connection import Rows, Then, Values
     from eventq.store.postgres.leases import Hold, Lease, Leases
     from eventq.store.postgres.translated import Translated
     from eventq.store.postgres.watcher import Watcher
@@ -667,7 +667,7 @@ class Database(Engine):
         return [one[0][0] if one else None for one in made]
 
     def _send_later(
-        self, found: Translated, bindings: tuple[Any, ...], then: Callable[[Rows], object] = len
+        self, found: Translated, bindings: tuple[Any, ...], then: Then | None = None
     ) -> int:
         """Run a statement by the next trip; return the id that it is given, or 0."""
         self.ready()

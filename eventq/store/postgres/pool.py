@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST = 7  # connections to a database, beside the one that listens
 _WAIT_SECONDS = 30  # for one
-PLANS_SECONDS = 0.1  # that the first plans last: tables may be empty yet
+FIRST_PLANS_SECONDS = 0.1  # that the first plans of a connection last: tables may be empty yet
 _DEEPEST = 2  # that an OS thread may hold when it needs one more
 
 
@@ -36,7 +36,7 @@ class Wire:
         self.connection = connection
         self.is_new = True  # nothing was sent on it
         self.is_telling = False
-        self.planned_at, self.plans_last = clock.monotonic(), PLANS_SECONDS
+        self.planned_at, self.plans_last = clock.monotonic(), FIRST_PLANS_SECONDS
         self.borrower = get_ident()
         self.poll = select.poll()
         self.poll.register(connection.fileno(), select.POLLIN)

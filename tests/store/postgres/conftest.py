@@ -8,8 +8,18 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from tests.store.postgres.pooler import Pooler
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture
+def pooler(postgres: str) -> Iterator[Pooler]:
+    """Return a pooler before the server."""
+    made = Pooler(postgres)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -25,4 +35,4 @@ def empty(postgres: str) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def _lasting_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no plan grow old: making it anew is one message more for those who count them."""
-    monkeypatch.setattr("eventq.store.postgres.pool.PLANS_SECONDS", 3600)
+    monkeypatch.setattr("eventq.store.postgres.pool.FIRST_PLANS_SECONDS", 3600)

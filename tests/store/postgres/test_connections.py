@@ -40,14 +40,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def pooler(postgres: str) -> Iterator[Pooler]:
-    """Return a pooler before the server."""
-    made = Pooler(postgres)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def direct(postgres: str) -> str:
     """Return the URL of a fresh thread, on the server itself."""
     return fresh(postgres)

@@ -399,14 +399,6 @@ WORKS: dict[str, Callable[[], Work]] = {work.__name__: work for work in _ALL}
 
 
 @pytest.fixture
-def pooler(postgres: str) -> Iterator[Pooler]:
-    """Return a pooler before the server."""
-    made = Pooler(postgres)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def bench(postgres: str, path: str, tmp_path: Path, quick: None) -> Iterator[Bench]:
     """Return where the works are done; the thread must check out at the end."""
     folder = tmp_path / "files"
@@ -532,7 +524,7 @@ def killed(work: Work, bench: Bench, n: int, number: int) -> bool:
                 return found
 
             with eventq.open(bench.direct.path) as thread:
-                setattr(Link, "trip", count)  # noqa: B010 (it is private)
+                Link.trip = count  # type: ignore[method-assign]
                 work.do(bench, thread, n)
             os._exit(0)
         finally:

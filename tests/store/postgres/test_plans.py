@@ -116,7 +116,7 @@ def test_rows_that_are_read_grow_with_what_is_asked_for(database: str) -> None:
 
 def test_plans_of_empty_tables_do_not_last(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that has seen a thread grow makes its plans anew."""
-    monkeypatch.setattr("eventq.store.postgres.pool.PLANS_SECONDS", 0.1)
+    monkeypatch.setattr("eventq.store.postgres.pool.FIRST_PLANS_SECONDS", 0.1)
     with eventq.open(eventq.init(f"{database}&thread=t")) as thread:
         grow(thread, STEPS)
         now = clock.monotonic
