@@ -19,7 +19,9 @@ import re
 import sys
 from collections.abc import Iterator
 from itertools import count
+from operator import itemgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import apsw
@@ -74,7 +76,7 @@ class UntranslatableError(Exception):
 class Table(NamedTuple):
     """What the migrations of SQLite say of a table."""
 
-    columns: tuple[str, ...]
+    columns: dict[str, str]  # with the type that PostgreSQL has for its own
     keys: tuple[tuple[str, ...], ...]  # the primary key first
     identity: str | None  # the id that a row gets if none is given
     counted: bool  # whether that is given once only
@@ -91,8 +93,8 @@ def tables() -> dict[str, Table]:
     found = {}
     for name in sorted(_wanted()):
         text = rows("SELECT sql FROM sqlite_schema WHERE name = ?", name)[0][0]
-        info = rows("SELECT name, pk FROM pragma_table_info(?)", name)
-        primary = tuple(row[0] for row in sorted(info, key=lambda row: row[1]) if row[1])
+        info = rows("SELECT name, type, pk FROM pragma_table_info(?)", name)
+        primary = tuple(row[0] for row in sorted(info, key=itemgetter(2)) if row[2])
         indexes = rows("SELECT name FROM pragma_index_list(?) WHERE [unique] AND NOT partial", name)
         keys = [
             tuple(row[0] for row in rows("SELECT name FROM pragma_index_info(?)", index))
@@ -100,7 +102,7 @@ def tables() -> dict[str, Table]:
         ]
         numbered = re.search(rf"\b{primary[0]}\s+INTEGER PRIMARY KEY(?! REFERENCES)", text)
         identity = primary[0] if numbered and name not in _NAMED_BY_OTHERS else None
-        columns = tuple(row[0] for row in info)
+        columns = {column: _TYPES.get(kind, kind) for column, kind, _ in info}
         unique = tuple(dict.fromkeys([primary, *keys]))
         found[name] = Table(columns, unique, identity, "AUTOINCREMENT" in text)
     return found
@@ -127,15 +129,33 @@ def statements() -> dict[str, str]:
     method, with a number where that has several.
     """
     found: dict[str, str] = {}
-    for name in AREAS:
-        module = importlib.import_module(f"eventq.store.{name}")
-        assert module.__file__ is not None
-        tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    for name, module, tree in _modules():
         for text, place in _texts(tree, {**vars(module), "self": _Any()}, name):
             if text not in found:
                 others = sum(one.split()[0] == place for one in found.values())
                 found[text] = f"{place} {others + 1}" if others else place
     return found
+
+
+def of_many() -> set[str]:
+    """Return the statements, named by constants, that are run for each of many rows."""
+    return {
+        getattr(module, call.args[0].id)
+        for _, module, tree in _modules()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "many"
+        and isinstance(call.args[0], ast.Name)
+        and hasattr(module, call.args[0].id)
+    }
+
+
+def _modules() -> Iterator[tuple[str, ModuleType, ast.Module]]:
+    for name in AREAS:
+        module = importlib.import_module(f"eventq.store.{name}")
+        assert module.__file__ is not None
+        yield name, module, ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
 
 
 class _Any:
@@ -176,10 +196,11 @@ class Made(NamedTuple):
     text: str
     table: str = ""
     given: str = ""
+    rows: str = ""
 
 
-def translate(sql: str, schema: dict[str, Table]) -> Made:
-    """Return PostgreSQL's text. Raises UntranslatableError."""
+def translate(sql: str, schema: dict[str, Table], *, of_many: bool = False) -> Made:
+    """Return PostgreSQL's text, also that `of_many` rows. Raises UntranslatableError."""
     tree = _parsed(sql)
     refused(tree, schema)
     table, given = _counted(tree, schema)
@@ -187,11 +208,16 @@ def translate(sql: str, schema: dict[str, Table]) -> Made:
     _replace_conflicts(tree, schema)
     _number_rows(tree, schema)
     tree = _spelled(tree, first)
+    together = _together(tree.copy(), schema) if of_many else None
+    rows = "" if together is None else _written(together, schema)
+    return Made(_written(tree, schema), table, given, rows)
+
+
+def _written(tree: exp.Expr, schema: dict[str, Table]) -> str:
     _tie(tree, schema)
-    text = tree.sql("postgres")
-    text = re.sub(r" NULLS (FIRST|LAST)", "", text)
+    text = re.sub(r" NULLS (FIRST|LAST)", "", tree.sql("postgres"))
     prove(text, schema)
-    return Made(text, table, given)
+    return text
 
 
 def _parsed(sql: str) -> exp.Expr:
@@ -537,7 +563,42 @@ def _columns(table: exp.Expr, schema: dict[str, Table]) -> tuple[str, ...]:
     """Return the columns of a stored table or of a list."""
     if isinstance(table.this, exp.Anonymous):
         return ("value",)
-    return schema[table.name].columns if table.name in schema else ()
+    return (*schema[table.name].columns,) if table.name in schema else ()
+
+
+def _together(tree: exp.Expr, schema: dict[str, Table]) -> exp.Expr | None:
+    """Return the INSERT of many rows, each parameter of which is a list; None if it cannot be one.
+
+    A row that is given the id after the highest has to see the one before it.
+    """
+    if (found := _target(tree)) is None or tree.find(exp.Max):
+        return None
+    source = tree.expression
+    row = source.expressions[0] if isinstance(source, exp.Values) else source
+    columns = {name: kind for one in schema.values() for name, kind in one.columns.items()}
+    columns |= schema[found[0].name].columns
+    pairs = [*zip(map(exp.column, found[1]), row.expressions, strict=True)]
+    pairs += [(one.this, one.expression) for one in source.find_all(exp.EQ)]
+    kinds = {
+        int(one.this.name): columns[column.name]
+        for column, value in pairs
+        for one in value.find_all(exp.Parameter)
+    }
+    if {int(one.this.name) for one in tree.find_all(exp.Parameter)} != {*kinds}:
+        return None
+    for one in [*tree.find_all(exp.Parameter)]:
+        one.replace(exp.column(f"p{one.this.name}", "r"))
+    lists = ", ".join(f"CAST(${number} AS {kinds[number]}[])" for number in sorted(kinds))
+    names = ", ".join(f"p{number}" for number in sorted(kinds))
+    tree.set("returning", None)
+    given = exp.select("*").from_(f"UNNEST({lists}) AS r({names})", dialect="postgres")
+    if isinstance(source, exp.Values):
+        tree.set("expression", given.select(*row.expressions, append=False))
+        return tree
+    first = exp.Join(this=source.args["from_"].this, kind="CROSS")
+    source.set("joins", [first, *(source.args.get("joins") or [])])
+    source.set("from_", given.args["from_"])
+    return tree
 
 
 def _is_mine(table: exp.Expr) -> exp.Expr:
@@ -608,7 +669,7 @@ def _all_of(root: exp.Expr) -> Iterator[exp.Expr]:
 _HEAD = '''"""PostgreSQL's text for each statement of the memory.
 
 Generated by scripts/sqlgen.py: do not edit. The key is that of SQLite's text; the value is `table`,
-`given` and `text` of a `Translated`. $1 and $2 are the key of the thread.
+`given`, `text` and `rows` of a `Translated`. $1 and $2 are the key of the thread.
 """
 
 # What stands for it in SQLite's text; here the row of the thread has it, which a write locks.
@@ -620,12 +681,12 @@ STATEMENTS = {{
 
 def generated() -> str:
     """Return the text of the module. Raises UntranslatableError for all that cannot be said."""
-    schema, found = tables(), statements()
+    schema, found, many = tables(), statements(), of_many()
     made, faults = {}, []
     for sql, place in found.items():
         try:
             written = OVERRIDES.get(place)
-            one = Made(written.text) if written else translate(sql, schema)
+            one = Made(written.text) if written else translate(sql, schema, of_many=sql in many)
             made[key_of(sql)] = place, one
         except UntranslatableError as error:
             if not any(sql in other for other in found if other != sql):  # a part of another
@@ -635,10 +696,10 @@ def generated() -> str:
         raise UntranslatableError("\n".join(faults))
     counted = sorted(name for name, table in schema.items() if table.counted)
     lines = [_HEAD.format(guard=migrate.IS_CURRENT, counted=json.dumps(counted))]
-    for key, (place, (text, table, given)) in made.items():
-        quoted = _wrapped(text).replace("\\", "\\\\")
+    for key, (place, (text, table, given, rows)) in made.items():
         head = f'    # {place}\n    "{key}": ("{table}", "{given}", """'
-        lines.append(f'{head}\n{quoted}\n    """),\n')
+        more = f', """\n{_wrapped(rows)}\n    """' if rows else ', ""'
+        lines.append(f'{head}\n{_wrapped(text)}\n    """{more}),\n')
     return "".join([*lines, "}\n"])
 
 
@@ -649,7 +710,7 @@ def _wrapped(text: str) -> str:
         if len(lines[-1]) + len(word) > 90 and lines[-1]:
             lines.append("")
         lines[-1] += f" {word}" if lines[-1] else word
-    return "\n".join(f"        {line}" for line in lines)
+    return "\n".join(f"        {line}" for line in lines).replace("\\", "\\\\")
 
 
 def main() -> None:

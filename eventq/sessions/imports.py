@@ -190,8 +190,8 @@ class Import:
             ready = self._prepared(rows)
             try:
                 with self._database.write(relaxed=True):
-                    found = self._store.grow(self._row, first, ready, size, hasher.digest())
                     begin()
+                    found = self._store.grow(self._row, first, ready, size, hasher.digest())
                 break
             except (GoneError, UnknownBlobError):  # to a collection
                 if last_try:

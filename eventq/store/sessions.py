@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 
 from eventq.errors import UnknownTurnError
 from eventq.store.blobs import ADD_BYTES
@@ -351,11 +352,10 @@ class Sessions:
             wanted = over or self._db.new_ids("sessions", 1).start
             session = int(self._run(sql, (wanted, *new[1:], len(lines), now))[0][0])
             self._run("DELETE FROM session_lines WHERE session_id = ?", (session,))
-            for line in lines:
-                blob_id = self._db.blobs.row_id(line.digest)
-                self._run(_ADD, (session, line.position, blob_id, *line[3:12]))
-                if line.turn:
-                    self._run(_PLACED, (line.turn, session, line.position))
+            rows = [(session, *line[1:12], line.turn or None) for line in lines]
+            if self._db.many(_ADD_COPY, rows) != len(rows):
+                for line in lines:
+                    self._db.blobs.row_id(line.digest)
         return session
 
     # --- tips -------------------------------------------------------------------------------------
@@ -419,7 +419,7 @@ class _Placing:
         self._first = self._next = db.new_ids("turns", 0).start
         self._spots: dict[int, Spot] = {}
         self._turns: list[tuple[Any, ...]] = []
-        self._placed: list[tuple[int, int, int]] = []
+        self._placed: list[tuple[int, int]] = []
 
     def turn(self, position: int, above: int, was: int | None) -> int:
         """Return the turn of a line under that of another, or the one that somebody else made."""
@@ -436,7 +436,7 @@ class _Placing:
             parent, blob_id, form
         )
         self._lines[position] = (blob_id, form, turn)
-        self._placed.append((turn, self._session, position))
+        self._placed.append((turn, position))
         return turn
 
     def store(self) -> None:
@@ -444,7 +444,20 @@ class _Placing:
         # Only now: of the nodes, some may have been there, and no id is left out.
         self._db.new_ids("turns", len(self._turns))
         self._db.many(_TURN, self._turns)
-        self._db.many(_PLACED, self._placed)
+        self._db.many(_PLACED, self._spans())
+
+    def _spans(self) -> list[tuple[int, int, int, int]]:
+        """Return how far turns are from their lines' positions: a file is mostly one conversation.
+
+        A span is that, the session, and the first and last position.
+        """
+        spans: list[tuple[int, int, int, int]] = []
+        for turn, position in sorted(self._placed, key=itemgetter(1)):
+            off, first = turn - position, position
+            if spans and spans[-1][0] == off and spans[-1][3] == position - 1:
+                first = spans.pop()[2]
+            spans.append((off, self._session, first, position))
+        return spans
 
     def _alike(self, parent: int, blob_id: int) -> int | None:
         sql = """
@@ -502,6 +515,16 @@ ON CONFLICT (session_id, position) DO UPDATE SET
         WHEN session_lines.blob_id = excluded.blob_id THEN session_lines.turn_id
     END
 """
+_ADD_COPY = """
+INSERT INTO session_lines (
+    session_id, position, blob_id, form, before, after, is_node, entry, parent, kind, response,
+    agent, turn_id
+)
+SELECT ?1, ?2, blob_id, ?4, ?5, ?6, ?7, CAST(?8 AS TEXT), CAST(?9 AS TEXT), ?10, CAST(?11 AS TEXT),
+    CAST(?12 AS TEXT), CAST(?13 AS INTEGER)
+FROM blobs
+WHERE hash = ?3 AND part = 0
+"""
 _GROWN = """
 UPDATE sessions
 SET size = ?, digest = ?, lines = ?, updated_at_ms = ?
@@ -530,8 +553,8 @@ FROM json_each(?)
 """
 _PLACED = """
 UPDATE session_lines
-SET turn_id = ?
-WHERE session_id = ? AND position = ?
+SET turn_id = position + CAST(? AS INTEGER)
+WHERE session_id = ? AND position >= ? AND position <= ?
 """
 _LINE_FAULTS = """
 SELECT 'session ' || name || ' counts ' || lines || ' lines, but has ' || count(position)

@@ -19,6 +19,7 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import BytesBinaryDumper
 
@@ -90,9 +91,9 @@ class _Truth(psycopg.adapt.Dumper):
     oid = 20
     format = Format.BINARY
 
-    def dump(self, value: object) -> bytes:
-        """Return the number in eight bytes."""
-        return bool(value).to_bytes(8, "big")
+    def dump(self, value: int) -> bytes:
+        """Return the number in eight bytes; in a list, other numbers may be among truths."""
+        return int(value).to_bytes(8, "big", signed=True)
 
 
 class Link:
@@ -287,6 +288,7 @@ class Link:
                 (int, Int8BinaryDumper),
                 (bool, _Truth),
                 (bytes, BytesBinaryDumper),
+                (list, ListBinaryDumper),
             ):
                 cursor.adapters.register_dumper(kind, dumper)
             self._raw.append(cursor)

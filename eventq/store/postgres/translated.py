@@ -18,13 +18,15 @@ class Translated(Record):
     """PostgreSQL's text of a statement.
 
     `table` is the one whose next id is $3, "" for none; `given` the one whose ids it is given and
-    returns. `values` is how many values it takes, with the key of the thread.
+    returns. `values` is how many values it takes, with the key of the thread. `rows` is the text
+    that takes a list for each value but the key, for many rows; "" if there is none.
     """
 
     text: str
     table: str
     given: str
     values: int
+    rows: str
 
 
 def key_of(sql: str) -> str:
@@ -47,9 +49,8 @@ def translated(sql: str, *, parted: bool) -> Translated:
         if (found := STATEMENTS.get(key_of(sql))) is None:
             what = f"a statement has no translation: {' '.join(sql.split())[:80]}"
             raise LogicError(what, "run make generate") from None
-        table, given, text = found
-        if not parted:
-            text = _BUCKET.sub("", text)
+        table, given, *texts = found
+        text, rows = texts if parted else [_BUCKET.sub("", one) for one in texts]
         values = max(map(int, _NUMBER.findall(text)), default=0)
-        _found[sql, parted] = made = Translated(text, table, given, values)
+        _found[sql, parted] = made = Translated(text, table, given, values, rows)
         return made

@@ -76,6 +76,43 @@ def test_it_writes(sql: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        pytest.param(
+            "INSERT INTO blob_bytes (blob_id, bytes) VALUES (?, ?)",
+            "INSERT INTO eventq.blob_bytes (bucket, thread_id, blob_id, bytes) "
+            "SELECT $1, $2, r.p3, r.p4 "
+            "FROM UNNEST(CAST($3 AS BIGINT[]), CAST($4 AS BYTEA[])) AS r(p3, p4) WHERE TRUE",
+            id="rows",
+        ),
+        pytest.param(
+            "INSERT INTO blob_bytes (blob_id, bytes) SELECT blob_id, ?2 FROM blobs "
+            "WHERE hash = ?1 ON CONFLICT (blob_id) DO NOTHING",
+            "INSERT INTO eventq.blob_bytes (bucket, thread_id, blob_id, bytes) "
+            "SELECT $1, $2, blob_id, r.p4 "
+            "FROM UNNEST(CAST($3 AS BYTEA[]), CAST($4 AS BYTEA[])) AS r(p3, p4) "
+            "CROSS JOIN LATERAL (SELECT blobs.* FROM eventq.blobs "
+            f"WHERE hash = r.p3 AND ({KEY.format('blobs')}) OFFSET 0) AS blobs "
+            "WHERE TRUE ON CONFLICT(bucket, thread_id, blob_id) DO NOTHING",
+            id="each row is looked up",
+        ),
+        pytest.param(
+            "INSERT INTO blobs (hash, raw_len, stored_len, codec, part, touched_at_ms) "
+            "VALUES (?, ?, ?, ?, 0, ?)",
+            "",
+            id="each id follows from the one before",
+        ),
+        pytest.param(
+            "UPDATE turns SET depth = ? WHERE turn_id = ?", "", id="each is changed alone"
+        ),
+    ],
+)
+def test_it_writes_one_statement_of_many(sql: str, expected: str) -> None:
+    """Rows that need nothing of each other are stored by one statement."""
+    assert sqlgen.translate(sql, SCHEMA, of_many=True).rows == expected
+
+
+@pytest.mark.parametrize(
     ("sql", "advice"),
     [
         ("SELECT rowid FROM turns", "name a key"),

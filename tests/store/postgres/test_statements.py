@@ -31,7 +31,8 @@ def test_they_are_those_of_the_areas() -> None:
 
 @pytest.mark.parametrize("key", STATEMENTS)
 def test_the_server_takes_each(server: psycopg.Connection[Any], key: str) -> None:
-    """Each can be prepared, with types that follow from it."""
+    """Each can be prepared, with types that follow from it, also for many rows."""
     name = f"s{key}"
-    server.execute(f"PREPARE {name} AS {STATEMENTS[key][2]}")
-    server.execute(f"DEALLOCATE {name}")
+    for text in filter(None, STATEMENTS[key][2:]):
+        server.execute(f"PREPARE {name} AS {text}")
+        server.execute(f"DEALLOCATE {name}")
