@@ -135,3 +135,15 @@ def test_a_copy_goes_to_the_server_a_few_times(
         monkeypatch.setattr(Database, "reopened", reopened)
         other.copy_to(back, log=True)
         assert 0 < sum(moment.link.trips for moment in moments) < 200
+
+
+def test_the_size_of_a_thread_follows_from_its_newest_events(postgres: str) -> None:
+    """Nobody reads all of a long log to say how large it is; it is counted while it is short."""
+    with eventq.open(fresh(postgres)) as thread:
+        thread.push_many([("self", "note", "x" * 1_000)] * 1_000)
+        short = thread.status().db_bytes
+        thread.push_many([("self", "note", "x" * 1_000)] * 500)
+        assert 1_000_000 < short < 1_200_000
+        assert thread.status().db_bytes == pytest.approx(short * 1.5, rel=0.01)
+        thread.push_many([("self", "note", "")] * 1_000)
+        assert thread.status().db_bytes < short
