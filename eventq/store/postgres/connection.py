@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 MINE = "bucket = %(b)s AND thread_id = %(t)s"
 NOW = "coalesce(%(now)s::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
 _CONNECT_SECONDS = 10
+_PREPARED = 500  # statements that a connection keeps: ours, and some with filters of consumers
 _PAUSE_SECONDS = 0.05  # between two tries to reach a server; doubled for each further one
 _PAUSE_AGAIN = 0.01  # before a statement is tried again; doubled likewise
 _PAUSE_MOST = 1.0
@@ -176,7 +177,9 @@ class Link:
         wait = f" -c lock_timeout={failures.WAIT_SECONDS}s"
         plans = "".join(f" -c {name}={value}" for name, value in _PLANS.items())
         more["options"] = f"{given}{_ISOLATION}{plans}{wait}{level}".strip()
-        return psycopg.connect(place, autocommit=True, prepare_threshold=1, **more)
+        made = psycopg.connect(place, autocommit=True, prepare_threshold=1, **more)
+        made.prepared_max = _PREPARED
+        return made
 
     def close(self) -> None:
         """Close the connection; the next use opens another one."""
@@ -186,6 +189,12 @@ class Link:
             wire.connection.close()
             if self._pool is not None:
                 self._pool.give(None, wire.borrower)
+
+    def release(self) -> None:
+        """Give a shared connection back with nothing under way on it; close one's own."""
+        if self._pool is not None:
+            self.clean()
+        self.close()
 
     def __del__(self) -> None:
         """Close what nobody uses any more."""

@@ -167,7 +167,7 @@ class Database(Engine):
         with self.lock, self.other.lock:
             self.is_closed = True
             for link in (self.link, self.other, *self._ears):
-                link.close()
+                link.release()
             self.filters.close()
 
     def explain(self, error: psycopg.Error) -> EventqError:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 import eventq
+from eventq.store import opening
 from eventq.store.postgres.database import Database
 from tests.servers import fresh
 
@@ -147,3 +149,43 @@ def test_the_size_of_a_thread_follows_from_its_newest_events(postgres: str) -> N
         assert thread.status().db_bytes == pytest.approx(short * 1.5, rel=0.01)
         thread.push_many([("self", "note", "")] * 1_000)
         assert thread.status().db_bytes < short
+
+
+@pytest.fixture
+def shared_connections() -> Iterator[None]:
+    """Let what is opened share its connections, as in a server."""
+    opening.share_connections()
+    yield
+    opening.unshare_connections()
+
+
+def test_what_reads_a_moment_gives_its_connection_back(
+    shared_connections: None, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that shows a thread again and again connects once, and plans nothing anew."""
+    made = []
+
+    def connect(*place: Any, **how: Any) -> Any:
+        made.append(real(*place, **how))
+        return made[-1]
+
+    real = psycopg.connect
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with eventq.open(fresh(postgres)) as thread:
+        thread.contexts.create("main").append("said")
+        calls = thread.status, thread.check, lambda: thread.gc(apply=True)
+        for call in calls * 3:
+            call()
+        with pytest.raises(ZeroDivisionError), thread.database.memory.read():
+            1 / 0  # noqa: B018
+        thread.status()
+    assert len(made) <= 3
+    assert {one.info.transaction_status.name for one in made} == {"IDLE"}
+
+
+def test_statements_stay_planned(warm: eventq.Thread) -> None:
+    """A connection keeps the plans of all statements, of which the memory alone has hundreds."""
+    link: Any = warm.database.link  # type: ignore[attr-defined]
+    for number in [*range(400)] * 2:
+        link.run(f"SELECT {number}", {})
+    assert link.run("SELECT count(*) FROM pg_prepared_statements", {}) >= [(400,)]
