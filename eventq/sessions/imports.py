@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 OF_LINES = ("session/entry", "session/line")  # types of turns; only older versions made the second
 LONGEST = 128 << 20  # bytes of a line
-BATCH_BYTES = 4 << 20  # of lines that share a transaction
+BATCH_BYTES = 2 << 20  # of lines that share a transaction
 BATCH_LINES = 4_000
 BATCH_TURNS = 10_000  # turns that share a transaction
 _NO_LINK = Link(None)
