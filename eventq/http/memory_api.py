@@ -392,7 +392,7 @@ OPERATIONS: Sequence[Operation] = (
     Operation(
         "forkRun", "POST", f"{_RUN}/fork", WRITE, fork_run, "Run", made=True,
         body=(
-            Part("at", "string", "A step: its number, its ref, or turn:ID. The last but one."),
+            Part("at", "string", "A step: its number, its ref, turn:ID. Before the last."),
             Part("role", "string", "The first step of this role, instead."),
             Part("label", "string", "A name for the run, which no other has."),
         ),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HEADING = "## What Happened Since Your Last Turn"
 GO_ON = "Go on."
+NOTHING = "(no output)"  # APIs refuse a blank answer, and a model would read that it said null
 
 
 class Form(Record):
@@ -80,7 +81,8 @@ def join(*parts: str) -> str:
 def output(step: Step, form: Form) -> str:
     """Return the output of a step in a run's form. Raises StoreError for a form of later versions.
 
-    A blank text gives way to the structured part, and an absent structured part to the text.
+    A blank text gives way to the structured part, an absent structured part to the text, and both
+    to words that say so.
     """
     answer = "json" if form.answer is None else form.answer
     if answer not in ANSWERS:
@@ -91,7 +93,9 @@ def output(step: Step, form: Form) -> str:
 
 
 def _text(step: Step) -> str:
-    return step.content if step.content.strip() else _structured(step)
+    if step.content.strip():
+        return step.content
+    return NOTHING if step.meta is None else _structured(step)
 
 
 def _meta(step: Step) -> str:

@@ -371,17 +371,19 @@ class Run:
         meta: Any = None,
         content: str = "",
         *,
+        edge_prompt: str = "",
         expected_head: int | None = None,
         key: str | None = None,
     ) -> Step:
         """Record the output of a role as the next step, durably, and return the step.
 
-        The step is a role with `meta`, the structured part (any JSON value), and `content`, the
-        text; a `NewStep` has more. Content, node, turn and head are one change. With a `key` that
-        was used in the last 24 hours the first step is returned. Raises ConflictError when the run
-        is not active or its head is not `expected_head` (a turn id), UnknownBlobError, InputError.
+        The step is a role with `meta`, the structured part (any JSON value), `content`, the text,
+        and `edge_prompt`, what the role was asked, as `messages` was told; a `NewStep` has more.
+        Content, node, turn and head are one change. With a `key` that was used in the last 24 hours
+        the first step is returned. Raises ConflictError when the run is not active or its head is
+        not `expected_head` (a turn id), UnknownBlobError, InputError.
         """
-        new = _new_step(step, meta, content)
+        new = _new_step(step, meta, content, edge_prompt)
         body = self._body(self._checked(new))
         tried = [self._tried(one) for one in new.attempts] if new.attempts != () else ()
         terms = _Terms("step", AppendTo(None, expected_head, key), tuple(tried))
@@ -391,6 +393,8 @@ class Run:
         """Check the role of a step, and split what was extracted."""
         if type(new.role) is not str or new.role not in self._runs.roles:
             self._runs.check_role(new.role)
+        if new.compact is not None:
+            _check_summary(new.compact)
         if new.extracted is None:
             return new
         meta, content, refs = _extracted(new.extracted, new.meta, new.content, new.refs)
@@ -512,7 +516,6 @@ class Run:
         child = None if made.child is None else REF + digest_of(made.child).hex()
         summary = None
         if made.compact is not None:
-            _check_text(made.compact, "summary")
             summary = self._turns.blobs.prepare(made.compact.encode())
         # The metadata are a copy, as they are read back.
         return _Body(made, canonical.parse(meta), node, ready, summary, child, mentions)
@@ -530,12 +533,14 @@ class Run:
             turn_id = turn.parent_turn_id
         return self._runs.node(digest), REF + digest.hex()
 
-    def attempt(self, step: NewStep | str, meta: Any = None, content: str = "") -> str:
+    def attempt(
+        self, step: NewStep | str, meta: Any = None, content: str = "", *, edge_prompt: str = ""
+    ) -> str:
         """Store a step that failed, without moving the head, and return its ref.
 
         The arguments are those of `step`. The next step names the attempt.
         """
-        body = self._tried(_new_step(step, meta, content))
+        body = self._tried(_new_step(step, meta, content, edge_prompt))
         self._runs.check(_Terms("attempt", AppendTo()))
         while True:
             state = self._engine.state(self.id)
@@ -602,6 +607,7 @@ class Run:
 
     def compact(self, summary: str) -> Step:
         """Sum up the steps so far in a text; models see it in place of them. None is deleted."""
+        _check_summary(summary)
         body = self._body(NewStep(COMPACT, {}, summary, compact=summary))
         return self._step(body, _Terms("compact", AppendTo()))
 
@@ -660,10 +666,10 @@ class Run:
         """Make a run that continues from a step of this one, and return it; copy nothing.
 
         `at` is the number of a step, 0 the start, or the hash of its node (`Step.ref`, its digits
-        or 32 bytes), or `turn:ID`; `role` means the first step of that role. The default is the
-        second-to-last step, so that the last is taken again. The fork is active, whatever the
-        status of this run, which is not changed. Raises LogicError for what is no step of this run,
-        and for its end; UnknownTurnError; DamagedError if the start cannot be read.
+        or 32 bytes), or `turn:ID`; `role` means the first step of that role. The default is what
+        the last step of a role was taken after, so that it is taken again. The fork is active,
+        whatever the status of this run, which is not changed. Raises LogicError for what is no step
+        of this run, and for its end; UnknownTurnError; DamagedError if the start cannot be read.
         """
         if at is not None and role is not None:
             raise UsageError("a fork takes a step or a role, and not both", "give one of the two")
@@ -696,23 +702,21 @@ class Run:
                 raise LogicError(
                     f"role not found in thread: {role} (available: {listed})", "give one of them"
                 )
-        last = self._newest_steps(2)
-        if not last:
+        steps = self._newest_first()
+        if next((step for step in steps if step.role not in NO_ROLES), None) is None:
             raise LogicError(
                 "thread has no completed role steps to fork from", "take a step first, or fork at 0"
             )
-        return last[1].turn_id if len(last) > 1 else self._turn_at(0)
+        before = next((step for step in steps if step.role != END), None)
+        return self._turn_at(0) if before is None else before.turn_id
 
-    def _newest_steps(self, count: int) -> list[Step]:
-        """Return the newest steps of roles, newest first."""
-        found: list[Step] = []
+    def _newest_first(self) -> Iterator[Step]:
+        """Yield the steps, newest first."""
         page = self.context.last(16, as_of=0)
-        while True:
-            steps = [step for step in reversed(self._read(page.turns)) if step.role not in NO_ROLES]
-            found += steps
-            if len(found) >= count or page.next_cursor is None:
-                return found[:count]
+        yield from reversed(self._read(page.turns))
+        while page.next_cursor is not None:
             page = self.context.before(page.next_cursor, 64, as_of=0)
+            yield from reversed(self._read(page.turns))
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -1035,12 +1039,22 @@ def _role(role: str) -> str:
     return role
 
 
-def _new_step(step: NewStep | str, meta: Any, content: str) -> NewStep:
-    """Return a `NewStep` as it is, or one of a role, meta and content."""
+def _check_summary(text: str) -> None:
+    """Raise InputError for a summary that would leave models nothing of the steps so far."""
+    _check_text(text, "summary")
+    if not text.strip():
+        raise InputError(
+            "a compaction needs a summary: models see it in place of the steps so far",
+            "give a text that says what has happened",
+        )
+
+
+def _new_step(step: NewStep | str, meta: Any, content: str, asked: str) -> NewStep:
+    """Return a `NewStep` as it is, or one of its parts."""
     if type(step) is not NewStep:
-        return NewStep(step, meta, content)  # type: ignore[arg-type]  # which is checked
-    if meta is not None or content:
-        raise UsageError("a NewStep holds meta and content itself", "give one of the two")
+        return NewStep(step, meta, content, edge_prompt=asked)  # type: ignore[arg-type]  # checked
+    if meta is not None or content or asked:
+        raise UsageError("a NewStep holds these itself", "give one of the two")
     return step
 
 

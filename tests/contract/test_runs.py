@@ -484,7 +484,7 @@ def test_a_fork_goes_its_own_way(thread: Thread, run: Run) -> None:
 
 
 def test_where_a_fork_begins(run: Run) -> None:
-    """By role at its first step, else at the second-to-last, with a single step at the start."""
+    """By role at its first step, else at what the last step was taken after, or at the start."""
     run.step("a")
     assert (run.fork().info().depth, run.fork(role="a").info().depth) == (0, 1)
     run.compact("sum")
@@ -498,6 +498,19 @@ def test_where_a_fork_begins(run: Run) -> None:
     run.cancel()
     assert run.fork().info().depth == 4
     assert [run.fork(role=role).info().depth for role in "abc"] == [1, 3, 6]
+
+
+def test_a_retry_after_a_compaction_sees_what_the_step_saw(run: Run) -> None:
+    """The fork begins at the compaction, not before it, and not at an end in between."""
+    grow(run, "a", "b")
+    run.compact("sum")
+    seen = run.messages("a", "go")
+    run.step("a", content="first", edge_prompt="go")
+    assert run.fork().messages("a", "go") == seen
+    run.end()
+    run.resume()
+    run.step("b", content="late")
+    assert [step.content for step in run.fork().replay()][-1] == "first"
 
 
 def test_a_fork_at_a_hash(thread: Thread, run: Run) -> None:
@@ -688,12 +701,40 @@ def test_the_reserved_roles(thread: Thread, run: Run) -> None:
     assert run.fork().info().depth == 0
 
 
-def test_an_empty_compaction(run: Run) -> None:
-    """A summary without text is one too: what was before it is not shown."""
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_a_compaction_without_a_summary(run: Run, text: str, stored: Stored) -> None:
+    """It would leave models nothing of what was done, so it is refused."""
     grow(run, "a")
-    run.compact("")
-    assert [step.role for step in run.chain()[1]] == ["__compact__"]
-    assert [message["role"] for message in run.messages("a")] == ["system", "user"]
+    before = stored()
+    calls: list[Call] = [
+        lambda: run.compact(text),
+        lambda: run.step(NewStep("a", compact=text)),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="needs a summary") as caught:
+            call()
+        assert "what has happened" in caught.value.fix
+    assert stored() == before
+
+
+@pytest.mark.parametrize("answer", ["text", "meta"])
+def test_a_step_that_says_nothing(thread: Thread, answer: Any) -> None:
+    """A model reads in words that nothing was put out, not that it said null."""
+    run = thread.runs.start(NewRun("w", "p", answer=answer))
+    run.step("a", content=" ")
+    run.step("a", {})
+    run.step("b")
+    texts = [message["content"] for message in run.messages("a")[1:]]
+    assert [texts[1], texts[3]] == ["(no output)", "{}"]
+    assert "Output: (no output)\n" in texts[4]
+
+
+def test_what_a_step_was_asked(run: Run) -> None:
+    """A step and an attempt take the question beside the output."""
+    run.attempt("a", content="no", edge_prompt="why?")
+    assert run.step("a", content="so", edge_prompt="why?").edge_prompt == "why?"
+    with pytest.raises(UsageError, match="holds these itself"):
+        run.step(NewStep("a"), edge_prompt="why?")
 
 
 # --- the task, and the roles ----------------------------------------------------------------------

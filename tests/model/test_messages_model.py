@@ -47,10 +47,11 @@ BUDGET = settings(max_examples=75, deadline=None, suppress_health_check=list(Hea
 
 SPECIAL = ['{"type":"state"}', "## What Happened Since Your Last Turn", "ä ☃ 😀 \u2028 \x00"]
 TEXTS = st.sampled_from(["", "", "x", "two\nlines\n", " ", "\n\n", *SPECIAL])
+SUMMARIES = st.sampled_from(["x", "two\nlines\n", *SPECIAL])
 METAS: st.SearchStrategy[Any] = st.sampled_from(
     [None, {}, 0, 1.0, "é", [], {"b": 1, "a": {"ü": [1.5, None, True]}, "😀": -0.0, "\uffff": 1}]
 )
-COMPACT = st.one_of(st.none(), st.none(), st.none(), st.none(), TEXTS)
+COMPACT = st.one_of(st.none(), st.none(), st.none(), st.none(), SUMMARIES)
 STEPS = st.tuples(
     st.just("step"), st.sampled_from(ROLES), METAS, TEXTS, TEXTS, TEXTS, st.integers(0, 2),
     st.integers(0, 1), COMPACT,
@@ -58,7 +59,7 @@ STEPS = st.tuples(
 OTHERS = st.one_of(
     st.tuples(st.just("attempt"), st.sampled_from(ROLES), METAS, TEXTS),
     st.tuples(st.sampled_from(["suspend", "end", "cancel"])),
-    st.tuples(st.just("compact"), TEXTS),
+    st.tuples(st.just("compact"), SUMMARIES),
     st.tuples(st.just("poke"), METAS, TEXTS, st.one_of(st.none(), TEXTS)),
     st.tuples(st.just("fork"), st.floats(0, 1, exclude_max=True)),
 )
@@ -105,10 +106,10 @@ def put_out(step: Done, answer: str) -> str:
     """Return the output of a step in a form."""
     if answer == "json":
         return canonical({"meta": step.meta, "content": step.content})
-    if answer == "meta":
-        return (
-            canonical(step.meta) if step.meta is not None or blank(step.content) else step.content
-        )
+    if blank(step.content) and step.meta is None:
+        return "(no output)"
+    if answer == "meta" and step.meta is not None:
+        return canonical(step.meta)
     return canonical(step.meta) if blank(step.content) else step.content
 
 
@@ -356,7 +357,7 @@ def test_the_messages_to_the_byte(shared: Thread) -> None:
     run.step(NewStep("tester", "no", "x", agent="y"))
     told = (
         "## What Happened Since Your Last Turn\n\n"
-        "### Step 2: tester\nOutput: null\nAgent: \n\n"
+        "### Step 2: tester\nOutput: (no output)\nAgent: \n\n"
         "### Step 3: tester\nOutput: x\nAgent: y"
     )
     given = [*first, {"role": "assistant", "content": 'é"'}]
