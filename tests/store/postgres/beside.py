@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -37,6 +38,7 @@ class Side:
         self.path = path
         self.folder = folder
         self.open: list[eventq.Thread] = []
+        self.done: Counter[str] = Counter()  # the steps that were not refused
         self.open_one()
 
     @property
@@ -65,7 +67,9 @@ class Side:
 
     def call(self, name: str, given: dict[str, Any]) -> Any:
         """Do a step."""
-        return getattr(self if hasattr(self, name) else self.thread, name)(**given)
+        found = getattr(self if hasattr(self, name) else self.thread, name)(**given)
+        self.done[name] += 1
+        return found
 
     def plain(self, value: Any) -> Any:
         """Return an answer without what is random, or the engine's own."""
@@ -110,6 +114,7 @@ class Sides:
         self._side, self._history = side, history
         self._pristine, self._folder, self._postgres = pristine, folder, postgres
         self._clock, self._began = clock, clock.at
+        self.done: Counter[str] = Counter()  # the steps that were not refused
 
     def _made(self, path: str) -> Side:
         folder = self._folder / uuid4().hex
@@ -125,12 +130,14 @@ class Sides:
             for name, given in steps:
                 if name == "move":
                     self._clock.move(**given)
+                    self.done[name] += 1
                     continue
                 ours, theirs = (side.told(name, given) for side in sides)
                 if ours != theirs:
                     return f"{name} {given}\n SQLite:     {ours}\n PostgreSQL: {theirs}"
             return None
         finally:
+            self.done += sides[0].done
             for side in sides:
                 side.close()
             shutil.rmtree(path)

@@ -8,6 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from eventq.store import opening
 from tests.store.postgres.pooler import Pooler
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ def pooler(postgres: str) -> Iterator[Pooler]:
     made = Pooler(postgres)
     yield made
     made.close()
+
+
+@pytest.fixture
+def shared_connections() -> Iterator[None]:
+    """Let what is opened share its connections, as in a server."""
+    opening.share_connections()
+    yield
+    opening.unshare_connections()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import psycopg
 import pytest
 
 import eventq
-from eventq.store import opening
 from eventq.store.postgres.database import Database
 from tests.servers import fresh
 
@@ -149,14 +148,6 @@ def test_the_size_of_a_thread_follows_from_its_newest_events(postgres: str) -> N
         assert thread.status().db_bytes == pytest.approx(short * 1.5, rel=0.01)
         thread.push_many([("self", "note", "")] * 1_000)
         assert thread.status().db_bytes < short
-
-
-@pytest.fixture
-def shared_connections() -> Iterator[None]:
-    """Let what is opened share its connections, as in a server."""
-    opening.share_connections()
-    yield
-    opening.unshare_connections()
 
 
 def test_what_reads_a_moment_gives_its_connection_back(
