@@ -13,11 +13,13 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import traceback
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 MARK = "TESTS_RUN_AS"  # not EVENTQ_…: tests look at those
 SOAK_SECONDS = 7200.0
@@ -122,6 +124,23 @@ def _read(pid: int, name: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def is_killed(work: Callable[[], object]) -> bool:
+    """Do some work in a fork; return whether a SIGKILL ends it. A failure of it is one of the test."""
+    child = os.fork()
+    if not child:
+        gc.disable()  # what it finalizes is its parent's, and comes at no fixed step
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
 
 
 # --- the session ----------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from eventq.errors import (
     UsageError,
 )
 from eventq.system import clock
+from tests.running import is_killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -455,16 +456,12 @@ def test_after_close_and_in_a_fork(thread: eventq.Thread, path: str) -> None:
     closed.close()
     with pytest.raises(ClosedError, match="the thread is closed"):
         closed.sql("SELECT 1")
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
+
+    def ask() -> None:
+        with pytest.raises(ClosedError):
             thread.sql("SELECT 1")
-        except ClosedError:
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    assert not is_killed(ask)
     assert thread.sql("SELECT 1 AS a") == [{"a": 1}]
 
 

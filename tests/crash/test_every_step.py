@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ import eventq
 from eventq.log import adoption, journal, mirror
 from tests.conftest import write_as_original
 from tests.crash.support import copy, mirror_lines, sound
+from tests.running import is_killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,29 +43,22 @@ def touches(event: str, function: Any) -> bool:
 def fell(number: int, work: Callable[[], object], *, every: bool = False) -> bool:
     """Do the work in a fork that is killed before its n-th call that may change a file, or at any n-th call.
 
-    Return whether the work is that long. A failure of the work is one of the test.
+    Return whether the work is that long.
     """
-    pid = os.fork()
-    if not pid:
-        gc.disable()  # what it finalizes, of tests before this one, calls too, and at no fixed step
-        left = [number]
+    left = [number]
 
-        def count(_: Any, event: str, function: Any) -> None:
-            if every or touches(event, function):
-                left[0] -= 1
-                if not left[0]:
-                    os.kill(os.getpid(), signal.SIGKILL)
+    def count(_: Any, event: str, function: Any) -> None:
+        if every or touches(event, function):
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-        try:
-            sys.setprofile(count)
-            work()
-            sys.setprofile(None)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
+    def counted() -> None:
+        sys.setprofile(count)
+        work()
+        sys.setprofile(None)
+
+    return is_killed(counted)
 
 
 def push(path: str) -> None:

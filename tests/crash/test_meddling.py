@@ -28,6 +28,7 @@ import pytest
 import eventq
 from eventq.errors import BusyError, DamagedError, LogicError, LostError, MomentLostError
 from tests.engines import sqlite
+from tests.running import is_killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -307,32 +308,8 @@ def test_a_change_within_a_tick(
     assert stored(run_python, thread.path) == 10
 
 
-@pytest.fixture
-def forked() -> Callable[[Callable[[], object]], None]:
-    """Return a function that calls another one in a child of a fork, and expects that to succeed."""
-
-    def call(function: Callable[[], object]) -> None:
-        child = os.fork()
-        if not child:
-            code = 1
-            try:
-                function()
-                code = 0
-            finally:
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-    return call
-
-
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_child_of_a_fork_writes(
-    path: str,
-    forked: Callable[[Callable[[], object]], None],
-    run_python: RunPython,
-    *,
-    read_only: bool,
-) -> None:
+def test_a_child_of_a_fork_writes(path: str, run_python: RunPython, *, read_only: bool) -> None:
     """A child opens and writes at once, whatever its parent had open, and holds locks of its own."""
     with eventq.open(path) as thread:
         push(thread)
@@ -348,13 +325,13 @@ def test_a_child_of_a_fork_writes(
                 assert os.stat(f"{path}/events.db-wal").st_ino == wal
                 own.push("self", "note", "child")
 
-        forked(work)
+        assert not is_killed(work)
         assert len([*parent.peek(0)]) == 7
     assert stored(run_python, path) == 7
 
 
 def test_a_child_forked_in_a_transaction(
-    thread: eventq.Thread, forked: Callable[[Callable[[], object]], None]
+    thread: eventq.Thread,
 ) -> None:
     """A fork inside `write` leaves the transaction to the parent, and the child reads."""
     push(thread)
@@ -367,12 +344,12 @@ def test_a_child_forked_in_a_transaction(
             with pytest.raises(LogicError, match=r"forked while .* was in a transaction"):
                 eventq.open(thread.path)
 
-        forked(work)
+        assert not is_killed(work)
     assert len([*thread.peek(0)]) == 6
 
 
 def test_a_child_forked_while_another_os_thread_reads(
-    thread: eventq.Thread, forked: Callable[[Callable[[], object]], None]
+    thread: eventq.Thread,
 ) -> None:
     """It waits for nobody who is not there: neither for who runs a filter nor for who reads."""
     push(thread)
@@ -394,7 +371,7 @@ def test_a_child_forked_while_another_os_thread_reads(
             own.push("self", "note", "child")
 
     try:
-        forked(work)
+        assert not is_killed(work)
     finally:
         go_on.set()
         staying.join()

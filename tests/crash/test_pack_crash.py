@@ -17,6 +17,7 @@ from eventq.records.turn import NewTurn
 from tests.contract.pack_files import FILES, added, tree
 from tests.crash.support import REFUSALS, FaultyVFS, copy
 from tests.crash.test_every_step import fell
+from tests.running import is_killed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,16 +59,7 @@ def killed(path: str, tmp_path: Path, calls: tuple[str, ...], *, made: bool) -> 
         if made:
             folder.mkdir()
             (folder / "notes.txt").write_bytes(b"mine")
-        child = os.fork()
-        if not child:
-            try:
-                export(path, folder, number, calls)
-                os._exit(0)
-            finally:
-                os._exit(1)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if code != -signal.SIGKILL:
-            assert code == 0
+        if not is_killed(functools.partial(export, path, folder, number, calls)):
             return number
     raise AssertionError
 

@@ -14,7 +14,6 @@ page or at one moment: it is read again, and nobody hears of that.
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import os
@@ -33,6 +32,7 @@ from eventq.records.run import NewStep
 from eventq.store.postgres.connection import Link
 from tests.contract.pack_files import tree
 from tests.contract.runs import full
+from tests.running import is_killed
 from tests.servers import fresh
 from tests.sessions.support import says
 from tests.store.postgres.pooler import Pooler
@@ -507,31 +507,24 @@ def test_an_artifact_whose_end_is_unknown(
 
 def killed(work: Work, bench: Bench, n: int, number: int) -> bool:
     """Do a work in a process that is killed before or after its n-th trip; False if it has fewer."""
-    pid = os.fork()
-    if not pid:
-        try:
-            gc.disable()  # what it finalizes is the other process's
-            bench.open_again()
-            left, trip = [number], vars(Link)["trip"]
+    left, trip = [number], vars(Link)["trip"]
 
-            def count(self: Link, send: Any) -> Any:
-                left[0] -= 1
-                if not left[0] and number % 2:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                found = trip(self, send)
-                if not left[0]:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return found
+    def count(self: Link, send: Any) -> Any:
+        left[0] -= 1
+        if not left[0] and number % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        found = trip(self, send)
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
 
-            with eventq.open(bench.direct.path) as thread:
-                Link.trip = count  # type: ignore[method-assign]
-                work.do(bench, thread, n)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
+    def counted() -> None:
+        bench.open_again()
+        with eventq.open(bench.direct.path) as thread:
+            Link.trip = count  # type: ignore[method-assign]
+            work.do(bench, thread, n)
+
+    return is_killed(counted)
 
 
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
