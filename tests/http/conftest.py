@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 import eventq
+from eventq.http import guesses, sharing
 from eventq.http.site import Server
 
 if TYPE_CHECKING:
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     Serve = Callable[..., httpx.Client]
 
 TOKEN = "a token"
+
+
+class _Hasty:
+    """The module `asyncio` as uvicorn sees it, whose loop looks for its end ten times a second."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for a short while."""
+        await asyncio.sleep(seconds / 20)
 
 
 class Running:
@@ -57,8 +69,15 @@ class Running:
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Return a function that serves threads and returns a client with the token."""
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Return a function that serves threads and returns a client with the token.
+
+    Nobody waits: for the answer to a wrong token, for a turn without a token, for a server to end.
+    """
+    monkeypatch.setattr(guesses, "LEAST_SECONDS", 0)
+    monkeypatch.setattr(guesses, "TURN_SECONDS", 0)
+    monkeypatch.setattr(sharing, "BUSY_SECONDS", 0)
+    monkeypatch.setattr("uvicorn.server.asyncio", _Hasty())
     with ExitStack() as stack:
 
         def serve(*paths: str, listen: str = "127.0.0.1:0", **options: Any) -> httpx.Client:

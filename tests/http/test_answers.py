@@ -158,7 +158,7 @@ def test_a_key_that_looks_like_one_answers_nothing(
     signed = json.dumps({"question": OPEN, "text": "approve", "via": "page", "by": ME})
     is_header = door in ("header", "quoted")
     keys = (*LOOK_ALIKE, *(() if is_header else WIDE))
-    for key in keys[::4] if door in CLI else keys:  # a command takes its time
+    for key in keys if door in HTTP else keys[::4]:  # a command takes its time, and so does MCP
         assert not send(key, {"type": "answer", "content": signed}), key
         assert send(key, {"type": "answer", "content": content}), key
         assert asked.question(OPEN).answer is None, key

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from eventq.http import guesses
 from eventq.http.app import OPERATIONS
 from eventq.http.tokens import Token
 from eventq.serving.principal import RIGHTS
@@ -81,13 +80,6 @@ OPEN = [("GET", "/login"), ("GET", "/static/style.css")]
 NAMES = {"thread": "thread", "id": "1", "hash": "0" * 64} | dict.fromkeys(
     ("consumer", "context", "run", "artifact", "output"), "w"
 )
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let wrong tokens be answered at once."""
-    monkeypatch.setattr(guesses, "LEAST_SECONDS", 0)
-    monkeypatch.setattr(guesses, "TURN_SECONDS", 0)
 
 
 @pytest.fixture

@@ -101,9 +101,11 @@ def test_an_error_of_a_store_is_told_by_its_kind(
     assert failed > 40
 
 
+ODD = ("it's", 'q"q', "(b) [c] {d}", "line\nbreak", "\u0442\u0440\u0435\u0434", "~", "$x;y")
+
+
 @pytest.mark.parametrize(
-    "name",
-    ["a b", "it's", 'q"q', "(b) [c] {d}", "line\nbreak", "\u0442\u0440\u0435\u0434", "~", "$x;y"],
+    "name", ["a b", " ".join(ODD), *(pytest.param(one, marks=pytest.mark.soak) for one in ODD)]
 )
 def test_the_place_of_a_thread_is_not_told(
     serve: Serve, path: str, tmp_path: Path, name: str
