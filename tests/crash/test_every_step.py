@@ -123,7 +123,7 @@ def test_a_process_may_be_killed_at_any_step(
         push: (old, old + new[:1], old + new[:2]),
     }
     while going:
-        number += 1 if every else 5
+        number += 1 if every else 13
         copy(template, path)
         going = fell(number, lambda: work(path), every=every)
         found = sound(path, before=work is not rebuild)
@@ -162,7 +162,7 @@ def test_taking_over_a_mirror_may_be_killed_at_every_step(
     number = 0
     going = True
     while going:
-        number += 1 if every else 7
+        number += 1 if every else 17
         copy(template, path)
         going = fell(number, lambda: work(path), every=every)
         there = [found.read_bytes() for found in Path(path).rglob("*.jsonl") if found.is_file()]
@@ -183,7 +183,7 @@ def test_an_init_may_be_killed_at_every_step(every: bool, tmp_path: Path) -> Non
     number = 0
     going = True
     while going:
-        number += 1 if every else 3
+        number += 1 if every else 7
         path = str(tmp_path / f"thread-{number}")
         going = fell(number, lambda: eventq.init(path), every=every)  # noqa: B023
         if not eventq.exists(path):

@@ -143,12 +143,20 @@ def again(path: str, name: str, *, done: bool) -> None:
         assert thread.database.stats().free == 0
 
 
-@pytest.mark.parametrize("edge", [4, pytest.param(40, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
-@pytest.mark.parametrize(("name", "error"), [
+REFUSED = [
     ("append", apsw.IOError), ("append", apsw.FullError), ("append_text", apsw.IOError), ("put", apsw.FullError),
     ("put_file", apsw.IOError), ("gc", apsw.IOError), ("gc", apsw.FullError), ("seal", apsw.FullError),
-])  # fmt: skip
+]  # fmt: skip
+# Each in turn once and lasting; the soak has both of each, at every step near the ends.
+SOME = [pytest.param(*one, 2, n % 2 == 1) for n, one in enumerate(REFUSED)]
+ALL = [
+    pytest.param(*one, 40, lasting, marks=pytest.mark.soak)
+    for one in REFUSED
+    for lasting in (False, True)
+]
+
+
+@pytest.mark.parametrize(("name", "error", "edge", "lasting"), [*SOME, *ALL])
 def test_a_disk_that_refuses(
     name: str, error: type[Exception], lasting: bool, edge: int, template: str, tmp_path: Path, vfs: FaultyVFS
 ) -> None:  # fmt: skip
@@ -156,12 +164,12 @@ def test_a_disk_that_refuses(
     path = str(tmp_path / "thread")
     count = vfs.steps_of(copy(template, path), WORKS[name])
     assert count > 8
-    for number in some_of(count, edge, count // edge):
+    for number in some_of(count, edge, count // max(edge, 4)):
         with vfs.opened(copy(template, path), number, error, lasting=lasting) as thread:
             WORKS[name](thread)
         done = whole(path, name)
         assert done or vfs.refused
-        if number % 5 == 0:
+        if number % 5 == 0 or edge < 4:
             again(path, name, done=done)
             sound(path)
 
@@ -181,7 +189,7 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
     number, ends = 0, []
     going = True
     while going:
-        number += 1 if every else 9
+        number += 1 if every else 19
         copy(template, path)
         going = fell(number, work, every=every)
         ends.append(whole(path, name))
@@ -197,7 +205,7 @@ def test_the_same_thread_goes_on(name: str, template: str, tmp_path: Path, vfs: 
     """After one disk error, a process can repeat the work with its open thread."""
     path = str(tmp_path / "thread")
     count = vfs.steps_of(copy(template, path), WORKS[name])
-    for number in some_of(count, 40, count // 40)[::7]:
+    for number in some_of(count, 40, count // 40)[::13]:
         with vfs.opened(copy(template, path), number, apsw.FullError) as thread:
             try:
                 WORKS[name](thread)
@@ -224,7 +232,7 @@ def test_the_same_thread_goes_on(name: str, template: str, tmp_path: Path, vfs: 
 def test_turn_ids_after_a_kill(template: str, tmp_path: Path) -> None:
     """Row 35: after a kill, an id that was assigned is not assigned again."""
     path = str(tmp_path / "thread")
-    for name, stride in (("append", 3), ("gc", 11)):
+    for name, stride in (("append", 11), ("gc", 31)):
         number, going = 0, True
         while going:
             number += stride

@@ -177,7 +177,7 @@ def test_a_disk_that_refuses(
     count = vfs.steps_of(copy(template, path), lambda thread: WORKS[name](thread, Told()))
     assert count > 5
     outcomes = set()
-    for number in some_of(count, 4, count // 8):
+    for number in some_of(count, 2, count // 6):
         told = Told()
         with vfs.opened(copy(template, path), number, error, lasting=lasting) as thread:
             refused = True
@@ -224,7 +224,7 @@ def test_a_process_that_is_killed(name: str, every: bool, template: str, tmp_pat
 
     number, going = 0, True
     while going:
-        number += 11 if every else 5
+        number += 11 if every else 13
         copy(template, path)
         pipe = os.pipe()
         going = fell(number, work, every=every)
@@ -270,10 +270,10 @@ def lines(size: int) -> bytes:
 @pytest.mark.engines(*ENGINES)
 def test_a_writer_that_is_killed_while_it_writes(path: str) -> None:
     """Row 91: a killed writer leaves a prefix with all acknowledged bytes."""
-    for number in range(10):
+    for number in range(4):
         process = start_program(LINES, path, environ={"EVENTQ_SYNCHRONOUS": "normal"})
         assert process.stdout is not None
-        acked = b"".join(process.stdout.readline() for _ in range(1 + number * 3)) + kill(process)
+        acked = b"".join(process.stdout.readline() for _ in range(1 + number * 9)) + kill(process)
         whole = [int(line) for line in acked.split(b"\n")[:-1]]
         with eventq.open(path) as thread:
             info = thread.artifacts.get(number)
@@ -288,8 +288,8 @@ def test_a_writer_that_is_killed_while_it_writes(path: str) -> None:
             assert thread.check() == []
             assert thread.read(f"artifact://{number}", limit=1).complete is False
     with eventq.open(path) as thread:
-        assert thread.artifacts.put(b"x").artifact_id == "10"
-        for number in range(10):
+        assert thread.artifacts.put(b"x").artifact_id == "4"
+        for number in range(4):
             thread.artifacts.remove(number)
         assert thread.check() == []
 

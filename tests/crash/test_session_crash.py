@@ -114,7 +114,7 @@ def test_the_same_thread_goes_on(place: str, vfs: FaultyVFS) -> None:
     """A process whose disk refused once imports again with the thread that it has open."""
     template, path = f"{place}/template", f"{place}/thread"
     count = vfs.steps_of(copy(template, path), lambda thread: work(thread, place))
-    for number in range(1, count + 1, 5):
+    for number in range(1, count + 1, 13):
         with vfs.opened(copy(template, path), number, apsw.FullError) as thread:
             with suppress(DiskError):
                 work(thread, place)
