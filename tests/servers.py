@@ -46,6 +46,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(fixture, [*marker.args, *later], indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to the soak what goes from PostgreSQL into PostgreSQL, but for `into(..., alike=True)`.
+
+    Reading from there and writing into it are each tried with the other engine beside them.
+    """
+    for item in items:
+        params = (
+            item.callspec.params
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else {}
+        )
+        ends = {params.get("path"), params.get("other", params.get("fresh"))}
+        marker = item.get_closest_marker("into")
+        if ends == {"postgres"} and not (marker and marker.kwargs.get("alike")):
+            item.add_marker(pytest.mark.soak)
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the URL of a database with the tables, on a server that syncs nothing."""

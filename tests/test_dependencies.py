@@ -9,6 +9,7 @@ not there.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -35,9 +36,11 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+known = functools.cache(packages_distributions)
+
+
 def imported(path: Path) -> Iterator[str]:
     """Yield the packages of others that a module imports."""
-    known = packages_distributions()
     for node in ast.walk(ast.parse(path.read_text())):
         modules: list[str] = []
         if isinstance(node, ast.Import):
@@ -46,7 +49,7 @@ def imported(path: Path) -> Iterator[str]:
             modules = [node.module]
         for top in {module.partition(".")[0] for module in modules}:
             if top != "eventq" and top not in sys.stdlib_module_names:
-                yield from map(normal, known.get(top, [top]))
+                yield from map(normal, known().get(top, [top]))
 
 
 def test_an_installation_has_what_is_imported() -> None:

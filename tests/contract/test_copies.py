@@ -253,7 +253,8 @@ def test_a_root_that_is_another(thread: eventq.Thread, other: eventq.Thread) -> 
     assert other.contexts.root(1) == b"\1" * 32
 
 
-@everywhere
+@pytest.mark.engines(*ENGINES)
+@pytest.mark.into(*ENGINES, alike=True)
 def test_everything(thread: eventq.Thread, other: eventq.Thread) -> None:
     """Without a selection everything is copied, with all ids, even the unreachable."""
     fill(thread)

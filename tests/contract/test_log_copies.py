@@ -93,6 +93,7 @@ def fill(thread: eventq.Thread, clock: Clock) -> None:
     thread.claim("held", 5)[0].retry(error="the last attempt")
 
 
+@pytest.mark.into(*ENGINES, alike=True)
 def test_everything_of_a_log(thread: eventq.Thread, other: eventq.Thread, clock: Clock) -> None:
     """Events keep ids, times and keys; consumers their terms, order and progress."""
     fill(thread, clock)
@@ -366,6 +367,7 @@ def test_who_follows_the_destination_sees_what_comes(
     assert [event.content for event in other.peek()] == ["hello"]
 
 
+@pytest.mark.into(*ENGINES, alike=True)
 def test_only_a_shared_thread_has_labels_and_only_a_directory_directories(
     thread: eventq.Thread, other: eventq.Thread
 ) -> None:

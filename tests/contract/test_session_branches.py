@@ -328,7 +328,7 @@ def growing(draw: st.DrawFn) -> list[Entry]:
 
 
 @settings(
-    max_examples=20, deadline=None, derandomize=True, database=None,
+    max_examples=8, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(growing(), st.randoms(use_true_random=False))

@@ -152,7 +152,7 @@ def test_a_worker_may_be_killed_at_any_step(
     path, number, going = str(tmp_path / "thread"), 0, True
     seen = []
     while going:
-        number += 1 if every else 5
+        number += 1 if every else 13
         copy(template, path)
         claim = begun(path)
         going = fell(number, lambda: work(path, claim), every=every)  # noqa: B023

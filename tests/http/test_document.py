@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import eventq
 
 BUDGET = settings(
-    max_examples=10, deadline=None, derandomize=True, database=None,
+    max_examples=4, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck), phases=[Phase.generate],
 )  # fmt: skip
 BLOB = blake3(b"bytes").hexdigest()

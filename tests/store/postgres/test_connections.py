@@ -153,8 +153,8 @@ def outcome(call: Callable[[Any, Any], object], thread: eventq.Thread, given: ob
     return ""
 
 
-# Each ending meets every third call in the suite: which error it becomes is no business of the call.
-STEP = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.soak)])
+# Each ending meets every sixth call in the suite: which error it becomes is no business of the call.
+STEP = pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.soak)])
 
 
 def endings(name: str, step: int) -> list[tuple[str, Ending]]:
@@ -320,7 +320,9 @@ def test_what_fails_while_the_connection_lives(direct: str, name: str, reason: s
         assert thread.check() == []
 
 
-LEVELS = ("read committed", "repeatable read", "serializable")
+LEVELS = (
+    "read committed", pytest.param("repeatable read", marks=pytest.mark.soak), "serializable",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("more", ["", "&pooled=1"], ids=["session", "pooled"])
@@ -336,7 +338,7 @@ def test_a_server_with_another_isolation(empty: str, level: str, more: str) -> N
 
     def write(thread: eventq.Thread, number: int) -> None:
         try:
-            for n in range(20):
+            for n in range(10):
                 thread.push("self", "note", "x", key=f"{number} {n}")
                 with thread.write():
                     thread.push("self", "note", "y")
@@ -355,7 +357,7 @@ def test_a_server_with_another_isolation(empty: str, level: str, more: str) -> N
     for runner in runners:
         runner.join()
     assert raised == []
-    assert threads[0].last_id() == 120
+    assert threads[0].last_id() == 60
     assert threads[0].check() == []
     for thread in threads:
         thread.close()

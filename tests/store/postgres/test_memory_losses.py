@@ -427,7 +427,7 @@ def some(count: int, most: int) -> list[int]:
 FORMS = "session", "pooled"
 EVERY = 1_000
 CASES = [
-    *((name, FORMS[number % 2], 5) for number, name in enumerate(WORKS)),
+    *((name, FORMS[number % 2], 4) for number, name in enumerate(WORKS)),
     *(
         pytest.param(name, form, EVERY, marks=pytest.mark.soak)
         for name in WORKS
@@ -527,14 +527,14 @@ def killed(work: Work, bench: Bench, n: int, number: int) -> bool:
     return is_killed(counted)
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", WORKS)
 def test_a_process_that_is_killed(
     name: str, stride: int, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is there in part or twice; nobody is kept out; another process does it again."""
     monkeypatch.setattr(artifacts, "COMMIT_BYTES", 1 << 16)
-    work, n, number, going = WORKS[name](), 0, -(stride // 2), True
+    work, n, number, going = WORKS[name](), 0, min(stride, 3) - stride, True
     while going:
         n, number = n + 1, number + stride
         work.prepare(bench, n)
