@@ -6,6 +6,8 @@ its subagents write stands in files of their own, or, in older ones, in sidechai
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from eventq.sessions.links import (
     CALLS,
     FOLLOWS,
@@ -39,6 +41,8 @@ UNLINKED = frozenset(
 )
 _TITLES = {"customTitle": 2, "aiTitle": 1, "summary": 0}
 _TITLED = frozenset({"custom-title", "ai-title", "summary"})
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = 200  # characters of a title that is taken from a prompt
 _OF_THE_SOURCE = ("teamName", "agentName", "slug", "sourceToolAssistantUUID")
 _THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -50,6 +54,7 @@ class Claude(Plain):
 
     name = "claude"
     last_is_leaf = False
+    closes_gaps = True
     forks_agents = False  # their lines name the source
 
     def link(self, entry: Entry) -> Link | None:
@@ -66,6 +71,18 @@ class Claude(Plain):
             response = string(message, "id") or string(entry, "requestId") or own
         agent = (string(entry, "agentId") or "") if entry.get("isSidechain") else None
         return Link(own, string(entry, "parentUuid"), flags, response, agent)
+
+    def at(self, entry: Entry) -> int | None:
+        """Return when an entry was written, in milliseconds; None for what is only progress."""
+        written = string(entry, "timestamp")
+        if written is None or string(entry, "type") == "progress":
+            return None
+        try:
+            time = datetime.fromisoformat(written)
+        except ValueError:
+            return None
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
+        return (time - _EPOCH) // _MILLISECOND
 
     def session_id(self, entry: Entry) -> str | None:
         """Return the id of the session; a subagent's entries state that of its parent."""

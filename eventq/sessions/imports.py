@@ -41,6 +41,7 @@ BATCH_LINES = 4_000
 BATCH_TURNS = 10_000  # turns that share a transaction
 _NO_LINK = Link(None)
 _MISSING = 1_000  # parents that no line has, with which a file is built anew each time
+_PAGE = 500
 _SHORT = 8  # characters of an entry's id in the name of its branch
 LONG = 36  # if that is taken, and of the id of a subagent
 
@@ -60,6 +61,25 @@ class Read(NamedTuple):
     lines: int
     new: int
     raw: dict[str, list[int]]  # numbers of the new lines that are no entries, by what is wrong
+
+
+class _Known(NamedTuple):
+    """What is known of the lines before a settled one."""
+
+    parents: set[str]  # that no line has
+    until: int | None  # when the last entry without its parent was written that is not above it
+
+    @classmethod
+    def read(cls, text: str | None) -> _Known | None:
+        """Return what was written; None for nothing, and for what older versions wrote of gaps."""
+        found = [] if text is None else json.loads(text)
+        if isinstance(found, list):
+            return None if found or text is None else cls(set(), None)
+        return cls(set(found["parents"]), found["until"])
+
+    def written(self) -> str:
+        """Return a text for `read`."""
+        return json.dumps({"parents": sorted(self.parents), "until": self.until})
 
 
 class Part(NamedTuple):
@@ -233,7 +253,7 @@ class Import:
     ) -> NewLine:
         blob = self._produced.blobs.prepare(packed.payload, refs or ()).blob
         link = self._reader.link(line.entry) if line.entry is not None else None
-        own, parent, kind, response, agent = link or _NO_LINK
+        own, parent, kind, response, agent, _ = link or _NO_LINK
         return NewLine(
             blob, packed.form, line.before, line.after, link is not None,
             own and _text(own), parent and _text(parent), kind, response and _text(response),
@@ -270,12 +290,28 @@ class Import:
         rows = [*self._store.links(self._row.session)]
         links = [_link(row) for row in rows]
         found = tree.build(links, last_is_leaf=self._reader.last_is_leaf)
+        if self._reader.closes_gaps and tree.lost(links, found):
+            links = [*self._dated(links, 0)]
+            found = tree.build(links, last_is_leaf=self._reader.last_is_leaf)
         return Part(0, rows, links, found, self._with_agents(links, found), [])
+
+    def _dated(self, links: Iterable[Link | None], first: int) -> Iterator[Link | None]:
+        """Yield links with the times of their entries; the first one is that of a position."""
+        given = iter(links)
+        after = first - 1
+        while page := self._store.lines(self._row.session, after, _PAGE):
+            for group in _grouped(page):
+                payloads = self._produced.blobs.shown_many([line.digest for line in group])
+                for line in group:
+                    link = next(given)
+                    entry = link and lines.entry_of(payloads.get(line.digest, b""))
+                    yield link._replace(at=self._reader.at(entry)) if link and entry else link
+            after = page[-1].position
 
     def _grown(self) -> Part | None:
         """Return the end of the file with what is new, None if the rest has a say in it."""
-        first = self._row.settled
-        if first is None or self._row.missing is None or self._base:
+        first, known = self._row.settled, _Known.read(self._row.missing)
+        if first is None or known is None or self._base:
             return None
         if not self._store.tips(self._row.name):  # they were deleted: all come back
             return None
@@ -285,37 +321,46 @@ class Import:
         if found is None:
             return None
         end, ids = found
-        if not ids.isdisjoint(json.loads(self._row.missing)):
+        if not ids.isdisjoint(known.parents) or self._may_close(known, first, links, end):
             return None
         if self._store.has_any(self._row.session, first, ids):
             return None
         return Part(first, rows, links, end, end.places, [])
+
+    def _may_close(
+        self, known: _Known, first: int, links: list[Link | None], end: tree.Tree
+    ) -> bool:
+        """Return whether the end of a file has a gap, or may close one that is before it."""
+        gaps = self._reader.closes_gaps and tree.lost(tree.rooted(links), end)
+        if not self._reader.closes_gaps or not (known.parents or gaps):
+            return False
+        if gaps or end.places.count(tree.ROOT) > 1:
+            return True
+        times = (link.at for link in self._dated(links, first) if link and link.at is not None)
+        return known.until is not None and any(at <= known.until for at in times)
 
     def _settle(self, part: Part) -> None:
         """Note from where on the tree has to be built next time."""
         first = tree.settled(part.links, part.tree)
         if first is None or part.first + first == self._row.settled:
             return
-        missing = tree.unknown(part.links, part.tree)
-        if part.first:
-            missing.update(json.loads(self._row.missing or "[]"))
+        known = _Known.read(self._row.missing) if part.first else None
+        missing = tree.unknown(tree.rooted(part.links) if known else part.links, part.tree)
+        missing |= known.parents if known else set()
+        until = known.until if known else _until(part, first)
         if len(missing) <= _MISSING:
-            found = json.dumps(sorted(missing))
-            self._store.settle(self._row.session, part.first + first, found)
+            self._store.settle(
+                self._row.session, part.first + first, _Known(missing, until).written()
+            )
 
     def _with_agents(self, links: list[Link | None], found: tree.Tree) -> list[int]:
         """Return the places, those of subagents under the entries that started them."""
         if not found.agents:
             return found.places
-        places = [*found.places]
-        starts = tree.starts(
+        begun = tree.starts(
             links, found, self._spawns(links), lambda n: self._reader.text(self._entry(n))
         )
-        for name, start in starts.items():
-            first = found.agents[name].first
-            if places[first] == tree.ROOT and start is not None:
-                places[first] = start
-        return places
+        return tree.hung(found, begun)
 
     def _spawns(self, links: Iterable[Link | None]) -> tree.Spawns:
         calls = (n for n, link in enumerate(links) if link and link.kind & (CALLS | RESULT))
@@ -445,6 +490,13 @@ def _grouped(page: Iterable[StoredLine]) -> Iterator[list[StoredLine]]:
         size += line.size
     if group:
         yield group
+
+
+def _until(part: Part, settled: int) -> int | None:
+    """Return when the last entry was written that lacks its parent and is not above a node."""
+    above = {*tree.path(part.tree.parents, settled)}
+    gaps = (part.links[n] for n in tree.lost(part.links, part.tree) if n not in above)
+    return max((link.at for link in gaps if link and link.at is not None), default=None)
 
 
 def _link(row: LineLink) -> Link | None:

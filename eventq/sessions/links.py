@@ -32,6 +32,7 @@ class Link(Record):
     kind: int = 0  # flags
     response: str | None = None  # the answer of the model that this entry is a part of
     agent: str | None = None  # the subagent that wrote it, "" for one without a name
+    at: int | None = None  # when, in milliseconds, where a file with gaps may be bridged there
 
 
 class Title(Record):

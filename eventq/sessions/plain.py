@@ -19,6 +19,7 @@ class Plain:
 
     name = "plain"
     last_is_leaf = True
+    closes_gaps = False  # by the time of entries; see `eventq.sessions.gaps`
     forks_agents = True  # the files of subagents come along with a fork
 
     def is_header(self, entry: Entry) -> bool:  # noqa: ARG002
@@ -32,6 +33,10 @@ class Plain:
                 return Link(own, string(entry, parent), MESSAGE)
         own = string(entry, "uuid") or string(entry, "id")
         return Link(own, None, MESSAGE | FOLLOWS)
+
+    def at(self, entry: Entry) -> int | None:  # noqa: ARG002
+        """Return when an entry was written, in milliseconds, if the tool closes gaps by that."""
+        return None
 
     def session_id(self, entry: Entry) -> str | None:  # noqa: ARG002
         """Return the id of the session, if the entry states it."""

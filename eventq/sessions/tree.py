@@ -19,6 +19,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from eventq.record import Record
+from eventq.sessions import gaps
 from eventq.sessions.links import FOLLOWS, MESSAGE, META, RESULT
 
 TYPE_CHECKING = False
@@ -46,7 +47,7 @@ class Tree(Record):
     active: int | None  # where the session goes on; None without any node
     tips: list[int]  # where each branch ends, in file order, with the active one
     agents: dict[str, Agent]  # by name, in file order
-    parents: list[int]  # as places, but of what each entry names as its parent
+    parents: list[int]  # as places, but of what each entry names as its parent, gaps closed
 
 
 def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
@@ -58,9 +59,13 @@ def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
     """
     parents = _parents(links)
     order = _parents_first(parents)
+    roots = [n for n, link in enumerate(links) if link and parents[n] == ROOT and link.parent]
+    if any(link and link.at is not None for link in links):
+        gaps.close(links, parents, order, roots)
+        order = _parents_first(parents)
     names = _names(links, parents, order)
     places = _places(links, parents, order, names)
-    active, tips = _ends(links, places, names, last_is_leaf=last_is_leaf)
+    active, tips = _ends(links, places, names, roots, last_is_leaf=last_is_leaf)
     return Tree(places, names, active, tips, _agents(links, names), parents)
 
 
@@ -108,7 +113,7 @@ def ending(links: Sequence[Link | None], *, last_is_leaf: bool) -> tuple[Tree, s
     first = links[0] if links else None
     if first is None or any(link and link.agent != first.agent for link in links):
         return None
-    begun = [first._replace(parent=None, kind=first.kind & ~FOLLOWS), *links[1:]]
+    begun = rooted(links)
     tree = build(begun, last_is_leaf=last_is_leaf)
     active = tree.active if tree.active is not None else 0
     if tree.places[0] == ABSENT or tree.agents or _is(links[active], META):
@@ -117,13 +122,27 @@ def ending(links: Sequence[Link | None], *, last_is_leaf: bool) -> tuple[Tree, s
     return tree, ids | unknown(begun, tree)
 
 
+def rooted(links: Sequence[Link | None]) -> list[Link | None]:
+    """Return links of which the first one names no parent."""
+    return [
+        link and link._replace(parent=None, kind=link.kind & ~FOLLOWS) if n == 0 else link
+        for n, link in enumerate(links)
+    ]
+
+
+def lost(links: Sequence[Link | None], tree: Tree) -> list[int]:
+    """Return the nodes that name a parent and hang below another entry, or none."""
+    return [
+        n
+        for n, (link, parent) in enumerate(zip(links, tree.parents, strict=True))
+        if parent != ABSENT and link and link.parent is not None and not link.kind & FOLLOWS
+        if parent == ROOT or (above := links[parent]) is None or above.id != link.parent
+    ]
+
+
 def unknown(links: Sequence[Link | None], tree: Tree) -> set[str]:
     """Return the ids of parents that no entry has."""
-    return {
-        link.parent
-        for link, parent in zip(links, tree.parents, strict=True)
-        if link and link.parent is not None and parent == ROOT and not link.kind & FOLLOWS
-    }
+    return {link.parent for n in lost(links, tree) if (link := links[n]) and link.parent}
 
 
 # --- links ----------------------------------------------------------------------------------------
@@ -285,13 +304,20 @@ def _ends(
     links: Sequence[Link | None],
     places: Sequence[int],
     names: Sequence[str | None],
+    closed: Iterable[int],
     *,
     last_is_leaf: bool,
 ) -> tuple[int | None, list[int]]:
-    """Return where the session goes on, and the end of each of its branches."""
+    """Return where the session goes on, and the end of each of its branches.
+
+    What hangs behind a gap has no say in where: for that, its nodes in `closed` are roots.
+    """
     order = _parents_first(places)
     own = [n for n in order if names[n] is None]
-    found = _candidates(links, places, own)
+    stated = list(places)
+    for n in closed:
+        stated[n] = ROOT
+    found = _candidates(links, stated, own)
     plain = [n for n in found if not _is(links[n], META)]
     active = max(own, default=None) if last_is_leaf or not found else max(plain or found)
     counts = [
@@ -371,6 +397,17 @@ class Spawns:
                 return known[key]
         waiting = self._prompts.get(prompt or "")
         return waiting.pop(0) if waiting else None
+
+
+def hung(tree: Tree, begun: dict[str, int | None]) -> list[int]:
+    """Return the places, the subagents that are roots under what started them; no cycle comes."""
+    places = [*tree.places]
+    forest = gaps.Forest(places, _parents_first(places))
+    for name, start in begun.items():
+        first = tree.agents[name].first
+        if places[first] == ROOT and start is not None and forest.hang(first, start):
+            places[first] = start
+    return places
 
 
 def starts(

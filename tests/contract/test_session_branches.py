@@ -153,6 +153,12 @@ def test_bad_links_lose_nothing(thread: eventq.Thread) -> None:
     assert turns(thread) == 7
 
 
+def test_a_sidechain_above_the_session(thread: eventq.Thread) -> None:
+    """A subagent never hangs under what hangs under it."""
+    load(thread, says("u1", "s1"), says("s1", None, isSidechain=True), answers("a1", "u1"))
+    assert shown(thread) == {"s": "s1 u1 a1", "s/agent-s1": "s1"}
+
+
 def test_a_parent_that_comes_late(thread: eventq.Thread) -> None:
     """What waited for it is stored again under it, and the heads are there."""
     orphans = [header(), entry("b", "a"), entry("c", "b"), entry("x", "b")]
