@@ -51,10 +51,12 @@ COLUMNS = 768  # the maximum of bytes shown of a line, including the mark of the
 PENDING = 1 << 20  # the maximum of bytes that wait for a throttled callback
 SWALLOWED = 64 << 10  # the maximum of characters removed of a control string: one may never end
 
+_BACK = 4 << 10  # the maximum of bytes of a line that begins anew
 _CUT = "…".encode()
 _MARK_ROOM = 40  # bytes: the mark with a number of 21 digits, and a newline on either side
 _NEWLINE = 10
-_CONTROLS = bytes((*range(9), *range(11, 32), 127))  # all of ASCII's but tab and newline
+_RETURN = b"\r"
+_CONTROLS = bytes((*range(9), 11, 12, *range(14, 32), 127))  # of ASCII; what is between makes lines
 _patterns: dict[str, Pattern[Any]] = {}
 
 
@@ -94,9 +96,10 @@ class Sanitizer:
     """Converts a stream, chunk by chunk, to valid UTF-8 that is harmless to a terminal.
 
     Invalid UTF-8 becomes U+FFFD. Escape sequences and all control characters except tab and
-    newline are removed. A sequence that is torn or too long ends before the first character that
-    cannot belong to it; a control string also ends at a newline. Without `strip`, controls stay,
-    and only invalid UTF-8 is replaced.
+    newline are removed. A carriage return stays where a line begins anew, as that of a progress bar
+    does: with text before it and text after it. A sequence that is torn or too long ends before the
+    first character that cannot belong to it; a control string also ends at a newline. Without
+    `strip`, controls stay, and only invalid UTF-8 is replaced.
     """
 
     def __init__(self, *, strip: bool = True) -> None:
@@ -104,6 +107,8 @@ class Sanitizer:
         self._held = b""  # an incomplete character or short sequence
         self._string = ""  # the letter of the unfinished control string, whose text is dropped
         self._left = 0  # the number of characters that may still belong to it
+        self._begun = False  # whether the line has text
+        self._returned = False  # whether a carriage return came last
 
     def feed(self, data: Chunk) -> bytes:
         """Return the bytes that are final now, as whole characters."""
@@ -115,6 +120,7 @@ class Sanitizer:
         """End the stream, return what was held back, and reset for another stream."""
         data = self._clean(self._held, final=True)
         self._string = ""
+        self._begun = self._returned = False
         return data
 
     def _clean(self, data: bytes, *, final: bool) -> bytes:
@@ -128,7 +134,23 @@ class Sanitizer:
         # The first byte of the C1 controls, which an 8-bit terminal obeys, and of other characters.
         if b"\xc2" in data:
             data = b"".join(_pattern("c1").split(data))
-        return data.translate(None, _CONTROLS)  # returns the same object if there is no control
+        return self._lines(data.translate(None, _CONTROLS))  # the same object without a control
+
+    def _lines(self, data: bytes) -> bytes:
+        """Return text with those carriage returns only with which a line begins anew."""
+        if self._returned or _RETURN in data:
+            parts = []
+            for n, part in enumerate(data.split(_RETURN)):
+                self._returned |= n > 0
+                if part:
+                    if self._returned and self._begun and part[0] != _NEWLINE:
+                        parts.append(_RETURN)
+                    self._begun, self._returned = part[-1] != _NEWLINE, False
+                    parts.append(part)
+            return b"".join(parts)
+        if data:
+            self._begun = data[-1] != _NEWLINE
+        return data
 
     def _plain(self, text: str, *, final: bool) -> str:
         """Return text without escape sequences; hold back one that is torn at the end."""
@@ -189,8 +211,8 @@ class Window:
     its start; with 0, only a tail is shown. A budget below 80 bytes has no room for the mark, which
     then comes on top of it, as the view would hide that something is left out. A line longer than
     `columns` bytes (0: no limit) is cut, with the mark `…` included in `columns`. The stream must
-    be valid UTF-8 in whole characters. `capped` counts the bytes cut from lines, `total_bytes` all
-    bytes.
+    be valid UTF-8 in whole characters. `capped` counts the bytes cut from lines, and of lines that
+    began anew, `total_bytes` all bytes.
     """
 
     def __init__(self, spill: int = SPILL, head: int = HEAD, columns: int = COLUMNS) -> None:
@@ -198,6 +220,8 @@ class Window:
         self._head = min(_check_count("head", head), spill // 2)
         self._mark_room = _MARK_ROOM if spill >= 2 * _MARK_ROOM else 0
         self._columns = _check_columns(columns)
+        self._back = min(columns, _BACK)
+        self._keep = spill + self._back + 1  # one more, to see whether a tail begins with a line
         self._room = columns - len(_CUT)  # bytes that are shown of a line however long it gets
         self._used = 0  # bytes of the last line that are already passed on
         self._held = b""  # the few bytes of it that would be cut if it got longer
@@ -205,7 +229,9 @@ class Window:
         self._start = bytearray()  # the first bytes, up to the size of a head
         self._kept = bytearray()  # the last bytes, or all while they fit
         self._size = 0  # bytes after lines were cut
+        self._line = 0  # of those, before the last line
         self._newlines = 0
+        self._anew = 0  # lines of the stream that are not shown, as they began anew
         self._taken = 0  # bytes of the head that `take_head` has returned
         self.total_bytes = 0
         self.capped = 0
@@ -213,7 +239,7 @@ class Window:
     @property
     def total_lines(self) -> int:
         """The number of lines so far: newlines plus one, or 0 for an empty stream."""
-        return self._newlines + 1 if self.total_bytes else 0
+        return self._newlines + self._anew + 1 if self.total_bytes else 0
 
     @property
     def overflowed(self) -> bool:
@@ -225,6 +251,21 @@ class Window:
         self.total_bytes += len(data)
         self._newlines += data.count(b"\n")
         self._add(self._cap(data) if self._columns else data)
+
+    def restart(self) -> None:
+        """Begin the last line anew; where it cannot be taken back, it ends."""
+        size = self._size - self._line
+        all_of_head = not self._line and 0 < self._head <= size + len(self._held)
+        if size > self._back or all_of_head:
+            self.push(b"\n")
+            return
+        self.total_bytes += 1
+        self._anew += 1
+        self.capped += size + len(self._held) - self._skipping * len(_CUT)
+        del self._kept[len(self._kept) - size :]
+        del self._start[self._line :]
+        self._size = self._line
+        self._used, self._held, self._skipping = 0, b"", False
 
     def end(self) -> None:
         """End the stream, and add what was held back."""
@@ -280,11 +321,13 @@ class Window:
         return -1
 
     def _add(self, data: bytes) -> None:
+        if (newline := data.rfind(b"\n")) >= 0:
+            self._line = self._size + newline + 1
         self._size += len(data)
         room = self._head - len(self._start)
         if room > 0:
             self._start += data[:room]
-        keep = self._spill + 1  # one more, to see whether a tail starts at the start of a line
+        keep = self._keep
         if len(data) >= keep:
             self._kept[:] = memoryview(data)[-keep:]
             return
@@ -458,8 +501,9 @@ class OutputSink:
     with `keep`, for any stream that is not empty. If the artifact cannot be opened, written or
     sealed, the sink continues without it. `spill`, `head` and `columns` are the bytes of `Window`.
     `on_chunk` gets all of the sanitized stream, at most once in `throttle` seconds; `push` raises
-    what it raises. Without `sanitize`, escape sequences and controls stay, but the stream still
-    becomes valid UTF-8.
+    what it raises. A line that begins anew, as a progress bar does, is shown as it was last;
+    callback and artifact have a line for each. Without `sanitize`, escape sequences and controls
+    stay, but the stream still becomes valid UTF-8.
     """
 
     def __init__(
@@ -474,6 +518,7 @@ class OutputSink:
         **window: Unpack[Budget],
     ) -> None:
         self._window = Window(**window)
+        self._sanitizes = sanitize
         self._sanitizer = Sanitizer(strip=sanitize)
         seconds = _check_seconds(throttle)
         self._live = _Live(on_chunk, seconds, clock) if on_chunk else None
@@ -489,11 +534,17 @@ class OutputSink:
     def _take(self, data: bytes) -> None:
         if not data:
             return
+        shown = data.split(_RETURN) if self._sanitizes and _RETURN in data else [data]
+        if len(shown) > 1:
+            data = b"\n".join(shown)
         try:
             if self._live:
                 self._live.push(data)
         finally:  # a callback that raises must not leave a hole
-            self._window.push(data)
+            for n, part in enumerate(shown):
+                if n:
+                    self._window.restart()
+                self._window.push(part)
             self._spilled.push(data, wanted=self._wanted())
 
     def _wanted(self) -> bool:

@@ -64,8 +64,9 @@ class Captured(Record):
     """The visible part of a stream, and the place of the whole; sizes are bytes of UTF-8.
 
     `truncated` is true if the stream did not fit into the window; `capped` counts the bytes that
-    were cut from lines that are too long. `artifact_id` names the artifact that holds all of it,
-    in the scope of a `session` or of the thread (None); `error` says why there is none.
+    were cut from lines that are too long, or were written over. `artifact_id` names the artifact
+    that holds all of it, in the scope of a `session` or of the thread (None); `error` says why
+    there is none.
     """
 
     text: str

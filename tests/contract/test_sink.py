@@ -135,7 +135,7 @@ def model_sanitize(data: bytes, swallowed: int) -> bytes:
         char = text[at]
         at += 1
         if char != "\x1b":
-            if char in "\t\n" or not (char < " " or "\x7f" <= char <= "\x9f"):
+            if char in "\t\n\r" or not (char < " " or "\x7f" <= char <= "\x9f"):
                 out.append(char)
             continue
         kind = text[at : at + 1]
@@ -154,7 +154,8 @@ def model_sanitize(data: bytes, swallowed: int) -> bytes:
         else:
             run(lambda c: " " <= c <= "/", 16)
             one(lambda c: "0" <= c <= "~")
-    return "".join(out).encode()
+    lines = [filter(None, line.split("\r")) for line in "".join(out).split("\n")]
+    return "\n".join(map("\r".join, lines)).encode()
 
 
 def shorten(data: bytes, limit: int) -> bytes:
@@ -196,6 +197,24 @@ def model_tail(data: bytes, limit: int) -> bytes:
     return data[begins[0] :] if begins else shorten_left(data, limit)
 
 
+def model_lines(clean: bytes, limit: int, columns: int) -> tuple[bytes, int]:
+    """Return lines as they were last, and how many bytes they had before."""
+    lines: list[bytes] = []
+    gone = 0
+    for line in clean.split(b"\n"):
+        first, *more = line.split(b"\r")
+        shown = [first]
+        for part in more:
+            is_head = not lines and len(shown) == 1
+            if not columns or (is_head and 0 < limit <= len(model_cap(shown[-1], columns)[0])):
+                shown.append(part)
+            else:
+                gone += len(shown[-1])
+                shown[-1] = part
+        lines += shown
+    return b"\n".join(lines), gone
+
+
 def model_view(data: bytes, spill: int, head: int) -> bytes:
     """Return what is shown of a stream whose lines are cut."""
     if len(data) <= spill:
@@ -235,7 +254,10 @@ def model(
 ) -> Outcome:
     """Return what a sink should give, from the whole stream."""
     clean = model_sanitize(data, swallowed)
-    cut, capped = model_cap(clean, columns)
+    last, gone = model_lines(clean, min(head, spill // 2), columns)
+    clean = clean.replace(b"\r", b"\n")
+    cut, capped = model_cap(last, columns)
+    capped += gone
     return Outcome(
         text=model_view(cut, spill, head).decode(), truncated=len(cut) > spill, capped=capped,
         total_bytes=len(clean), total_lines=clean.count(b"\n") + 1 if clean else 0,
@@ -268,7 +290,7 @@ def outcome(chunks: Iterable[bytes], spill: int, head: int, columns: int, *, kee
 
 
 BITS = st.sampled_from([
-    b"\n", b"a", b"xyz", b"\t", b"\r\n", b" ", b"0;1", b"m", b"\x1b", b"\x1b[31m", b"\x1b[", b"\x1b]", b"\x1bP", b"\x1b_",
+    b"\n", b"a", b"xyz", b"\t", b"\r\n", b"\r", b"50%\r", b" ", b"0;1", b"m", b"\x1b", b"\x1b[31m", b"\x1b[", b"\x1b]", b"\x1bP", b"\x1b_",
     b"\x07", b"\x1b\\", b"\x18", b"\x1b(B", b"\x1b(", b"\x7f", b"\x00", "é".encode(), "…".encode(), "😀".encode(),
     "\x85".encode(), "\xa0".encode(), b"\xc2", b"\xed\xa0\x80", b"\xf0\x9f", b"\x98", b"\xff", b"line of text\n", b"x" * 70,
     b"word " * 9, "ж".encode() * 21, b"\n" * 12,
@@ -304,6 +326,16 @@ def test_any_splitting(
     expected = model(data, spill, head, columns, keep=keep, swallowed=SWALLOWED)
     assert expected == outcome([data], spill, head, columns, keep=keep)
     assert expected == outcome(pieces(data, cuts), spill, head, columns, keep=keep)
+
+
+def test_a_progress_bar() -> None:
+    """A line that is written again and again is shown as it was last; the artifact has each."""
+    steps = [f"\r{n:3}% {'#' * n}".encode() for n in range(101)]
+    done, kept = capture(b"begin\n", *steps, b"\nend\n", spill=1_000, columns=200)
+    assert (done.text, done.truncated) == (f"begin\n100% {'#' * 100}\nend\n", False)
+    lines = [b"begin", *(step[1:] for step in steps), b"end", b""]
+    assert kept.written == b"\n".join(lines)
+    assert (done.total_lines, done.capped) == (len(lines), sum(map(len, lines[1:101])))
 
 
 @settings(max_examples=100, deadline=None)
@@ -347,7 +379,7 @@ def test_only_repaired(data: bytes, cuts: list[int]) -> None:
         ("\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b", "ab"),
         ("\x1bP1$r0m\x1b\\a\x1bXsos\x07more\x1b\\b\x1b^pm\x1b\\c\x1b_apc\x1b\\d", "abcd"),
         ("\x1b7\x1b8\x1bc\x1b(B\x1b#8\x1b=x", "x"),
-        ("a\rb\r\nc\td\x00\x08\x0b\x0c\x0e\x1f\x7fe", "ab\nc\tde"),
+        ("\ra\r\rb\r\n\rc\td\x00\x08\x0b\x0c\x0e\x1f\x7fe", "a\rb\nc\tde"),
         ("a\x80\x85\x9b\x9fb\xa0é", "ab\xa0é"),
         ("\x1b[31\nm", "\nm"),
         ("\x1b[3é", "é"),
