@@ -7,11 +7,11 @@ from eventq.cli.blob import save
 from eventq.cli.options import CONTEXT, JSON, OUTPUT, READ, THREAD
 from eventq.cli.rules import exclude
 from eventq.cli.table import Argument, Command, Option, together
-from eventq.errors import LogicError, refused
+from eventq.errors import refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import TypedDict
 
     from eventq.records.session import EntryInfo, SessionBranch, SessionInfo
@@ -184,7 +184,7 @@ def export(
         for line in lines:
             show.out(line)
     else:
-        size = save(output or "", _some(lines, context))
+        size = save(output or "", lines)
     if blobs is not None:
         thread.sessions.export_blobs(lines.refs, blobs, warn)
     if to_stdout:
@@ -222,17 +222,6 @@ def fork(
     what = f"Forked '{context}' into '{made.output}': session {made.session_id},"
     show.say(f"{what} {render.count(made.lines, 'line')}")
     _note_all(made.notes)
-
-
-def _some(lines: Iterable[bytes], context: int | str) -> Iterator[bytes]:
-    """Yield the lines of a session; raise LogicError at the end if there were none."""
-    is_empty = True
-    for line in lines:
-        is_empty = False
-        yield line
-    if is_empty:
-        what = f"context {context} has no lines of a session"
-        raise LogicError(what, "name one that 'eventq session import' made; the file is unchanged")
 
 
 def _note_all(notes: tuple[str, ...]) -> None:

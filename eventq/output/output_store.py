@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eventq.store.engine import Engine
 
 _PAGE = 1_000
+_NAMED = 5  # sessions that an error names
 
 
 class OutputStore:
@@ -83,7 +84,11 @@ class OutputStore:
         if self._outputs.has_any():
             return
         if self.session is None:
+            names = self.database.scopes.used(_NAMED)
             hint = "nothing was stored yet: see 'eventq artifact put'"
+            if names:
+                listed = ", ".join(f"'{name}'" for name in names)
+                hint = f"sessions have some: give --context or ?session= with one ({listed})"
             raise LogicError("No artifacts directory found", hint)
         from shlex import quote
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -390,9 +391,7 @@ class Sessions:
         forks = Forks(self._contexts, self._produced, notes.append)
         row = forks.source(found)
         if row is None:
-            raise LogicError(
-                f"context '{context}' is of no session", "see 'eventq session ls' for their names"
-            )
+            raise _of_no_session(context)
         turn = forks.turn_at(row, found.head_id(), at)
         reader = reader_named(row.tool)
         new = anew(row, out, title=title, cwd=cwd)
@@ -407,14 +406,15 @@ class Sessions:
             what = f"there is nothing that a session could go on from at turn {turn}"
             raise LogicError(what, "fork it at a later entry")
         written = Written(chain([first], made))
-        try:
-            self.export_folder(context, path, notes.append, forked=True)
-            size = disk.save(path, written, mode=0o600)
-        except OSError as error:
-            what = f"'{path}', or the folder beside it, could not be written: {error.strerror}"
-            raise refused(error, what) from error
-        if blobs is not None:
-            self.export_blobs(written.refs, blobs, notes.append)
+        with _all_or_nothing(path):
+            try:
+                self.export_folder(context, path, notes.append, forked=True)
+                size = disk.save(path, written, mode=0o600)
+            except OSError as error:
+                what = f"'{path}', or the folder beside it, could not be written: {error.strerror}"
+                raise refused(error, what) from error
+            if blobs is not None:
+                self.export_blobs(written.refs, blobs, notes.append)
         return SessionForked(new.id, path, row.tool, written.lines, size, tuple(notes))
 
     def export_folder(
@@ -505,7 +505,8 @@ class Sessions:
         `generation` is that of a file that was rewritten (default: the newest). Of a context that
         was forked here they are those of a new session, always of the same id, so that an import of
         them never adds to the original. `warn` gets a sentence about each blob that is not here.
-        Raises UnknownContextError, LogicError for a generation that there is not.
+        Raises UnknownContextError, LogicError for a context of no session, and for a generation
+        that there is not.
         """
         found = self._standing(context)
         warn = warn or _ignore
@@ -518,14 +519,21 @@ class Sessions:
             what = f"there is no generation {generation} of session '{context}'"
             raise LogicError(what, "see 'eventq session ls'")
         assert found is not None
-        if not found.info().base_turn_id:  # created to be imported into
-            return self._older_lines(found, warn)
+        made = self._lines_of(found, warn)
+        if (first := next(made, None)) is None:
+            raise _of_no_session(context)
+        return chain([first], made)
+
+    def _lines_of(self, context: Context, warn: Warn) -> Iterator[bytes]:
+        """Return the lines of a context that no file was imported into."""
+        if not context.info().base_turn_id:
+            return self._older_lines(context, warn)
         forks = Forks(self._contexts, self._produced, warn)
-        source = forks.source(found)
-        new = of_context(found, source)
+        source = forks.source(context)
+        new = of_context(context, source)
         if source is None:
-            return forks.alone(found, new)
-        return forks.lines(source, found.head_id(), new)
+            return forks.alone(context, new)
+        return forks.lines(source, context.head_id(), new)
 
     def _lines(self, row: SessionRow, warn: Warn) -> Iterator[bytes]:
         after = -1
@@ -621,6 +629,27 @@ def folder_of(path: str) -> str | None:
     """Return the folder that belongs to a session's file, None for a name that has none."""
     stem = path.removesuffix(_ENDING)
     return stem if os.path.basename(stem) and stem != path else None
+
+
+@contextmanager
+def _all_or_nothing(path: str) -> Iterator[None]:
+    """Remove a new session file, and the folder beside it, if they are not written to the end."""
+    folder = folder_of(path)
+    is_new = folder is not None and not os.path.lexists(folder)
+    try:
+        yield
+    except BaseException:
+        if folder is not None and is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+def _of_no_session(context: int | str) -> LogicError:
+    return LogicError(
+        f"context '{context}' is of no session", "see 'eventq session ls' for their names"
+    )
 
 
 def _place_of(path: str) -> str:

@@ -57,6 +57,26 @@ class Scopes:
         """
         return [ScopeRow(*row) for row in self._run(sql, (after, limit))]
 
+    def used(self, limit: int) -> list[str]:
+        """Return the names of the newest sessions that have artifacts or outputs."""
+        sql = """
+            SELECT name
+            FROM scopes s
+            WHERE scope_id > 0
+                AND name IS NOT NULL
+                AND (
+                    EXISTS (SELECT 1 FROM artifacts a WHERE a.scope_id = s.scope_id AND number >= 0)
+                    OR EXISTS (
+                        SELECT 1
+                        FROM agent_outputs o
+                        WHERE o.scope_id = s.scope_id AND output_id >= ''
+                    )
+                )
+            ORDER BY scope_id DESC
+            LIMIT ?
+        """
+        return [row[0] for row in self._run(sql, (limit,))]
+
     def born_at(self, times: Iterable[int]) -> list[ScopeRow]:
         """Return the scopes of some times, and the contexts of these that may begin one."""
         sql = """

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from eventq.errors import ConflictError, InputError, LogicError
+from eventq.errors import ConflictError, DiskError, InputError, LogicError
 from eventq.records.turn import NewTurn
 from eventq.sessions.omp import slot
+from eventq.system import disk
 from tests.contract.test_session_agents import CALLED, side, write
 from tests.contract.test_session_branches import REWOUND, Entry, export, load, shown, spell
 from tests.sessions.support import SESSION, answers, entry, header, says
@@ -323,3 +324,36 @@ def test_blobs_come_along(thread: eventq.Thread, tmp_path: Path) -> None:
     made = fork(thread, tmp_path, blobs=str(tmp_path / "out"))
     assert made.notes == (f"{missing} was not written: it is not here",)
     assert {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} == {digits: PIXELS}
+
+
+def test_a_fork_that_is_refused_leaves_no_file(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the file nor the folder beside it, whatever step it fails at."""
+    source = tmp_path / "in" / "s.jsonl"
+    source.parent.mkdir()
+    source.write_bytes(b"".join(map(spell, PI)))
+    beside = source.with_suffix("")
+    beside.mkdir()
+    (beside / "0.bash.log").write_bytes(b"said")
+    thread.sessions.import_file(str(source))
+    name = next(iter(thread.sessions.views.all())).name
+    out = tmp_path / "out"
+    out.mkdir()
+    real = disk.save
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    def late(*given: Any, **more: Any) -> int:
+        real(*given, **more)
+        return full()
+
+    for fault in (full, late):
+        monkeypatch.setattr(disk, "save", fault)
+        with pytest.raises(DiskError, match="could not be written"):
+            thread.sessions.fork(name, str(out / "new.jsonl"))
+        assert [*out.iterdir()] == []
+    monkeypatch.setattr(disk, "save", real)
+    thread.sessions.fork(name, str(out / "new.jsonl"))
+    assert sorted(one.name for one in out.rglob("*")) == ["0.bash.log", "new", "new.jsonl"]

@@ -796,7 +796,8 @@ def test_a_file_or_a_thread_that_cannot_be_used(thread: eventq.Thread, tmp_path:
         for data in (lines(HEADER), b""):  # also where there is nothing to add
             with pytest.raises(ReadOnlyError):
                 load(reader, data, "s")
-        assert export(reader, "s") == b""
+        with pytest.raises(LogicError, match="is of no session"):
+            export(reader, "s")
     assert [one.name for one in thread.contexts] == ["s"]
     with pytest.raises(UnknownContextError):
         next(thread.sessions.lines("none"))

@@ -396,6 +396,23 @@ def test_nothing_was_ever_produced(tmp_path: Path) -> None:
         assert (done.code, done.out) == (1, "")
 
 
+def test_only_sessions_have_artifacts(tmp_path: Path) -> None:
+    """The error says where there are some."""
+    path = eventq.init(tmp_path / "fresh")
+    with eventq.open(path) as thread:
+        for name in ("empty", "s 1", "s-2"):
+            thread.contexts.create(name)
+        thread.produced.of_session("s 1").outputs.publish("Scout", b"x")
+        thread.produced.of_session("s-2").outputs.publish("Scout", b"x")
+    for url in ("artifact://0", "agent://0-x"):
+        done = run("cat", url, "--thread", path)
+        assert done.code == 1
+        assert done.err == (
+            "Error: No artifacts directory found - sessions have some: give --context or ?session="
+            " with one ('s-2', 's 1')\n"
+        )
+
+
 PEAK = """
 import sys
 from eventq.cli import run
@@ -654,7 +671,7 @@ def test_a_session_file_comes_out_as_it_went_in(box: str, tmp_path: Path) -> Non
         "notes": [],
         "files": 0,
     }
-    assert noted("session export main --thread", box) == (b"", "")
+    refused(1, "context 'main' is of no session", run("session export main --thread", box))
 
 
 def test_a_session_is_forked_into_a_new_file(box: str, tmp_path: Path) -> None:
@@ -682,8 +699,8 @@ def test_a_context_without_a_session_replaces_no_file(box: str, tmp_path: Path) 
     for more in ([], ["--json"]):
         done = run("session export main --output", str(target), "--thread", box, *more)
         assert (done.code, done.out) == (1, "")
-        assert "context main has no lines of a session" in done.err
-        assert "'eventq session import'" in done.err
+        assert "context 'main' is of no session" in done.err
+        assert "'eventq session ls'" in done.err
         assert not more or json.loads(done.err)["error"]
         assert target.exists() == bool(more)
         target.write_text("kept")
@@ -801,10 +818,9 @@ def test_sessions_that_cannot_be_taken_or_given(box: str, tmp_path: Path) -> Non
     assert state(box) == before
     refused(1, "there is no context 'nobody'", run(*give, "nobody", "--output", str(target)))
     refused(1, "there is no context '9'", run(*give, "9"))
-    refused(1, "is not a regular file", run(*give, "main", "--output", str(tmp_path)))
-    refused(
-        1, "could not be written", run(*give, "main", "--output", str(tmp_path / "no" / "where"))
-    )
+    assert ok(*take, str(file), "--as", "s")
+    refused(1, "is not a regular file", run(*give, "s", "--output", str(tmp_path)))
+    refused(1, "could not be written", run(*give, "s", "--output", str(tmp_path / "no" / "where")))
     assert sorted(os.listdir(tmp_path)) == ["box", "s.jsonl"]
 
 

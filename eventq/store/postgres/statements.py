@@ -1257,6 +1257,15 @@ STATEMENTS = {
         SELECT scope_id, name, created_at_ms FROM eventq.scopes WHERE scope_id > $3 AND
         (scopes.bucket = $1 AND scopes.thread_id = $2) ORDER BY scope_id LIMIT $4
     """, ""),
+    # scopes.Scopes.used
+    "6cd214c0f19e3c8c": ("", "", """
+        SELECT name FROM eventq.scopes AS s WHERE (scope_id > 0 AND NOT name IS NULL AND
+        (EXISTS(SELECT 1 FROM eventq.artifacts AS a WHERE (a.scope_id = s.scope_id AND number >= 0)
+        AND (a.bucket = $1 AND a.thread_id = $2) OFFSET 0) OR EXISTS(SELECT 1 FROM
+        eventq.agent_outputs AS o WHERE (o.scope_id = s.scope_id AND output_id >= '') AND (o.bucket
+        = $1 AND o.thread_id = $2) OFFSET 0))) AND (s.bucket = $1 AND s.thread_id = $2) ORDER BY
+        scope_id DESC LIMIT $3
+    """, ""),
     # scopes.Scopes.born_at
     "31049e9b3867d9ac": ("", "", """
         WITH times AS MATERIALIZED (SELECT CAST(value AS BIGINT) AS value FROM
