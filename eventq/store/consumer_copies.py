@@ -107,9 +107,14 @@ def _restore_queue(db: Engine, consumer: str, queue: QueueCopy) -> None:
 
 def dead_letters(db: Engine) -> Iterator[DeadRow]:
     """Yield the dead letters of all consumers, by consumer and event."""
+    for page in _dead_pages(db):
+        yield from page
+
+
+def _dead_pages(db: Engine) -> Iterator[list[DeadRow]]:
     after = "", 0
     while page := db.claims.dead(None, after, _PAGE):
-        yield from page
+        yield page
         after = page[-1].consumer, page[-1].event
 
 
@@ -118,7 +123,10 @@ def restore_dead(db: Engine, source: Engine) -> None:
     while page := db.claims.dead(None, ("", 0), _PAGE):
         for consumer in {row.consumer for row in page}:
             db.claims.drop(consumer, [row.event for row in page if row.consumer == consumer])
-    bury = db.queue_statements.BURY
-    for row in dead_letters(source):
-        number = db.claims.look(row.consumer).number
-        db.run(bury, (number, row.event, row.attempts, row.code, row.error, row.at))
+    for page in _dead_pages(source):
+        numbers = {name: db.claims.look(name).number for name in {row.consumer for row in page}}
+        rows = [
+            (numbers[row.consumer], row.event, row.attempts, row.code, row.error, row.at)
+            for row in page
+        ]
+        db.many(db.queue_statements.BURY, rows)

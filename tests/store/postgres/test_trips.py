@@ -109,7 +109,7 @@ def test_the_short_way_gives_what_the_long_way_gives(warm: eventq.Thread) -> Non
 def test_a_copy_goes_to_the_server_a_few_times(
     postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not for each turn, blob or event, the first time nor when most is there; nor does it back."""
+    """Not for each turn, blob, event or dead letter, the first time nor when most is there; nor does it back."""
     with (
         eventq.open(tmp_path / "one", create=True) as thread,
         eventq.open(fresh(postgres)) as other,
@@ -117,15 +117,18 @@ def test_a_copy_goes_to_the_server_a_few_times(
     ):
         database: Any = other.database
         main = thread.contexts.create("main")
+        thread.subscribe("w")
         for count in (1_000, 5):
             thread.push_many(("self", "note", str(number)) for number in range(count))
             with thread.write():
                 for number in range(count):
                     main.append(f"{count} {number}")
+            thread.settle(dead=thread.claim("w", 1_000))
             before = database.link.trips
             found = thread.copy_to(other, log=True)
             assert (found.turns, found.blobs, found.events) == (count, count, count)
             assert database.link.trips - before < 200
+            assert [*other.dead_letters()] == [*thread.dead_letters()] != []
         moments = []
 
         def reopened(self: Database) -> Database:
