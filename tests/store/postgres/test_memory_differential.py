@@ -204,7 +204,7 @@ class Chance(random.Random):
             "session": {
                 "name": self.one("s", "s", "t"), "count": self.randint(1, 12),
                 "branch": self.one(0, 0, 3), "torn": self.random() < 0.2, "title": self.one("one", "one", "two"),
-                "read": self.random() < 0.5, "beside": self.one(None, None, self.data()),
+                "read": self.random() < 0.3, "beside": self.one(None, None, self.data()),
             },
             "read_session": {"name": self.one("newest", "newest", "s", "main")},
             "push": {"text": self.choice(TEXTS)},
@@ -219,7 +219,7 @@ class Chance(random.Random):
             "pack": {},
             "pack_back": {},
             "copy": {"context": self.one(None, None, context)},
-            "move": {"seconds": self.one(0.001, 1, 61, 3_700, 90_000, -3)},
+            "move": {"seconds": self.one(0.001, 1, 60, 3_600, 86_400, -3)},
             "block": {"undo": self.random() < 0.4},
         }.get(name, {})  # fmt: skip
         if name == "block":
@@ -235,8 +235,8 @@ WEIGHTS = {
     "runs_of": 1, "setting": 2, "artifact": 3, "write_artifact": 3, "remove_artifact": 3, "output": 3,
     "publish": 3, "produced": 1, "folders": 1, "url": 4, "capture": 1.5, "session": 2, "read_session": 2,
     "push": 3, "erase": 4, "erase_text": 0.8, "find": 1.5, "gc": 1.5, "reachable": 2, "pack": 1.2,
-    "pack_back": 1, "copy": 0.6, "move": 5, "block": 7, "status": 1, "warnings": 1.2, "swap": 2,
-    "followed": 2, "given": 1, "alias": 2, "fork_session": 2,
+    "pack_back": 1, "copy": 0.5, "move": 5, "block": 7, "status": 1, "warnings": 1.2, "swap": 2,
+    "followed": 2, "given": 0.8, "alias": 2, "fork_session": 2,
 }  # fmt: skip
 # What is not done inside a transaction: what cannot be, and what looks at what is committed.
 ALONE = {
@@ -246,7 +246,7 @@ ALONE = {
 
 
 SESSION = {
-    "name": "s", "count": 7, "branch": 3, "torn": False, "title": "one", "read": True,
+    "name": "s", "count": 5, "branch": 3, "torn": False, "title": "one", "read": False,
     "beside": None,
 }  # fmt: skip
 
@@ -275,7 +275,7 @@ def history(seed: int) -> list[Step]:
         ("produced", {"scope": chance.one(None, 0, 1, "s")}),
         ("everything", {}),
     ]
-    if chance.random() < 0.2:  # the rest takes as long as twenty steps
+    if chance.random() < 0.12:  # the rest takes as long as twenty steps
         looks += [("gc", {"apply": True, "grace": 0}), ("everything", {}), ("check", {})]
     return [*begin, *chance.sample(more, chance.randint(1, 4)), *steps, *looks]
 
@@ -533,10 +533,7 @@ class MemorySide(Side):
         found = self.thread.sessions.import_file(path, name=name)
         self.contexts.append(found.context_id)
         notes = tuple(note.replace(self.folder, "F") for note in found.notes)
-        return found._replace(notes=notes), read and (
-            self.read_session(name),
-            self.fork_session(found.context_id, None, 0),
-        )
+        return found._replace(notes=notes), read and self.read_session(name)
 
     def read_session(self, name: str) -> object:
         sessions, name = self.thread.sessions, self.named(name)
