@@ -155,8 +155,16 @@ class NotAThreadError(LogicError):
 
     def __init__(self, path: str) -> None:
         call, self.command = _ways_to_a_thread(path)
-        super().__init__(f"'{path}' is not a thread", call)
+        super().__init__(f"'{without_user(path)}' is not a thread", call)
         self.path = path
+
+
+def without_user(path: str) -> str:
+    """Return a path to show; a URL that was taken for one loses its user and password."""
+    scheme, _, rest = path.partition(":/")
+    _, at, place = rest.rpartition("@")
+    is_known = not at or path.startswith("postgresql://")  # of those no password comes so far
+    return path if is_known else f"{scheme}://{place}"
 
 
 def has_mirror(directory: str) -> bool:

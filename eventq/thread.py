@@ -17,6 +17,7 @@ from eventq.errors import (
     has_mirror,
     refused,
     way_back,
+    without_user,
 )
 from eventq.log.events import EventLog, fresh, refuse_conflict
 from eventq.log.journal import Journal
@@ -118,7 +119,7 @@ def init(path: Path, *, shared: bool = False, any_mount: bool = False) -> str:
     if is_url(_text(path)):
         return opening.init_shared(_text(path))
     if "://" in _text(path):
-        what = f"'{_text(path)}' is no directory, and not the URL of a database"
+        what = f"'{without_user(_text(path))}' is no directory, and not the URL of a database"
         raise UsageError(what, "give the path of a directory, or postgresql://…")
     from eventq.system.mounts import check_local
 
@@ -243,7 +244,7 @@ def destroy(path: Path) -> None:
     if is_url(text):
         opening.destroy_shared(text)
         return
-    what = f"'{text}' is not the URL of a thread in a database; nothing was deleted"
+    what = f"'{without_user(text)}' is not the URL of a thread in a database; nothing was deleted"
     raise UsageError(what, _how_to_delete(text))
 
 
@@ -273,7 +274,8 @@ def init_schema(url: str) -> int:
     for a role that may not, StoreError and others.
     """
     if not is_url(url):
-        raise UsageError(f"'{url}' is no URL of a database", "give postgresql://user@host/database")
+        what = f"'{without_user(url)}' is no URL of a database"
+        raise UsageError(what, "give postgresql://user@host/database")
     return opening.init_schema(url)
 
 
@@ -283,7 +285,8 @@ def threads(place: Path) -> Iterator[str]:
         return iter(opening.shared_threads(_text(place)))
     root = resolve(_text(place))
     if not os.path.isdir(root):
-        raise UsageError(f"there is no folder '{root}'", "give one, or the URL of a database")
+        what = f"there is no folder '{without_user(root)}'"
+        raise UsageError(what, "give one, or the URL of a database")
     return _below(root)
 
 

@@ -6,6 +6,7 @@ or the environment.
 
 from __future__ import annotations
 
+import os
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from blake3 import blake3
@@ -15,7 +16,11 @@ from eventq.record import Record
 from eventq.records.checks import check_name
 
 _SCHEMES = ("postgresql", "postgres")
-_EXAMPLE = "write postgresql://user@host/database?thread=NAME"
+_EXAMPLE = (
+    "write postgresql://user@host/database?thread=NAME, the password into ~/.pgpass or PGPASSWORD"
+    "; in the URL, @ / ? # % of a password are %40 %2F %3F %23 %25"
+)
+_SECRETS = ("password", "passwd", "pass", "pwd")  # libpq knows the first, and repeats the others
 _SAFE = "/-._~"
 
 
@@ -83,8 +88,12 @@ def parse(text: str) -> Address:
     known = dict(fields)
     if parts.scheme not in _SCHEMES or parts.fragment or len(known) < len(fields):
         raise UsageError("the URL of the database cannot be read", _EXAMPLE)
+    hosts = _hosts(parts.netloc)
+    password = known.get("password") or unquote(parts.password or "") or None
+    if _is_torn(parts.path, known, hosts) or "\0" in (password or ""):
+        raise UsageError("the URL of the database cannot be read", _EXAMPLE)
     thread, pooled = known.pop("thread", None), known.pop("pooled", "0")
-    shown = {key: value for key, value in known.items() if key != "password"}
+    shown = {key: value for key, value in known.items() if key.lower() not in _SECRETS}
     if thread is not None:
         check_name(thread, "thread")
         shown["thread"] = thread
@@ -93,15 +102,18 @@ def parse(text: str) -> Address:
     if pooled == "1":
         shown["pooled"] = "1"
     known.setdefault("target_session_attrs", "read-write")
-    if "sslmode" not in known and not _is_local(parts.hostname, known.get("host")):
+    if "sslmode" not in known and not _is_local(known, [host for host, _ in hosts]):
         known["sslmode"] = "verify-full"
         known.setdefault("sslrootcert", "system")
+    if password:
+        known["password"] = password  # quoted here: libpq shows one that it cannot read
+    place = _hidden(parts.netloc)
     return Address(
-        _joined(parts.netloc, parts.path, known),
-        _joined(_hidden(parts.netloc), parts.path, shown),
+        _joined(place, parts.path, known),
+        _joined(place, parts.path, shown),
         thread,
         pooled == "1",
-        known.get("password") or (unquote(parts.password) if parts.password else None),
+        password,
     )
 
 
@@ -116,13 +128,28 @@ def _hidden(place: str) -> str:
     return f"{user.partition(':')[0]}{at}{hosts}"
 
 
-def _is_local(host: str | None, other: str | None) -> bool:
+def _hosts(place: str) -> list[tuple[str, str]]:
+    """Return the hosts, each with its port or with an empty text."""
+    found = []
+    for one in place.rpartition("@")[2].split(","):
+        address, _, rest = one.rpartition("]")  # the one of IPv6 has colons
+        host, _, port = rest.partition(":")
+        found.append((address.removeprefix("[") or host, port))
+    return found
+
+
+def _is_torn(path: str, known: dict[str, str], hosts: list[tuple[str, str]]) -> bool:
+    """Return whether a password seems to go on where a path or a query begins: by a `/` or `?`."""
+    ports = "".join(port for _, port in hosts)
+    return "@" in path or "@" in "".join(known) or not (ports or "0").isdigit()
+
+
+def _is_local(known: dict[str, str], hosts: list[str]) -> bool:
     """Return whether nobody is between us and the server: a socket, or this machine."""
-    if other is not None:
-        return all(one.startswith("/") or _is_here(one) for one in other.split(","))
-    return not host or all(_is_here(one) for one in host.split(","))
+    named = known.get("hostaddr") or known.get("host") or ",".join(hosts)
+    named = named or os.environ.get("PGHOSTADDR") or os.environ.get("PGHOST", "")
+    return all(map(_is_here, named.split(",")))
 
 
 def _is_here(host: str) -> bool:
-    name = host.rpartition(":")[0] if host.count(":") == 1 else host
-    return name in ("", "localhost", "::1") or name.startswith("127.")
+    return host.startswith(("/", "127.")) or host in ("", "localhost", "::1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from eventq.errors import InputError, LogicError
+from eventq.errors import InputError, LogicError, without_user
 from eventq.system import clock, disk, environment
 from eventq.system.locks import ConsumerFiles, encode, files_of
 
@@ -138,7 +138,8 @@ def resolve_folder(path: str) -> str:
     """Return the absolute path of a folder with threads in it; raise LogicError if it is none."""
     full = resolve(path)
     if not os.path.isdir(full):
-        raise LogicError(f"'{full}' is no folder", "give the folder that holds the threads")
+        what = f"'{without_user(full)}' is no folder"
+        raise LogicError(what, "give the folder that holds the threads")
     return full
 
 

@@ -206,6 +206,24 @@ def test_an_address_is_not_advised_to_be_created(url: str) -> None:
     assert caught.value.fix.startswith(start)
 
 
+def _listed(place: str) -> None:
+    list(eventq.threads(place))
+
+
+@pytest.mark.parametrize(
+    "start", ["mysql://", "postgresql+psycopg://", "POSTGRESQL://", "postgresql:/", "https://"]
+)
+def test_the_url_of_something_else_is_shown_without_a_password(start: str) -> None:
+    """Whoever opens, makes, deletes or lists it: it was meant for a server, and logs are read."""
+    url = f"{start}bob:s3cr3t@db.example/agents?thread=a"
+    for call in (eventq.open, eventq.init, eventq.destroy, eventq.init_schema, _listed):
+        if call is eventq.init and "://" not in url:
+            continue  # a directory, like any other
+        with pytest.raises(eventq.EventqError, match=r"db\.example") as caught:
+            call(url)
+        assert "s3cr3t" not in f"{caught.value}{caught.value.fix}"
+
+
 @pytest.mark.parametrize("kind", ["missing", "directory", "file", "below a file"])
 def test_what_is_no_thread_is_named(tmp_path: Path, kind: str) -> None:
     """A missing path, an empty directory and a file are not threads, and do not change."""

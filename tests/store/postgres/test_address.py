@@ -55,11 +55,30 @@ def test_what_is_whose(url: str, given: dict[str, str], shown: str) -> None:
     [
         ("host", True), ("host:1", True), ("10.0.0.1", True), ("h1,localhost", True),
         ("localhost", False), ("127.0.0.1:5432", False), ("", False), ("[::1]:1", False),
+        ("localhost:1,host:2", True), ("[::1],[fe80::1]:2", True), ("[fe80::1]", True),
     ],
 )  # fmt: skip
-def test_a_server_elsewhere_is_checked(place: str, checked: bool) -> None:
-    """Unless the URL says otherwise: its certificate, and its name. Only the first of them writes."""
-    given = conninfo_to_dict(parse(f"postgresql://{place}/db?thread=x").conninfo)
+def test_a_server_elsewhere_is_checked(
+    monkeypatch: pytest.MonkeyPatch, place: str, checked: bool
+) -> None:
+    """Unless the URL says otherwise: its certificate, and its name. Only the first of them writes.
+
+    It is the same for a host in the query, and for one in the environment if the URL has none.
+    """
+    for key in ("PGHOST", "PGHOSTADDR"):
+        monkeypatch.delenv(key, raising=False)
+    _is_checked(f"postgresql://{place}/db?thread=x", checked)
+    if ":" not in place:
+        for key in ("host", "hostaddr"):
+            _is_checked(f"postgresql:///db?{key}={place}&thread=x", checked)
+            monkeypatch.setenv(f"PG{key.upper()}", place)
+            _is_checked("postgresql:///db?thread=x", checked)
+            monkeypatch.delenv(f"PG{key.upper()}")
+    _is_checked("postgresql://localhost/db?hostaddr=10.0.0.1&thread=x", checked=True)
+
+
+def _is_checked(url: str, checked: bool) -> None:
+    given = conninfo_to_dict(parse(url).conninfo)
     assert given["target_session_attrs"] == "read-write"
     assert given.get("sslmode") == ("verify-full" if checked else None)
 
@@ -74,14 +93,38 @@ def test_a_server_elsewhere_is_checked(place: str, checked: bool) -> None:
         "postgresql://u:s3cr3t@h/db?thread=a%00",
         "postgresql://u:s3cr3t@h/db?thread=a#b",
         "postgresql://u:s3cr3t@h/db?thread=a&pooled=yes",
+        "postgresql://u:x/s3cr3t@h/db?thread=a",
+        "postgresql://u:1/s3cr3t@h/db?thread=a",
+        "postgresql://u:s3cr3t/x@h/db?thread=a",
+        "postgresql://u:s3cr3t?x@h/db?thread=a",
+        "postgresql://u:1?s3cr3t@h/db?thread=a",
+        "postgresql://u:s3cr3t?x=y@h/db?thread=a",
+        "postgresql://u:s3cr3t#x@h/db?thread=a",
+        "postgresql://u:s3cr3t%00@h/db?thread=a",
+        "postgresql://u@h/db?thread=a&password=s3cr3t%00",
         "mysql://u:s3cr3t@h/db?thread=a",
     ],
 )
 def test_what_is_no_url(url: str) -> None:
-    """It is refused without its password."""
+    """It is refused without its password, also where a password was not quoted and divides it."""
     with pytest.raises(UsageError) as caught:
         parse(url).name  # noqa: B018
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a@b", "50%", "%zz", "a b", "a:b", "a\\b", "ä", "a&b=c+d"])
+def test_passwords_that_nobody_quoted(text: str) -> None:
+    """They are taken as they stand, and libpq, whose errors repeat a bad one, gets them quoted."""
+    found = parse(f"postgresql://u:{text}@h/db?thread=a")
+    given = conninfo_to_dict(found.conninfo)
+    assert (given["password"], given["user"], given["host"]) == (text, "u", "h")
+    assert (found.password, found.shown) == (text, "postgresql://u@h/db?thread=a")
+
+
+@pytest.mark.parametrize("key", ["PASSWORD", "passwd", "pwd"])
+def test_a_password_under_a_wrong_name(key: str) -> None:
+    """It is not shown either by the error that follows from the name."""
+    assert SECRET not in parse(f"postgresql://u@h/db?thread=a&{key}={SECRET}").shown
 
 
 def test_a_url_without_a_thread() -> None:
