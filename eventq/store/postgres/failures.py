@@ -66,7 +66,9 @@ def unreachable(error: Error, address: Address) -> EventqError:
     if isinstance(error, _STARTING):
         return _busy(place, said)
     fix = "check that it runs, and the host and port in the URL"
-    return StoreError(f"the server of {place} cannot be reached: {said}", fix)
+    found = StoreError(f"the server of {place} cannot be reached: {said}", fix)
+    found.wire_code = 503  # clients of a server of eventq should try again, as it may be restarting
+    return found
 
 
 def makes_tables(database: str) -> str:

@@ -156,6 +156,17 @@ def test_what_is_said_of_a_connection(words: str) -> None:
     assert (words in found.what, WORDS[words] in found.fix) == (True, True), found
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("Connection refused", 503), ("server closed the connection unexpectedly", 503),
+     ("FATAL:  the database system is starting up", 503), ('FATAL:  role "u" does not exist', 500)],
+)  # fmt: skip
+def test_a_server_that_may_be_restarting_is_unavailable(words: str, code: int) -> None:
+    """Over HTTP that is 503: clients and proxies try such a request again, but none of 500."""
+    found = unreachable(psycopg.OperationalError(words), parse("postgresql://u@db/d"))
+    assert found.wire_code == code
+
+
 @pytest.mark.parametrize("words", ['weak sslmode "require" may not be used', "invalid sslmode"])
 def test_a_url_that_libpq_refuses(words: str) -> None:
     """What stands wrong in a URL is a fault of the call."""
