@@ -199,7 +199,7 @@ ANY_LINE = st.builds(
 
 
 @settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )  # fmt: skip
 @given(st.lists(ANY_LINE, max_size=6))
 def test_any_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[Any]) -> None:

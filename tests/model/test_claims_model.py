@@ -845,7 +845,7 @@ HOW_TO_END = {
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(8, 40), pytest.param(3_000, 60, marks=pytest.mark.soak)]
+    ("examples", "steps"), [(5, 40), pytest.param(3_000, 60, marks=pytest.mark.soak)]
 )
 def test_a_consumer_is_its_model(
     monkeypatch: pytest.MonkeyPatch, examples: int, steps: int
@@ -855,7 +855,7 @@ def test_a_consumer_is_its_model(
 
 
 @pytest.mark.parametrize(
-    ("programs", "acts"), [(8, 100), pytest.param(1_000, 300, marks=pytest.mark.soak)]
+    ("programs", "acts"), [(4, 100), pytest.param(1_000, 300, marks=pytest.mark.soak)]
 )
 def test_long_programs(programs: int, acts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come to what short ones do not: last attempts, stalls in groups, full queues."""

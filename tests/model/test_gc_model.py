@@ -399,7 +399,7 @@ class Machine(Beside):
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(15, 40), pytest.param(1_000, 60, marks=pytest.mark.soak)]
+    ("examples", "steps"), [(8, 40), pytest.param(1_000, 60, marks=pytest.mark.soak)]
 )
 def test_the_dead_are_those_of_the_model(
     monkeypatch: pytest.MonkeyPatch, examples: int, steps: int

@@ -43,7 +43,7 @@ SYSTEM = {
     "nobody": "",
 }
 TASK = "the task ☃"
-BUDGET = settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
+BUDGET = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 SPECIAL = ['{"type":"state"}', "## What Happened Since Your Last Turn", "ä ☃ 😀 \u2028 \x00"]
 TEXTS = st.sampled_from(["", "", "x", "two\nlines\n", " ", "\n\n", *SPECIAL])

@@ -385,7 +385,7 @@ class Machine(Beside):
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(25, 35), pytest.param(1_000, 60, marks=pytest.mark.soak)]
+    ("examples", "steps"), [(12, 35), pytest.param(1_000, 60, marks=pytest.mark.soak)]
 )
 def test_a_thread_is_its_model(monkeypatch: pytest.MonkeyPatch, examples: int, steps: int) -> None:
     """Whatever is done to a thread, it is what the model is, and checks out at the end."""

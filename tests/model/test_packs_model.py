@@ -30,7 +30,7 @@ STEPS = st.lists(STEP, min_size=1, max_size=25)
 WOUNDS = st.sampled_from(["flip", "cut", "lose", "insert", "remove"])
 WOUND = st.tuples(st.sampled_from(FILES), WOUNDS, st.integers(0, 1 << 30))
 DAMAGE = st.lists(WOUND, min_size=1, max_size=4)
-once = bounded(40)
+once = bounded(15)
 
 
 def all_turns(thread: eventq.Thread) -> list[TurnCopy]:

@@ -101,7 +101,7 @@ def perform(play: Play, case: Case, consumers: int = 1) -> Callable[[dict[int, i
 MANY = [pytest.param(1500, seed, marks=pytest.mark.soak) for seed in range(2, 5)]
 
 
-@pytest.mark.parametrize(("count", "seed"), [(60, 1), *MANY])
+@pytest.mark.parametrize(("count", "seed"), [(30, 1), *MANY])
 @pytest.mark.parametrize("case", CASES)
 def test_no_wake_up_is_lost_and_no_handler_runs_twice(
     case: str, count: int, seed: int, play: Play
@@ -110,7 +110,7 @@ def test_no_wake_up_is_lost_and_no_handler_runs_twice(
     assert explore(perform(play, CASES[case]), count, seed) == count
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(4000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [25, pytest.param(4000, marks=pytest.mark.soak)])
 def test_consumers_of_one_supervisor_do_not_cost_each_other_a_wake_up(
     count: int, play: Play
 ) -> None:

@@ -260,7 +260,7 @@ def perform(play: WorkPlay, case: Case) -> Callable[[dict[int, int]], list[int]]
 MANY = [pytest.param(1500, seed, marks=pytest.mark.soak) for seed in range(2, 5)]
 
 
-@pytest.mark.parametrize(("count", "seed"), [(30, 1), *MANY])
+@pytest.mark.parametrize(("count", "seed"), [(15, 1), *MANY])
 @pytest.mark.parametrize("case", CASES)
 def test_no_event_is_left_waiting(case: str, count: int, seed: int, play: WorkPlay) -> None:
     """For any interleaving with a worker, every event is handled once, and soon."""

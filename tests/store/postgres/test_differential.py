@@ -234,7 +234,7 @@ def sides(
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(25), pytest.param(range(25, 10_025), marks=pytest.mark.soak)], ids=len
+    "seeds", [range(15), pytest.param(range(15, 10_015), marks=pytest.mark.soak)], ids=len
 )
 def test_the_engines_answer_alike(sides: Sides, seeds: range) -> None:
     """Whatever happens to a thread, its answers and errors do not say where it is stored."""
@@ -252,4 +252,5 @@ def test_a_difference_is_found(sides: Sides, monkeypatch: pytest.MonkeyPatch) ->
         return Settled({one for one in found.lost if one[1] not in held}, found.freed)
 
     monkeypatch.setattr(Claims, "settle", forgiving)
-    assert any(sides.difference(history(seed)) for seed in range(300))
+    # The first that finds it now; if histories change, another one does.
+    assert any(sides.difference(history(seed)) for seed in (31, *range(300)))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import Clock
 
 PARTS = 4
-HISTORIES = range(40)
+HISTORIES = (*range(14), 27)  # they run each statement that is not run below
 TABLE = re.compile(r"CREATE TABLE eventq\.(\w+) \((.*?)\n\)[^;]*;", re.DOTALL)
 VERBS = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 
