@@ -37,7 +37,7 @@ lint: .venv/.ready vitest-parity/node_modules/.ready
 	cd vitest-parity && npm run lint
 
 soak: .venv/.fuzz  ## run what takes too long for a suite; do it before a release
-	$(RUN) -m pytest -m soak -n $(JOBS) --dist worksteal
+	$(RUN) -m pytest -m "soak or hypothesis" -n $(JOBS) --dist worksteal
 
 bench: .venv/.bench  ## measure everything beside the raw limit; write bench/RESULTS.md
 	$(RUN) -m bench

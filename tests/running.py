@@ -29,6 +29,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+SOAK = "soak or hypothesis"  # what `make soak` chooses
+MORE = 10  # times as many examples of a property as in the suite
 MARK = "TESTS_RUN_AS"  # not EVENTQ_…: tests look at those
 SOAK_SECONDS = 7200.0
 MEMORY = "/dev/shm"
@@ -165,7 +167,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[MARK] = _session
     sys.addaudithook(_notice)
     if worker is None:
-        if "TMPDIR" not in os.environ and config.option.markexpr != "soak" and _has_room():
+        if "TMPDIR" not in os.environ and config.option.markexpr != SOAK and _has_room():
             os.environ["TMPDIR"] = MEMORY
             tempfile.tempdir = None  # it is looked up again
         config.pluginmanager.register(_Shown(config))
@@ -190,11 +192,23 @@ def pytest_testnodedown(node: Any) -> None:
     end(marked(f"{node.workerinput['testrunuid']}.{node.workerinput['workerid']}."))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Allow the tests that take long more time."""
-    for item in items:
-        if item.get_closest_marker("soak"):
-            item.add_marker(pytest.mark.timeout(SOAK_SECONDS))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Allow the tests that take long more time; in the soak, try properties more often."""
+    is_soak = config.option.markexpr == SOAK
+    properties = [item for item in items if is_soak and item.get_closest_marker("hypothesis")]
+    for item in [*properties, *(item for item in items if item.get_closest_marker("soak"))]:
+        item.add_marker(pytest.mark.timeout(SOAK_SECONDS))
+    for function in {item.obj for item in properties if isinstance(item, pytest.Function)}:
+        try_more(function)
+
+
+def try_more(function: Any) -> None:
+    """Let a property have more examples than it is given in the suite."""
+    from hypothesis import settings
+
+    given = function._hypothesis_internal_use_settings  # noqa: SLF001 (no profile changes them)
+    more = settings(given, max_examples=MORE * given.max_examples)
+    function._hypothesis_internal_use_settings = more  # noqa: SLF001
 
 
 def _limit(item: pytest.Item) -> float:

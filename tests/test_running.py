@@ -10,8 +10,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.running import marked
+from tests.running import MORE, marked, try_more
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,3 +130,19 @@ def test_processes_are_known_by_their_mark() -> None:
         assert process.pid not in marked("somebody else")
         process.communicate(b"\n")
     assert process.pid not in marked(os.environ["TESTS_RUN_AS"])
+
+
+def test_a_property_is_tried_more_often_in_the_soak() -> None:
+    """With so many times the examples that it has in the suite."""
+    tried: list[int] = []
+
+    @settings(max_examples=3, database=None)
+    @given(st.integers())
+    def note(number: int) -> None:
+        tried.append(number)
+
+    note()
+    assert len(tried) == 3
+    try_more(note)
+    note()
+    assert len(tried) == 3 + 3 * MORE

@@ -67,6 +67,7 @@ def test_create(thread: Thread, clock: Clock) -> None:
     assert len(list(thread.contexts)) == 2
 
 
+@pytest.mark.engines("sqlite", soaked=["postgres"])  # it is looked at before an engine sees it
 @pytest.mark.parametrize(
     "name", ["a", "x" * 200, "ein Name ☃", "-5", "1.0", "1a", "²", "１２", " ", "blob:x"]
 )
@@ -78,6 +79,7 @@ def test_names_that_are_taken(thread: Thread, name: str) -> None:
     assert (fork.id, fork.info().name) == (2, name[:199] + "'")
 
 
+@pytest.mark.engines("sqlite", soaked=["postgres"])  # it is looked at before an engine sees it
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -352,7 +354,7 @@ for n in range(rounds):
 
 def test_many_processes_append(thread: Thread, context: Context) -> None:
     """Four processes lose no turn, each in its own context and all in one, tried again or not."""
-    rounds, count = 30, 4
+    rounds, count = 12, 4
     for _ in range(count + 1):
         thread.contexts.create()
     each = together(APPEND, thread.path, count, rounds)
@@ -583,7 +585,7 @@ with eventq.open(sys.argv[1]) as thread:
 """
 
 
-@pytest.mark.parametrize("count", [0, 5, 40])
+@pytest.mark.parametrize("count", [0, 20])
 def test_another_process_seals(
     thread: Thread, context: Context, run_python: Any, count: int
 ) -> None:

@@ -290,7 +290,7 @@ def test_several_bad_heads(tmp_path: Path) -> None:
 
 
 @every_file
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(data=st.data())
 def test_any_bytes_into_every_reader(tmp_path_factory: Any, name: str, data: Any) -> None:
     """Arbitrary bytes around sound records raise nothing; all bytes are accounted for."""

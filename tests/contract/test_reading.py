@@ -53,22 +53,22 @@ def test_peek_gives_a_hundred_by_default(thread: eventq.Thread) -> None:
 
 
 def test_peek_is_lazy(thread: eventq.Thread) -> None:
-    """A peek over a hundred megabytes holds a page of them, and may be left half way."""
+    """A peek over forty megabytes holds a page of them, and may be left half way."""
     body = "x" * 100_000
-    thread.push_many(("self", "note", body) for _ in range(600))
+    thread.push_many(("self", "note", body) for _ in range(400))
     for text in (None, "type = 'note'"):
         tracemalloc.start()
         try:
             seen = 0
             for event in thread.peek(limit=None, filter=text):
                 seen += len(event.content)
-            assert seen == 600 * len(body)
+            assert seen == 400 * len(body)
             assert tracemalloc.get_traced_memory()[1] < 30 << 20
         finally:
             tracemalloc.stop()
     left = thread.peek(limit=None)
     assert next(left).id == 1
-    assert thread.push("self", "note", "a reader in the middle is no obstacle").id == 601
+    assert thread.push("self", "note", "a reader in the middle is no obstacle").id == 401
 
 
 def test_peek_looks_when_it_is_read(thread: eventq.Thread) -> None:

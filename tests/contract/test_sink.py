@@ -313,7 +313,7 @@ HEADS = st.one_of(st.integers(0, 40), st.integers(1, 200))
 # --- independence ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     STREAMS, CUTS, SPILLS, HEADS, st.sampled_from([0, 4, 5, 7, 16, 40, 69, 70, 71]), st.booleans()
 )
@@ -338,7 +338,7 @@ def test_a_progress_bar() -> None:
     assert (done.total_lines, done.capped) == (len(lines), sum(map(len, lines[1:101])))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.sampled_from(b"]PX^_"), STREAMS, CUTS, st.integers(0, 12))
 def test_long_strings(kind: int, data: bytes, cuts: list[int], short: int) -> None:
     """A control string that is too long ends at the same character, however the stream is cut."""
@@ -348,7 +348,7 @@ def test_long_strings(kind: int, data: bytes, cuts: list[int], short: int) -> No
     assert clean == sanitized(*pieces(start + data, [len(start) - 6 + cut for cut in cuts]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(st.characters(), max_size=40), st.integers(0, 40), st.booleans())
 def test_text(text: str, cut: int, strip: bool) -> None:
     """Text is stored as UTF-8; an unpaired surrogate becomes a replacement character."""
@@ -358,7 +358,7 @@ def test_text(text: str, cut: int, strip: bool) -> None:
     assert (model_sanitize(data, SWALLOWED) if strip else data) == got
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(STREAMS, CUTS)
 def test_only_repaired(data: bytes, cuts: list[int]) -> None:
     """Without sanitizing, a stream becomes valid UTF-8 and nothing else happens to it."""

@@ -407,7 +407,7 @@ LINES = st.none() | st.integers(-1, 9) | st.sampled_from([1 << 62, 1 << 63, 1 <<
 
 
 @settings(
-    max_examples=250,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     database=None,
@@ -442,7 +442,7 @@ def test_any_text_as_a_url(
     )
 )
 @settings(
-    max_examples=100,
+    max_examples=50,
     deadline=None,
     derandomize=True,
     database=None,

@@ -77,7 +77,7 @@ def test_a_killed_export_is_done_again(
     with eventq.open(filled, read_only=True) as thread:
         for number in range(1, last):
             pack = tmp_path / f"pack-{number}"
-            if (pack / "blobs.pack").exists():
+            if (pack / "blobs.pack").exists() and (number % 3 == 0 or number > last - 3):
                 copied = shutil.copytree(
                     pack, tmp_path / f"copy-{number}"
                 )  # an import adds indexes
@@ -103,7 +103,7 @@ def test_files_of_others_beside_a_killed_export(filled: str, tmp_path: Path) -> 
     names = [*FILES, "artifacts", "artifacts/0.bash.log"]
     seen = set()
     with eventq.open(filled, read_only=True) as thread:
-        for number in range(1, last):
+        for number in range(1, last, 2):
             for name in names:
                 pack = left = tmp_path / f"pack-{number}"
                 if name in names[:-1]:  # linked, so that the files are the very same

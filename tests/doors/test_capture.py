@@ -794,8 +794,9 @@ def test_a_signal_ends_the_waiting_for_what_is_left(box: str, until: Until) -> N
 # --- no room --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
-@pytest.mark.parametrize("room", [100_000, 1_500_000, 4_500_000])
+@pytest.mark.parametrize(
+    ("room", "options"), [(100_000, ()), (1_500_000, ("--json",)), (4_500_000, ())]
+)
 def test_a_disk_that_is_full(box: str, tmp_path: Path, room: int, options: tuple[str, ...]) -> None:
     """If the artifact fails, the view is whole and bounded, and stderr has the reason."""
     # 13 MB, of which 7 are on the disk.

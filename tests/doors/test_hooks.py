@@ -213,7 +213,7 @@ SETTINGS = st.builds(
 
 
 @settings(
-    max_examples=40, deadline=None, derandomize=True, database=None,
+    max_examples=20, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )  # fmt: skip
 @given(SETTINGS, st.sampled_from([None, 0, 2, "\t"]), st.booleans())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from blake3 import blake3
 from hypothesis import HealthCheck, Phase, given, settings
 from openapi_spec_validator import validate
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import eventq
 
 BUDGET = settings(
-    max_examples=4, deadline=None, derandomize=True, database=None,
+    deadline=None, derandomize=True, database=None,
     suppress_health_check=list(HealthCheck), phases=[Phase.generate],
 )  # fmt: skip
 BLOB = blake3(b"bytes").hexdigest()
@@ -37,7 +38,10 @@ def test_the_document_is_valid(client: httpx.Client) -> None:
     assert [one["name"] for one in found["claim"]["parameters"]] == ["thread", "consumer", "wait"]
 
 
-def test_what_the_document_says_is_true(client: httpx.Client, thread: eventq.Thread) -> None:
+@pytest.mark.parametrize("examples", [4, pytest.param(50, marks=pytest.mark.soak)])
+def test_what_the_document_says_is_true(
+    client: httpx.Client, thread: eventq.Thread, examples: int
+) -> None:
     """Made-up calls get the replies that it promises, and never an error of the server's own."""
     import requests
     import schemathesis  # all tests would wait for it
@@ -64,7 +68,7 @@ def test_what_the_document_says_is_true(client: httpx.Client, thread: eventq.Thr
             assert isinstance(result, Ok)
             operation = result.ok()
 
-            @BUDGET
+            @settings(BUDGET, max_examples=examples)
             @given(case=operation.as_strategy())
             def call(case: schemathesis.Case[Any]) -> None:
                 checked(case, server, session)

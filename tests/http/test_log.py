@@ -327,16 +327,17 @@ def test_what_is_wrong_is_said(
     assert client.get("status").json()["last_id"] == 0
 
 
-def test_a_body_is_bounded(client: httpx.Client) -> None:
+def test_a_body_is_bounded(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is larger than an event may be is refused before it is read."""
+    monkeypatch.setenv("EVENTQ_MAX_EVENT_BYTES", str(4 << 20))
     url = client.base_url
     with socket.create_connection((url.host, url.port or 80)) as raw:
         head = f"POST {url.path}events HTTP/1.1\r\nhost: localhost\r\ncontent-length: {1 << 40}\r\n"
         raw.sendall(f"{head}authorization: {client.headers['authorization']}\r\n\r\n".encode())
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
-    large = client.post("events", json={"content": "x" * (64 << 20)})
+    large = client.post("events", json={"content": "x" * (4 << 20)})
     assert large.status_code == 201
-    assert problem(client.post("events", json={"content": "x" * ((64 << 20) + 1)}))[0] == 413
+    assert problem(client.post("events", json={"content": "x" * ((4 << 20) + 1)}))[0] == 413
 
 
 def test_a_head_that_does_not_end_is_refused(client: httpx.Client) -> None:

@@ -66,7 +66,10 @@ def zombies(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not CAN, reason="this machine makes no pid namespace")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.soak)],
+)
 def test_work_as_the_first_process(box: Box, number: int) -> None:
     """As PID 1 `work` leaves no zombie of what its handlers leave, and hears signals."""
     box.thread.subscribe("w", "(exit 0) & (sleep 0.01 &) ; exit 0", each=True)

@@ -51,10 +51,10 @@ FOLLOW = """
 """
 
 
-SOAK = [pytest.param(one, marks=pytest.mark.soak) for one in (PUSH, REBUILD, FOLLOW)]
+SOAK = [pytest.param(one, marks=pytest.mark.soak) for one in (PUSH, REBUILD, FOLLOW, APPEND)]
 
 
-@pytest.mark.parametrize("beside", [PRUNE, APPEND, *SOAK])
+@pytest.mark.parametrize("beside", [PRUNE, *SOAK])
 def test_others_go_on(path: str, beside: str) -> None:
     """Two erase at once beside a writer and somebody else; then one call is enough."""
     with eventq.open(path) as thread:

@@ -166,7 +166,7 @@ BROKEN = st.builds(  # bytes replaced somewhere
     st.sampled_from([b"", b'"', b"\\", b"\x00", b"\xff", b"\xed\xa0\x80", b"\n", b"{", b"NaN", ref_of(THERE).encode()]),
 )  # fmt: skip
 once = settings(
-    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=80, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )  # fmt: skip
 
 

@@ -63,14 +63,14 @@ def wandering(seed: int) -> Sequence[float]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_range_of_times_is_exact_though_clocks_are_set_back(
     database: Database, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is found is what comparing each event with both times finds, if few are looked at."""
     monkeypatch.setattr(selection, "PROBES", 2)
     stamps = fill(database.events, wandering(seed))
-    marks = [0.0, START, START + 0.0005, *(START + 177 * n for n in range(1, 12)), START + 1e6]
+    marks = [0.0, START, START + 0.0005, *(START + 177 * n for n in range(1, 12, 2)), START + 1e6]
     for since, until in itertools.combinations(marks, 2):
         first, end = clock.stamp(since), clock.stamp(until)
         expected = [n for n, at in enumerate(stamps, 1) if first <= at < end]

@@ -11,6 +11,7 @@ import pytest
 import eventq
 from eventq.records.turn import NewTurn
 from tests.contract.support import found
+from tests.crash.support import copy
 from tests.engines import sqlite
 
 if TYPE_CHECKING:
@@ -26,14 +27,15 @@ GONE = "a row of {} refers to a row of {} that is not there"
 pytestmark = pytest.mark.usefixtures("quick")
 
 
-@pytest.fixture
-def broken(path: str) -> Iterator[apsw.Connection]:
-    """Return a connection, without foreign keys and checks, to a thread with everything.
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a thread with everything, to copy.
 
     Turns 1 to 8 are one chain, of which 2 to 8 jump to 1, 2, 1, 4, 5, 4, 1; 9 and 10 branch off at
     4 and jump to 4 and 9; 11 and 12 are roots, 13 comes after 12. Context 1 stands at turn 8, 2
     (its fork) at 10, 3 is empty. Open turn 1 has 5,000 bytes.
     """
+    path = eventq.init(tmp_path_factory.mktemp("everything") / "thread")
     with eventq.open(path) as thread:
         main = thread.contexts.create("main")
         for number in range(8):
@@ -58,6 +60,13 @@ def broken(path: str) -> Iterator[apsw.Connection]:
         gone.append(b"thirteen")
         gone.delete()
         assert thread.check() == []
+    return path
+
+
+@pytest.fixture
+def broken(path: str, everything: str) -> Iterator[apsw.Connection]:
+    """Return a connection to a copy of it, without foreign keys and checks."""
+    copy(everything, path)
     connection = apsw.Connection(os.path.join(path, "events.db"))
     connection.pragma("foreign_keys", 0)
     connection.pragma("ignore_check_constraints", 1)
