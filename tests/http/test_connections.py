@@ -66,7 +66,7 @@ def test_half_a_body_at_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its caller is told that the server ends, which prints no traceback."""
-    monkeypatch.setattr(site, "END_SECONDS", 1.0)
+    monkeypatch.setattr(site, "END_SECONDS", 0)
     client = serve(path, mcp=Mount)
     head = f"POST {at} HTTP/1.1\r\n{KNOWN}expect: 100-continue\r\n{LENGTH}"
     with connected(client, head.encode()) as raw:

@@ -156,7 +156,7 @@ class Clients:
         """Return what follows a word in what all have written."""
         return [row[1:] for name in ROLES for row in self.noted(name) if row[0] == word]
 
-    def go_on(self, *without: str, count: int = 12) -> None:
+    def go_on(self, *without: str, count: int = 8) -> None:
         """Wait until each client, but for some, has got so many more answers."""
         names = [name for name in ROLES if name not in without]
         goals = {name: len(self.noted(name)) + count for name in names}

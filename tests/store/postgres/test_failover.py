@@ -181,7 +181,7 @@ def test_what_was_acknowledged_outlives_the_primary(pair: Pair, failovers: int) 
     check_told(writers, [(event.content, event.id) for event in stored])
 
 
-@pytest.mark.parametrize("failovers", [3, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("failovers", [1, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_memory_outlives_the_primary(pair: Pair, failovers: int) -> None:
     """Turns, steps and artifacts as well; heads point to turns, and artifacts are whole or said not to be."""
     place = eventq.init(f"{pair.url}&thread=x")

@@ -69,10 +69,9 @@ def test_clients_that_are_stopped(clients: Clients) -> None:
 
 def test_clients_that_are_killed(clients: Clients) -> None:
     """In the middle of an append, a step, an artifact; another process goes on with the same."""
-    for _ in range(2):
-        for name in ("speaker", "runner", "maker"):
-            clients.replace(name)
-        clients.go_on()
+    for name in ("speaker", "runner", "maker"):
+        clients.replace(name)
+    clients.go_on()
     assert done_once(clients)
 
 
@@ -89,9 +88,8 @@ def test_servers_processes_that_are_stopped(server: Server, clients: Clients) ->
 
 def test_a_server_that_is_killed_and_started(server: Server, clients: Clients) -> None:
     """What it had acknowledged is there; what workers had just done may be done again."""
-    for _ in range(2):
-        server.restart()
-        clients.go_on()
+    server.restart()
+    clients.go_on()
 
 
 class Lossy:
