@@ -37,6 +37,21 @@ def parse(data: bytes) -> Any:
     return loads(data, parse_float=_float, parse_int=_int, parse_constant=Number)
 
 
+def parse_leniently(data: bytes) -> Any:
+    """Return the value of a text that is JSON but for bad bytes, control characters, and NaN.
+
+    NaN and Infinity are None. Raises as `parse` does.
+    """
+    return loads(
+        data.decode(errors="replace"),
+        strict=False, parse_float=_float, parse_int=_int, parse_constant=_null,
+    )  # fmt: skip
+
+
+def _null(_: str) -> None:
+    return None
+
+
 def spell(value: Any, encoder: JSONEncoder = TIGHT) -> str:
     """Return a value as JSON, each Number as it was written. Raises what the encoder raises."""
     try:

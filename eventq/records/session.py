@@ -8,7 +8,8 @@ from eventq.record import Record
 class SessionImported(Record):
     """The result of a session import: `added` of the file's `entries`, and blobs of its images.
 
-    `raw` counts the added lines that are stored as text: they are not JSON objects. `files` counts
+    A line without an entry is counted as one. `raw` counts the added lines of which anything is
+    stored as text: they are not JSON objects, or have more than the entries on them. `files` counts
     those of the folder beside it that are new or changed, `agents` the sessions of subagents there
     with new lines. A file that was rewritten is the next `generation` of its session.
     """

@@ -72,6 +72,17 @@ class Claude(Plain):
         agent = (string(entry, "agentId") or "") if entry.get("isSidechain") else None
         return Link(own, string(entry, "parentUuid"), flags, response, agent)
 
+    def is_record(self, entry: Entry) -> bool:
+        """Return whether an entry looks like a record of the tool, and not like a part of one."""
+        kind = string(entry, "type")
+        if string(entry, "uuid") and "parentUuid" in entry:
+            return kind in LINKED
+        if kind == "file-history-snapshot":
+            return bool(mapping(entry, "snapshot"))
+        if kind == "summary":
+            return bool(string(entry, "leafUuid"))
+        return kind in UNLINKED and bool(string(entry, "sessionId"))
+
     def at(self, entry: Entry) -> int | None:
         """Return when an entry was written, in milliseconds; None for what is only progress."""
         written = string(entry, "timestamp")

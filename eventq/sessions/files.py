@@ -34,8 +34,17 @@ from eventq.records.checks import SHA256
 from eventq.records.session import SessionForked, SessionImported
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks, anew, of_context
-from eventq.sessions.imports import OF_LINES, Import, OvertakenError, Read, bytes_of, read_lines
-from eventq.sessions.reading import reader_named, reader_of
+from eventq.sessions.imports import (
+    OF_LINES,
+    Import,
+    Known,
+    OvertakenError,
+    Read,
+    bytes_of,
+    read_lines,
+)
+from eventq.sessions.reading import is_record, reader_named, reader_of
+from eventq.sessions.salvage import ROWS, pieces
 from eventq.sessions.subagents import Agent, Agents
 from eventq.system import disk
 
@@ -148,9 +157,11 @@ class Sessions:
                 f"'{path}' was rewritten: it is generation {row.generation} of '{row.name}' now"
             )
         count, agents = self._bring_folder(row, taken.context, path, fetch)
+        read = taken.read
+        raw = sum(map(len, read.raw.values())) + read.rest
         return SessionImported(
-            taken.context, taken.read.lines, taken.read.new, taken.blobs + fetch.new, tuple(notes),
-            sum(map(len, taken.read.raw.values())), count, agents, row.generation,
+            taken.context, read.entries, read.new, taken.blobs + fetch.new, tuple(notes), raw,
+            count, agents, row.generation,
         )  # fmt: skip
 
     def _again_and_again(
@@ -189,7 +200,8 @@ class Sessions:
         part = work.place()
         context = work.show(part, scope)
         notes = [_raw_note(why, found) for why, found in read.raw.items()]
-        if repeated := part.repeated(read.lines - read.new):
+        notes += found_note(read.found)
+        if repeated := part.repeated(read.first):
             what = "1 line repeats" if repeated == 1 else f"{repeated:,} lines repeat"
             notes.append(f"{what} the id of an earlier entry: the last entry of an id counts")
         return _Taken(context, read, work.new_blobs, notes)
@@ -201,7 +213,7 @@ class Sessions:
             for line in page:
                 payload = self._produced.blobs.shown(line.digest) or b""
                 if line.form != lines.RAW and SHA256.encode() in payload:
-                    refs = entries.foreign_refs(lines.entry_of(payload) or {})
+                    refs = entries.foreign_refs(lines.lenient(payload) or {})
                     found = sorted(filter(None, map(fetch, refs)))
                     self._produced.blobs.add_refs(line.digest, found)
             after = page[-1].position
@@ -245,16 +257,33 @@ class Sessions:
     def _recognised(
         self, row: SessionRow, file: BinaryIO, path: str, hasher: Any
     ) -> tuple[SessionRow, Any]:
-        """Begin again with a session whose tool did not show in the few lines that there were."""
-        if row.lines >= _SHORT:
-            return row, hasher
-        tool = reader_of(_first_entries(file, path, _FIRST)).name
-        if tool == row.tool:
+        """Begin again with a session that is read otherwise now.
+
+        Its tool did not show in the few lines that there were, or an older version left entries.
+        """
+        tool = row.tool
+        if row.lines < _SHORT:
+            tool = reader_of(_first_entries(file, path, _FIRST)).name
+        if tool == row.tool and not self._lacks_entries(row):
             return row, hasher
         empty = blake3()
         self._store.begin_again(row.session, tool, empty.digest())
         new = row._replace(tool=tool, size=0, digest=empty.digest(), lines=0, settled=None)
         return new, empty
+
+    def _lacks_entries(self, row: SessionRow) -> bool:
+        """Return whether a line that is stored as text has entries, which older versions left."""
+        if row.lines == 0 or Known.read(row.missing) is not None:
+            return False
+        is_record = reader_named(row.tool).is_record
+        after = -1
+        while page := self._store.raw(row.session, after, _PAGE):
+            for line in page:
+                text = b"" if not line.size else self._produced.blobs.shown(line.digest) or b""
+                if line.after and any(one.entry for one in pieces(text, is_record)):
+                    return True
+            after = page[-1].position
+        return False
 
     def _goes_on(self, row: SessionRow, file: BinaryIO, hasher: Any) -> bool:
         """Return whether a file begins with the lines that are here."""
@@ -266,9 +295,9 @@ class Sessions:
             left -= count
         if left or hasher.digest() != row.digest:
             return False
-        last = self._store.lines(row.session, row.lines - 2, 1) if row.lines else []
-        if not last or last[0].after.endswith(b"\n") or last[0].form == lines.RAW:
-            return True
+        last = self._store.unended(row.session, row.lines, ROWS)
+        while last and last[-1].form == lines.RAW:  # what is no entry may become anything
+            del last[-1]
         unfinished = b"".join(bytes_of(self._produced, last, _ignore))
         return file.read(len(unfinished)) == unfinished
 
@@ -677,13 +706,11 @@ def _first_entries(file: BinaryIO, path: str, most: int) -> list[dict[str, Any]]
     count = size = 0
     for line in read_lines(file):
         count, size = count + 1, size + len(line)
-        entry = lines.entry_of(line)
-        if entry is not None:
-            found.append(entry)
+        found += [one.entry for one in pieces(line, is_record) if one.entry is not None]
         if len(found) >= most or size >= _BEGIN_BYTES or count >= _BEGIN_LINES:
             break
     if found:
-        return found
+        return found[:most]
     file.seek(0)
     if file.read(len(_ZSTD)) == _ZSTD:
         raise InputError(f"'{path}' is compressed", f"unpack it before: zstd -d '{path}'")
@@ -725,6 +752,18 @@ def _raw_note(why: str, found: list[int]) -> str:
     if len(found) == 1:
         return f"line {found[0]:,} is kept as raw text: {why}"
     return f"{len(found):,} lines, the first is line {found[0]:,}, are kept as raw text: {why}"
+
+
+def found_note(found: dict[int, int]) -> list[str]:
+    """Return the note on lines that are not just one entry; how many each has, by its number."""
+    if not found:
+        return []
+    first, count = next(iter(found)), sum(found.values())
+    if len(found) == 1:
+        what = "the entry in it was" if count == 1 else f"the {count:,} entries in it were"
+        return [f"line {first:,} is not one JSON object: {what} found"]
+    what = f"{len(found):,} lines, the first is line {first:,}, are not one JSON object each"
+    return [f"{what}: the {count:,} entries in them were found"]
 
 
 def _name_of(found: list[dict[str, Any]], path: str) -> str:

@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from eventq.errors import ConflictError, InputError, LogicError
 from eventq.output import entries
-from eventq.output.spelling import ASCII, parse, spell
+from eventq.output.spelling import ASCII, parse, parse_leniently, spell
 from eventq.records.checks import REF, SHA256
 from eventq.sessions import lines
 from eventq.sessions.imports import OF_LINES
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 ENTRY, OLD_LINE = OF_LINES
 _AT = "turn:"
 _ID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_ODD = re.compile(rb"[\x00-\x1f]|NaN|Infinity")  # of what has it, some is no JSON
 _REF = REF.encode()
 _FULL = entries.FULL.encode()
 _PAGE = 500
@@ -223,10 +224,30 @@ def spelled(entry: Entry) -> bytes:
         return spell(entry, ASCII).encode() + b"\n"
 
 
+def as_json(text: bytes) -> bytes:
+    """Return the text of an entry, written again if it is no JSON as it stands."""
+    if not _ODD.search(text) and _is_utf8(text):
+        return text
+    try:
+        lines.parse(text)
+    except (ValueError, RecursionError):
+        entry = _parsed(text)
+        return text if entry is None else spelled(entry).rstrip(b"\n")
+    return text
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _parsed(text: bytes) -> Entry | None:
     """Return an entry with its numbers as they are spelled, None for what is none."""
     try:
-        entry = parse(text)
+        entry = parse_leniently(text) if _ODD.search(text) or not _is_utf8(text) else parse(text)
     except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None

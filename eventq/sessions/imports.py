@@ -15,8 +15,9 @@ from typing import Generic, NamedTuple, TypeVar
 from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownTurnError
 from eventq.records.checks import REF
 from eventq.sessions import lines, tree
-from eventq.sessions.links import CALLS, RESULT, Link
+from eventq.sessions.links import CALLS, MORE, ODD, REST, RESULT, Link
 from eventq.sessions.reading import reader_named
+from eventq.sessions.salvage import ROWS, pieces
 from eventq.store.session_rows import NewLine
 from eventq.store.turn_rows import GoneError
 
@@ -56,26 +57,30 @@ class OvertakenError(ConflictError):
 
 
 class Read(NamedTuple):
-    """What an import has read: how many lines there are, and which of them are new."""
+    """What an import has read: how many entries there are, and which of them are new.
 
-    lines: int
+    A line without an entry is counted as one.
+    """
+
+    entries: int
     new: int
+    first: int  # the position of the first new one
     raw: dict[str, list[int]]  # numbers of the new lines that are no entries, by what is wrong
+    found: dict[int, int]  # how many entries each new line has that is not just one
+    rest: int  # how many of these have anything else
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """What is known of the lines before a settled one."""
 
     parents: set[str]  # that no line has
     until: int | None  # when the last entry without its parent was written that is not above it
 
     @classmethod
-    def read(cls, text: str | None) -> _Known | None:
-        """Return what was written; None for nothing, and for what older versions wrote of gaps."""
-        found = [] if text is None else json.loads(text)
-        if isinstance(found, list):
-            return None if found or text is None else cls(set(), None)
-        return cls(set(found["parents"]), found["until"])
+    def read(cls, text: str | None) -> Known | None:
+        """Return what was written; None for nothing, and for the list that older versions wrote."""
+        found = None if text is None else json.loads(text)
+        return cls(set(found["parents"]), found["until"]) if isinstance(found, dict) else None
 
     def written(self) -> str:
         """Return a text for `read`."""
@@ -172,27 +177,32 @@ class Import:
 
         `hasher` has taken the bytes before.
         """
-        raw: dict[str, list[int]] = {}
-        start = position = self._whole_lines()
+        unended = self._store.unended(self._row.session, self._row.lines, ROWS)
+        start = self._row.lines - len(unended)
+        number, entries = self._store.counts(self._row.session, start)
+        read = Read(entries, 0, start, {}, {}, 0)
         given = iter(file)
         first = next(given, b"")
-        if start < self._row.lines and first == self._unfinished():
-            return Read(self._row.lines, 0, raw)
+        if unended and first == b"".join(bytes_of(self._produced, unended, lambda _: None)):
+            total = self._store.counts(self._row.session, self._row.lines)[1]
+            return read._replace(entries=total, first=self._row.lines)
         if not first:
-            if start < self._row.lines:  # what had not ended was cut off
+            if unended:  # what had not ended was cut off
                 self._store_lines(start, [], [], hasher, bool)
-            return Read(start, 0, raw)
-        with Ahead(map(_split, _batches(chain([first], given)))) as batches:
-            for batch, rows in batches:
-                _note_raw(rows, position, raw)
+            return read
+        position = start
+        with Ahead(map(self._split, _batches(chain([first], given)))) as batches:
+            for batch, split in batches:
+                for parts in split:
+                    number += 1
+                    read = _noted(read, number, parts)
+                rows = [one for parts in split for one in parts]
                 self._store_lines(position, batch, rows, hasher, batches.begin)
-                position += len(batch)
-        return Read(position, position - start, raw)
+                position += len(rows)
+        return read._replace(entries=entries + read.new)
 
-    def _unfinished(self) -> bytes:
-        """Return the last line."""
-        last = self._store.lines(self._row.session, self._row.lines - 2, 1)
-        return b"".join(bytes_of(self._produced, last, lambda _: None))
+    def _split(self, batch: list[bytes]) -> tuple[list[bytes], list[list[lines.Line]]]:
+        return batch, [pieces(one, self._reader.is_record) for one in batch]
 
     def _store_lines(
         self,
@@ -221,12 +231,6 @@ class Import:
         self._row, new = found
         self.new_blobs += new
 
-    def _whole_lines(self) -> int:
-        """Return how many lines the session has, but for a last one without its newline."""
-        lines_here = self._row.lines
-        last = self._store.lines(self._row.session, lines_here - 2, 1) if lines_here else []
-        return lines_here - (bool(last) and not last[0].after.endswith(b"\n"))
-
     def _prepared(self, rows: list[lines.Line]) -> list[NewLine]:
         """Return lines as they are stored, with their images; fetch what is elsewhere."""
         images: list[list[PreparedBlob]] = [[] for _ in rows]
@@ -239,8 +243,8 @@ class Import:
             with self._database.write():
                 fetched = {ref: self._fetch(ref) for ref in sorted(foreign)}
         return [
-            self._new_line(line, one, into, [*filter(None, map(fetched.get, one.foreign))])
-            for line, one, into in zip(rows, packed, images, strict=True)
+            self._new_line(line, one, into, [*filter(None, map(fetched.get, one.foreign))], marks)
+            for line, one, into, marks in zip(rows, packed, images, _marks(rows), strict=True)
         ]
 
     def _image(self, into: list[PreparedBlob], data: bytes) -> str:
@@ -249,15 +253,20 @@ class Import:
         return REF + blob.digest.hex()
 
     def _new_line(
-        self, line: lines.Line, packed: lines.Packed, images: list[PreparedBlob], refs: list[bytes]
+        self,
+        line: lines.Line,
+        packed: lines.Packed,
+        images: list[PreparedBlob],
+        refs: list[bytes],
+        marks: int,
     ) -> NewLine:
         blob = self._produced.blobs.prepare(packed.payload, refs or ()).blob
         link = self._reader.link(line.entry) if line.entry is not None else None
         own, parent, kind, response, agent, _ = link or _NO_LINK
         return NewLine(
             blob, packed.form, line.before, line.after, link is not None,
-            own and _text(own), parent and _text(parent), kind, response and _text(response),
-            agent and _text(agent), images,
+            own and _text(own), parent and _text(parent), kind | marks,
+            response and _text(response), agent and _text(agent), images,
         )  # fmt: skip
 
     # --- turns ------------------------------------------------------------------------------------
@@ -274,7 +283,8 @@ class Import:
             for n, above in _to_place(part.rows, turns, part.places, self._base)
             if n or not part.first
         ]
-        known = self._row.generation > 1 or any(turns)
+        # Some may be there if it was begun again, but on other lines.
+        known = self._row.generation > 1 or any(turns) or bool(self._store.tips(self._row.name))
         for n in range(0, len(todo), BATCH_TURNS):
             nodes = todo[n : n + BATCH_TURNS]
             try:
@@ -304,13 +314,13 @@ class Import:
                 payloads = self._produced.blobs.shown_many([line.digest for line in group])
                 for line in group:
                     link = next(given)
-                    entry = link and lines.entry_of(payloads.get(line.digest, b""))
+                    entry = link and lines.lenient(payloads.get(line.digest, b""))
                     yield link._replace(at=self._reader.at(entry)) if link and entry else link
             after = page[-1].position
 
     def _grown(self) -> Part | None:
         """Return the end of the file with what is new, None if the rest has a say in it."""
-        first, known = self._row.settled, _Known.read(self._row.missing)
+        first, known = self._row.settled, Known.read(self._row.missing)
         if first is None or known is None or self._base:
             return None
         if not self._store.tips(self._row.name):  # they were deleted: all come back
@@ -328,7 +338,7 @@ class Import:
         return Part(first, rows, links, end, end.places, [])
 
     def _may_close(
-        self, known: _Known, first: int, links: list[Link | None], end: tree.Tree
+        self, known: Known, first: int, links: list[Link | None], end: tree.Tree
     ) -> bool:
         """Return whether the end of a file has a gap, or may close one that is before it."""
         gaps = self._reader.closes_gaps and tree.lost(tree.rooted(links), end)
@@ -344,13 +354,13 @@ class Import:
         first = tree.settled(part.links, part.tree)
         if first is None or part.first + first == self._row.settled:
             return
-        known = _Known.read(self._row.missing) if part.first else None
+        known = Known.read(self._row.missing) if part.first else None
         missing = tree.unknown(tree.rooted(part.links) if known else part.links, part.tree)
         missing |= known.parents if known else set()
         until = known.until if known else _until(part, first)
         if len(missing) <= _MISSING:
             self._store.settle(
-                self._row.session, part.first + first, _Known(missing, until).written()
+                self._row.session, part.first + first, Known(missing, until).written()
             )
 
     def _with_agents(self, links: list[Link | None], found: tree.Tree) -> list[int]:
@@ -374,7 +384,7 @@ class Import:
     def _entry(self, position: int) -> dict[str, Any]:
         (line,) = self._store.lines(self._row.session, position - 1, 1)
         payload = self._produced.blobs.shown(line.digest) or b""
-        return lines.entry_of(payload) or {}  # a pack may hold anything
+        return lines.lenient(payload) or {}  # a pack may hold anything
 
     # --- tips -------------------------------------------------------------------------------------
 
@@ -548,16 +558,29 @@ def _none(_: bytes) -> str:
     raise AssertionError
 
 
-def _split(batch: list[bytes]) -> tuple[list[bytes], list[lines.Line]]:
-    return batch, [lines.split(one) for one in batch]
+def _marks(rows: Sequence[lines.Line]) -> Iterator[int]:
+    """Yield the flags of rows that say how they are parts of their lines."""
+    after_more = False
+    for row in rows:
+        more = not row.after.endswith(b"\n") and row is not rows[-1]
+        part = more or after_more
+        rest = REST if row.entry is None and part else 0
+        yield (MORE if more else 0) | rest | (ODD if row.entry is not None and row.why else 0)
+        after_more = more
 
 
-def _note_raw(rows: list[lines.Line], position: int, raw: dict[str, list[int]]) -> None:
-    """Add the numbers of lines that are no entries, by what is wrong."""
-    for number, line in enumerate(rows, position + 1):
-        if line.why and line.why != "empty":
-            why = line.why if line.after.endswith(b"\n") else f"{line.why}, and not ended yet"
-            raw.setdefault(why, []).append(number)
+def _noted(read: Read, number: int, parts: list[lines.Line]) -> Read:
+    """Return what was read with another line."""
+    entries = [one for one in parts if one.entry is not None]
+    last = parts[-1]
+    if not entries:
+        if last.why != "empty":
+            why = last.why if last.after.endswith(b"\n") else f"{last.why}, and not ended yet"
+            read.raw.setdefault(why, []).append(number)
+    elif len(parts) > 1 or last.why:
+        read.found[number] = len(entries)
+    rest = len(entries) not in (0, len(parts))
+    return read._replace(new=read.new + max(len(entries), 1), rest=read.rest + rest)
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:

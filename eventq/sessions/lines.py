@@ -5,7 +5,7 @@ taken out of the text: a ref stands in the quotes of each, and everything else i
 wrote, spaces, numbers, escapes and repeated keys included. A payload has one of three forms, which
 must be kept beside it:
 
-    RAW     the line is no JSON object; the payload is its bytes
+    RAW     there is no entry; the payload is the bytes
     PLAIN   the payload is the JSON text, and a ref in it was there before
     CUT     the payload is the JSON text, and each ref that is a whole string stands for an image
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 RAW, PLAIN, CUT = range(3)
 BOM = b"\xef\xbb\xbf"
-_SPACE = b" \t\r\n"  # as JSON has it
+SPACE = b" \t\r\n"  # as JSON has it
 _URL = b"data:image/"
 _URL_HEAD = re.compile(rb"data:image/[\w.+-]+(?:;[\w.+=-]+){0,9};base64,")
 _REF = REF.encode()
@@ -60,7 +60,7 @@ class Line(NamedTuple):
     text: bytes
     after: bytes  # spaces and the newline, if there is one
     entry: dict[str, Any] | None  # with "" for the images in `cuts`
-    why: str  # what is wrong when it is no entry, else ""
+    why: str  # what is wrong when it is no JSON object, else ""
     cuts: tuple[Cut, ...] = ()  # where the images are in `text`
     images: tuple[bytes, ...] = ()  # what to put
 
@@ -75,8 +75,8 @@ class Packed(NamedTuple):
 
 def split(line: bytes) -> Line:
     """Return the parts of a line, of any bytes."""
-    body = line.rstrip(_SPACE)
-    text = body.removeprefix(BOM).lstrip(_SPACE)
+    body = line.rstrip(SPACE)
+    text = body.removeprefix(BOM).lstrip(SPACE)
     before, after = body[: len(body) - len(text)], line[len(body) :]
     cuts, images = _images(text)
     rest = _replaced(text, ((start, end, b"") for start, end, _ in cuts))
@@ -91,7 +91,7 @@ def split(line: bytes) -> Line:
 
 def entry_of(line: bytes) -> dict[str, Any] | None:
     """Return the entry that a line is, with its images; None if it is none."""
-    text = line.strip(_SPACE).removeprefix(BOM).lstrip(_SPACE)
+    text = line.strip(SPACE).removeprefix(BOM).lstrip(SPACE)
     return _entry(text)[0]
 
 
@@ -141,6 +141,22 @@ def parse(text: bytes) -> Any:
         raise
     except ValueError:  # twice as slow, because a function is called for each integer
         return _LONG_INTEGERS.decode(source)
+
+
+def lenient(text: bytes) -> dict[str, Any] | None:
+    """Return the object that a text is, also with what JSON forbids; None if it is none.
+
+    That are control characters in a text, bytes that are no UTF-8, as U+FFFD, and NaN and
+    Infinity, as null.
+    """
+    found = _entry(text)[0]
+    if found is not None:
+        return found
+    try:
+        value = _LENIENT.decode(text.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and not _is_deep(value) else None
 
 
 def _entry(text: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -274,5 +290,10 @@ def _refuse(name: str) -> Never:
     raise ValueError(name)
 
 
+def _null(_: str) -> None:
+    return None
+
+
 _DECODER = JSONDecoder(parse_constant=_refuse)
 _LONG_INTEGERS = JSONDecoder(parse_constant=_refuse, parse_int=_integer)
+_LENIENT = JSONDecoder(strict=False, parse_constant=_null, parse_int=_integer)

@@ -22,6 +22,10 @@ CALLS = 2  # calls a tool
 RESULT = 4  # has the result of a tool call
 META = 8  # written by the tool itself or by a team mate: no end of a conversation
 FOLLOWS = 16  # names no parent: it belongs below the entry before it
+# Flags of what is stored of a line, beside those of its link.
+MORE = 32  # the next row has more of the same line
+REST = 64  # what stands on a line beside its entries
+ODD = 128  # an entry that is no JSON as it stands
 
 
 class Link(Record):

@@ -26,6 +26,13 @@ class Plain:
         """Return whether an entry describes the file, and is no part of its tree."""
         return False
 
+    def is_record(self, entry: Entry) -> bool:
+        """Return whether an entry looks like a record of the tool, and not like a part of one."""
+        if not string(entry, "type"):
+            return False
+        linked = any(string(entry, own) and parent in entry for own, parent in _NAMES)
+        return linked or bool(string(entry, "timestamp"))
+
     def link(self, entry: Entry) -> Link | None:
         """Return how an entry belongs into the tree of its file; None: it does not."""
         for name, parent in _NAMES:

@@ -6,8 +6,8 @@ A reader is pure and never raises, whatever JSON object it is given. It says how
 
 from __future__ import annotations
 
-from eventq.sessions.claude import LINKED, UNLINKED, Claude
-from eventq.sessions.links import mapping, string
+from eventq.sessions.claude import Claude
+from eventq.sessions.links import string
 from eventq.sessions.omp import OWN_KEYS, OWN_TYPES, OhMyPi, is_slot
 from eventq.sessions.pi import Pi
 from eventq.sessions.plain import Plain
@@ -35,9 +35,14 @@ def reader_of(first: Sequence[Entry]) -> Plain:
             return READERS["omp"]
         if string(entry, "type") == "session" and string(entry, "id"):
             return READERS["omp" if _is_omp(entry, first) else "pi"]
-        if _is_claude(entry):
+        if READERS["claude"].is_record(entry):
             return READERS["claude"]
     return READERS["plain"]
+
+
+def is_record(entry: Entry) -> bool:
+    """Return whether an entry looks like a record of any tool."""
+    return any(reader.is_record(entry) for reader in READERS.values())
 
 
 def _is_omp(header: Entry, first: Iterable[Entry]) -> bool:
@@ -47,14 +52,3 @@ def _is_omp(header: Entry, first: Iterable[Entry]) -> bool:
         or (string(one, "type") == "model_change" and string(one, "model"))
         for one in first
     )
-
-
-def _is_claude(entry: Entry) -> bool:
-    kind = string(entry, "type")
-    if string(entry, "uuid") and "parentUuid" in entry:
-        return kind in LINKED
-    if kind == "file-history-snapshot":
-        return bool(mapping(entry, "snapshot"))
-    if kind == "summary":
-        return bool(string(entry, "leafUuid"))
-    return kind in UNLINKED and bool(string(entry, "sessionId"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventq.errors import LogicError, UnknownContextError, UnknownSessionError
 from eventq.records.session import EntryInfo, SessionBranch, SessionDifference, SessionInfo
 from eventq.sessions import lines
-from eventq.sessions.forks import Forks
+from eventq.sessions.forks import Forks, as_json
 from eventq.sessions.imports import OF_LINES
 from eventq.sessions.links import MESSAGE, mapping, string
 from eventq.sessions.reading import reader_named
@@ -55,8 +55,9 @@ class Views:
     def _info(self, row: SessionRow) -> SessionInfo:
         beside = self._store.beside(row.name)
         updated = self._store.updated_at(row.session)
+        count = self._store.counts(row.session, row.lines)[0]
         return SessionInfo(
-            row.name, row.tool, row.generation, row.lines, row.size,
+            row.name, row.tool, row.generation, count, row.size,
             len(self._store.tips(row.name)), len(beside), row.place, updated,
         )  # fmt: skip
 
@@ -80,7 +81,7 @@ class Views:
         while page := self._store.lines(row.session, after, _PAGE, without=MESSAGE):
             for line in page:
                 payload = self._produced.blobs.shown(line.digest) or b"{}"
-                entry = (line.form != lines.RAW and lines.entry_of(payload)) or {}
+                entry = (line.form != lines.RAW and lines.lenient(payload)) or {}
                 one = reader_named(row.tool).title(entry)
                 if one is not None and (found is None or one.rank >= found.rank):
                     found = one
@@ -137,7 +138,7 @@ class Views:
             if text is None:
                 others += 1
             else:
-                yield text + b"\n"
+                yield as_json(text) + b"\n"
         if others:
             what = "1 turn is" if others == 1 else f"{others:,} turns are"
             warn(f"{what} no entry of a session, and left out")
@@ -172,8 +173,4 @@ class Views:
     def _parsed(self, turn: Turn) -> Entry:
         """Return the entry of a turn, images left out; an empty one for any other turn."""
         payload = self._contexts.turns.shown(turn) if turn.type_id in OF_LINES else None
-        try:
-            found = lines.parse(payload or b"")
-        except (ValueError, RecursionError):
-            found = None
-        return found if isinstance(found, dict) else {}
+        return lines.lenient(payload or b"") or {}

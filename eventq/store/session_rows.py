@@ -40,7 +40,10 @@ class Tip(Record):
 
 
 class NewLine(Record):
-    """A line of a session file: `before`, the text that a blob holds in a form, and `after`."""
+    """A line of a session file: `before`, the text that a blob holds in a form, and `after`.
+
+    Or a part of one that has several entries, or an entry and anything else.
+    """
 
     blob: PreparedBlob
     form: int
@@ -79,3 +82,4 @@ class LineLink(Record):
     agent: str | None
     turn: int | None
     turn_parent: int  # 0 for none
+    form: int

@@ -260,6 +260,42 @@ class Sessions:
         """
         return [StoredLine(*row) for row in self._run(sql, (session, after, without, limit))]
 
+    def raw(self, session: int, after: int, limit: int) -> list[StoredLine]:
+        """Return the next lines without an entry; -1 begins. None is what stands beside one."""
+        sql = """
+            SELECT position, form, before, after, hash, turn_id, raw_len
+            FROM session_lines
+                CROSS JOIN blobs USING (blob_id)
+            WHERE session_id = ? AND position > ? AND form = 0 AND kind & 64 = 0
+            ORDER BY position
+            LIMIT ?
+        """
+        return [StoredLine(*row) for row in self._run(sql, (session, after, limit))]
+
+    def counts(self, session: int, end: int) -> tuple[int, int]:
+        """Return how many lines, and entries, there are before a position.
+
+        A line without an entry is counted as one.
+        """
+        sql = """
+            SELECT count(*),
+                coalesce(sum(CASE WHEN kind & 32 <> 0 THEN 1 ELSE 0 END), 0),
+                coalesce(sum(CASE WHEN kind & 64 <> 0 THEN 1 ELSE 0 END), 0)
+            FROM session_lines
+            WHERE session_id = ? AND position < ?
+        """
+        rows, more, rest = self._run(sql, (session, end))[0]
+        return rows - more, rows - rest
+
+    def unended(self, session: int, end: int, most: int) -> list[StoredLine]:
+        """Return what is before a position of a line that has not ended, of at most so many."""
+        last = self.lines(session, end - 2, 1) if end else []
+        if not last or last[0].after.endswith(b"\n"):
+            return []
+        found = self.lines(session, max(end - most, 0) - 1, most)
+        ended = [n for n, line in enumerate(found) if line.after.endswith(b"\n")]
+        return found[ended[-1] + 1 :] if ended else found
+
     def entry_of(self, session: int, turn: int) -> str | None:
         """Return the id of the entry that became a turn."""
         sql = """
@@ -532,7 +568,8 @@ WHERE session_id = ? AND size = ? AND lines = ?
 RETURNING 1
 """
 _LINKS = """
-SELECT position, is_node, entry, parent, kind, response, agent, l.turn_id, coalesce(parent_id, 0)
+SELECT position, is_node, entry, parent, kind, response, agent, l.turn_id, coalesce(parent_id, 0),
+    form
 FROM session_lines l
     LEFT JOIN turns t ON t.turn_id = l.turn_id
 WHERE session_id = ? AND position > ?

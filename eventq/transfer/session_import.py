@@ -143,7 +143,10 @@ class SessionImport:
 
 def _ended(lines: list[Kept]) -> list[Kept]:
     """Return lines without a last one that has not ended: what grew has another in its place."""
-    return lines if not lines or lines[-1].after.endswith(b"\n") else lines[:-1]
+    ended = len(lines)
+    while ended and not lines[ended - 1].after.endswith(b"\n"):
+        ended -= 1
+    return lines[:ended]
 
 
 def _text_of(line: StoredLine | LineCopy) -> tuple[bytes, int, bytes, bytes]:

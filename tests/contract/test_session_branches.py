@@ -455,13 +455,14 @@ def test_a_torn_end_that_was_cut_off(thread: eventq.Thread, tmp_path: Path) -> N
 def test_a_last_line_that_is_no_entry_any_more(thread: eventq.Thread, tmp_path: Path) -> None:
     """What an entry without a newline had become is given up when more of its line comes."""
     path = str(tmp_path / "s.jsonl")
+    data = spell(*REWOUND[:2], {"type": "user", "uuid": "u2"})[:-1]  # it looks like no record
     for end, left in ((b"", 3), (b" more\n", 2)):
         with open(path, "wb") as file:
-            file.write(spell(*REWOUND[:3])[:-1] + end)
+            file.write(data + end)
         thread.sessions.import_file(path, name="s")
         thread.gc(apply=True, grace=0)
         assert (turns(thread), len(shown(thread)["s"].split())) == (left, left)
-    assert export(thread) == spell(*REWOUND[:3])[:-1] + b" more\n"
+    assert export(thread) == data + b" more\n"
 
 
 def test_a_file_that_was_moved_is_the_same(thread: eventq.Thread) -> None:

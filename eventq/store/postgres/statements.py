@@ -1491,6 +1491,22 @@ STATEMENTS = {
         WHERE ((session_id = $3 AND position > $4) AND kind & $5 = 0) AND (session_lines.bucket =
         $1 AND session_lines.thread_id = $2) ORDER BY position LIMIT $6
     """, ""),
+    # sessions.Sessions.raw
+    "e0f04868d663bde3": ("", "", """
+        SELECT position, form, before, after, hash, turn_id, raw_len FROM eventq.session_lines
+        CROSS JOIN LATERAL (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec,
+        blobs.part, blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id =
+        session_lines.blob_id AND (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs
+        WHERE (((session_id = $3 AND position > $4) AND form = 0) AND kind & 64 = 0) AND
+        (session_lines.bucket = $1 AND session_lines.thread_id = $2) ORDER BY position LIMIT $5
+    """, ""),
+    # sessions.Sessions.counts
+    "cb96ceb0c887d372": ("", "", """
+        SELECT COUNT(*), COALESCE(CAST(SUM(CASE WHEN kind & 32 <> 0 THEN 1 ELSE 0 END) AS BIGINT),
+        0), COALESCE(CAST(SUM(CASE WHEN kind & 64 <> 0 THEN 1 ELSE 0 END) AS BIGINT), 0) FROM
+        eventq.session_lines WHERE (session_id = $3 AND position < $4) AND (session_lines.bucket =
+        $1 AND session_lines.thread_id = $2)
+    """, ""),
     # sessions.Sessions.entry_of
     "93777dc87f023a75": ("", "", """
         SELECT entry FROM eventq.session_lines WHERE (turn_id = $3 AND session_id = $4) AND
@@ -1617,10 +1633,10 @@ STATEMENTS = {
         sessions.thread_id = $2) RETURNING 1
     """, ""),
     # sessions._LINKS
-    "6e233accca75863e": ("", "", """
+    "3f06323adad69c88": ("", "", """
         SELECT position, is_node, entry, parent, kind, response, agent, l.turn_id,
-        COALESCE(parent_id, 0) FROM eventq.session_lines AS l LEFT JOIN LATERAL (SELECT t.* FROM
-        eventq.turns AS t WHERE t.turn_id = l.turn_id AND (t.bucket = $1 AND t.thread_id = $2)
+        COALESCE(parent_id, 0), form FROM eventq.session_lines AS l LEFT JOIN LATERAL (SELECT t.*
+        FROM eventq.turns AS t WHERE t.turn_id = l.turn_id AND (t.bucket = $1 AND t.thread_id = $2)
         OFFSET 0) AS t ON TRUE WHERE (session_id = $3 AND position > $4) AND (l.bucket = $1 AND
         l.thread_id = $2) ORDER BY position LIMIT $5
     """, ""),
