@@ -49,7 +49,8 @@ def _line(one: SessionInfo) -> str:
 def show_one(thread: Thread, *, name: str, tree: bool, json: bool) -> None:
     """Show a session's file, generations, branches and subagents.
 
-    NAME is the session's, or a context of it. In the list, * is where a session goes on.
+    NAME is the session's, or a context of it. In the list, * is where a session goes on. Notes name
+    the lines where links are missing, or that are not one JSON object each.
     """
     views = thread.sessions.views
     if tree:
@@ -57,9 +58,10 @@ def show_one(thread: Thread, *, name: str, tree: bool, json: bool) -> None:
         return
     info, title = views.info(name), views.title(name)
     generations, branches = views.generations(name), views.branches(name)
+    notes = views.notes(name)
     if json:
         show.dump({
-            **render.fields(info), "title": title,
+            **render.fields(info), "title": title, "notes": notes,
             "generations": [*map(render.fields, generations)],
             "branches": [*map(render.fields, branches)],
         })  # fmt: skip
@@ -72,6 +74,7 @@ def show_one(thread: Thread, *, name: str, tree: bool, json: bool) -> None:
     for one in generations:
         lines = render.count(one.lines, "line")
         show.say(f"Generation {one.generation}: {lines}  {render.stamp(one.updated_at_ms)}")
+    render.say_all(f"Note: {show.readable(one)}" for one in notes)
     render.say_all(map(_branch, branches))
 
 

@@ -74,7 +74,9 @@ def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
             view.before(before, PAGE, payload=False) if before else view.last(PAGE, payload=False)
         )
         older = page.next_cursor
+    session = thread.database.memory.sessions.of_context(found.id)
     return "context.html", {
+        "notes": thread.sessions.views.notes_of(session, found.head_id()) if session else [],
         "info": found.info(), "turns": [(one, excerpt(thread, one)) for one in reversed(page)],
         "older": older, "others": [*islice(thread.contexts.list(), LISTED)],
         "moves": [*islice(found.history(), LISTED)][-10:][::-1],

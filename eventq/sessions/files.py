@@ -15,7 +15,7 @@ import shutil
 import stat
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, starmap
 from typing import NamedTuple
 
 from blake3 import blake3
@@ -43,6 +43,7 @@ from eventq.sessions.imports import (
     bytes_of,
     read_lines,
 )
+from eventq.sessions.notes import found, raw
 from eventq.sessions.reading import is_record, reader_named, reader_of
 from eventq.sessions.salvage import ROWS, pieces
 from eventq.sessions.subagents import Agent, Agents
@@ -158,9 +159,9 @@ class Sessions:
             )
         count, agents = self._bring_folder(row, taken.context, path, fetch)
         read = taken.read
-        raw = sum(map(len, read.raw.values())) + read.rest
+        as_text = sum(map(len, read.raw.values())) + read.rest
         return SessionImported(
-            taken.context, read.entries, read.new, taken.blobs + fetch.new, tuple(notes), raw,
+            taken.context, read.entries, read.new, taken.blobs + fetch.new, tuple(notes), as_text,
             count, agents, row.generation,
         )  # fmt: skip
 
@@ -199,8 +200,7 @@ class Sessions:
         read = work.read(read_lines(file), hasher)
         part = work.place()
         context = work.show(part, scope)
-        notes = [_raw_note(why, found) for why, found in read.raw.items()]
-        notes += found_note(read.found)
+        notes = [*starmap(raw, read.raw.items()), *found(read.found), *work.gaps(part)]
         if repeated := part.repeated(read.first):
             what = "1 line repeats" if repeated == 1 else f"{repeated:,} lines repeat"
             notes.append(f"{what} the id of an earlier entry: the last entry of an id counts")
@@ -434,6 +434,7 @@ class Sessions:
         if first is None:
             what = f"there is nothing that a session could go on from at turn {turn}"
             raise LogicError(what, "fork it at a later entry")
+        notes += self.views.notes_of(row, turn)
         written = Written(chain([first], made))
         with _all_or_nothing(path):
             try:
@@ -745,25 +746,6 @@ def _parents(path: str) -> Iterator[str]:
 
 def _is_beside(path: str, other: str) -> bool:
     return os.path.dirname(path) == os.path.dirname(other)
-
-
-def _raw_note(why: str, found: list[int]) -> str:
-    """Return the note on lines that are no entries for one reason."""
-    if len(found) == 1:
-        return f"line {found[0]:,} is kept as raw text: {why}"
-    return f"{len(found):,} lines, the first is line {found[0]:,}, are kept as raw text: {why}"
-
-
-def found_note(found: dict[int, int]) -> list[str]:
-    """Return the note on lines that are not just one entry; how many each has, by its number."""
-    if not found:
-        return []
-    first, count = next(iter(found)), sum(found.values())
-    if len(found) == 1:
-        what = "the entry in it was" if count == 1 else f"the {count:,} entries in it were"
-        return [f"line {first:,} is not one JSON object: {what} found"]
-    what = f"{len(found):,} lines, the first is line {first:,}, are not one JSON object each"
-    return [f"{what}: the {count:,} entries in them were found"]
 
 
 def _name_of(found: list[dict[str, Any]], path: str) -> str:

@@ -16,6 +16,7 @@ from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, Unknow
 from eventq.records.checks import REF
 from eventq.sessions import lines, tree
 from eventq.sessions.links import CALLS, MORE, ODD, REST, RESULT, Link
+from eventq.sessions.notes import Noted, of_gaps
 from eventq.sessions.reading import reader_named
 from eventq.sessions.salvage import ROWS, pieces
 from eventq.store.session_rows import NewLine
@@ -91,11 +92,12 @@ class Part(NamedTuple):
     """The lines of a session from one on, and the tree of these; positions in it count from 0."""
 
     first: int
-    rows: list[LineLink]
-    links: list[Link | None]
+    rows: Sequence[LineLink]
+    links: Sequence[Link | None]
     tree: tree.Tree
     places: list[int]  # those of the tree, and subagents under what started them
     turns: list[int]
+    placed: set[int]  # the positions of entries that have another turn now
 
     def repeated(self, start: int) -> int:
         """Return how many lines from a position on have the id of an earlier one."""
@@ -294,16 +296,30 @@ class Import:
                 raise OvertakenError(self._row.name) from error
             for (position, _, _), turn in zip(nodes, made, strict=True):
                 turns[position - part.first] = turn
-        return part._replace(turns=turns)
+        return part._replace(turns=turns, placed={position for position, _, _ in todo})
 
     def _whole(self) -> Part:
+        some = self.noted()
+        places = self._with_agents(some.links, some.tree)
+        return Part(0, some.rows, some.links, some.tree, places, [], set())
+
+    def noted(self) -> Noted:
+        """Return all rows of the session, and their tree."""
         rows = [*self._store.links(self._row.session)]
         links = [_link(row) for row in rows]
         found = tree.build(links, last_is_leaf=self._reader.last_is_leaf)
         if self._reader.closes_gaps and tree.lost(links, found):
             links = [*self._dated(links, 0)]
             found = tree.build(links, last_is_leaf=self._reader.last_is_leaf)
-        return Part(0, rows, links, found, self._with_agents(links, found), [])
+        return Noted(1, rows, links, found)
+
+    def gaps(self, part: Part) -> list[str]:
+        """Return the notes on entries of a part that were placed, and whose parents are missing."""
+        number = self._store.counts(self._row.session, part.first)[0] + 1
+        links = tree.rooted(part.links) if part.first else part.links
+        return of_gaps(
+            Noted(number, part.rows, links, part.tree), lambda row: row.position in part.placed
+        )
 
     def _dated(self, links: Iterable[Link | None], first: int) -> Iterator[Link | None]:
         """Yield links with the times of their entries; the first one is that of a position."""
@@ -335,7 +351,7 @@ class Import:
             return None
         if self._store.has_any(self._row.session, first, ids):
             return None
-        return Part(first, rows, links, end, end.places, [])
+        return Part(first, rows, links, end, end.places, [], set())
 
     def _may_close(
         self, known: Known, first: int, links: list[Link | None], end: tree.Tree
@@ -363,7 +379,7 @@ class Import:
                 self._row.session, part.first + first, Known(missing, until).written()
             )
 
-    def _with_agents(self, links: list[Link | None], found: tree.Tree) -> list[int]:
+    def _with_agents(self, links: Sequence[Link | None], found: tree.Tree) -> list[int]:
         """Return the places, those of subagents under the entries that started them."""
         if not found.agents:
             return found.places

@@ -89,12 +89,6 @@ def split(line: bytes) -> Line:
     return Line(before, text, after, entry, "", tuple(cuts), tuple(images))
 
 
-def entry_of(line: bytes) -> dict[str, Any] | None:
-    """Return the entry that a line is, with its images; None if it is none."""
-    text = line.strip(SPACE).removeprefix(BOM).lstrip(SPACE)
-    return _entry(text)[0]
-
-
 def pack(line: Line, put: Callable[[bytes], str]) -> Packed:
     """Return what is to be stored of a line; `put` stores an image and returns its ref."""
     if line.entry is None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import starmap
+
 from eventq.errors import LogicError, UnknownContextError, UnknownSessionError
 from eventq.records.session import EntryInfo, SessionBranch, SessionDifference, SessionInfo
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks, as_json
-from eventq.sessions.imports import OF_LINES
+from eventq.sessions.imports import OF_LINES, Import
 from eventq.sessions.links import MESSAGE, mapping, string
+from eventq.sessions.notes import of_entries, of_gaps, raw
 from eventq.sessions.reading import reader_named
 
 TYPE_CHECKING = False
@@ -18,8 +21,9 @@ if TYPE_CHECKING:
     from eventq.output.output_store import OutputStore
     from eventq.records.turn import Turn
     from eventq.sessions.links import Entry
+    from eventq.sessions.notes import Noted
     from eventq.sessions.plain import Plain
-    from eventq.store.session_rows import SessionRow
+    from eventq.store.session_rows import LineLink, SessionRow
 
     Which = int | str
 
@@ -72,6 +76,37 @@ class Views:
         if row is None:
             raise LogicError(f"context '{name}' is of no session", "see 'eventq session ls'")
         return row
+
+    def notes(self, name: Which) -> list[str]:
+        """Return what is peculiar about the file of a session, with the numbers of its lines."""
+        return self.notes_of(self._row(name))
+
+    def notes_of(self, row: SessionRow, turn: int | None = None) -> list[str]:
+        """Return the notes on a session; those on entries only of what is above a turn, with it."""
+        some = Import(self._contexts, self._produced, row, lambda _: None).noted()
+        path = None if turn is None else {
+            one.turn_id for one in self._contexts.at(turn).replay(payload=False)
+        }  # fmt: skip
+
+        def wanted(one: LineLink) -> bool:
+            return path is None or one.turn in path
+
+        return [*self._raw(row, some), *of_entries(some, wanted), *of_gaps(some, wanted)]
+
+    def _raw(self, row: SessionRow, some: Noted) -> Iterator[str]:
+        """Yield the notes on lines that are kept as raw text."""
+        numbers = [*some.numbers()]
+        found: dict[str, list[int]] = {}
+        after = -1
+        while page := self._store.raw(row.session, after, _PAGE):
+            for line in page:
+                text = self._produced.blobs.shown(line.digest) if line.size else None
+                if text is not None:
+                    ended = line.after.endswith(b"\n")
+                    why = lines.split(text).why + ("" if ended else ", and not ended yet")
+                    found.setdefault(why, []).append(numbers[line.position])
+            after = page[-1].position
+        return starmap(raw, found.items())
 
     def title(self, name: Which) -> str | None:
         """Return the title of a session: of the highest rank, the last one counts."""

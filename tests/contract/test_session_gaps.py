@@ -81,6 +81,46 @@ def test_what_an_older_version_imported_is_put_right(
     assert turns(thread) == 8
 
 
+BELOW = "line 3 hangs below line 2, the entry written last before it: its parent is not in the file"
+BEGINS = "line 3 begins a branch: its parent is not in the file"
+
+
+@pytest.mark.parametrize("after", [2000, 9000])
+def test_a_gap_is_noted(thread: eventq.Thread, tmp_path: Path, after: int) -> None:
+    """An import says once where a branch begins behind a gap; what is shown and forked, always."""
+    late = (says("u2", "gone", **at(2000 + after)), answers("a2", "u2", **at(20_000)))
+    note = BELOW if after < 5000 else BEGINS
+    assert load(thread, *TWO, *late).notes == (note,)
+    assert load(thread, *TWO, *late).notes == ()
+    assert load(thread, *TWO, *late, says("u3", "a2", **at(30_000))).notes == ()
+    views = thread.sessions.views
+    assert views.notes("s") == [note]
+    assert thread.sessions.fork("s", os.fspath(tmp_path)).notes == (note,)
+    assert thread.sessions.fork("s", os.fspath(tmp_path), at="a1").notes == ()
+
+
+def test_what_is_put_right_is_noted(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import that moves what an older version has stored says so."""
+    imported_by_an_older_version(thread, monkeypatch, *TWO, *GAP)
+    assert load(thread, *TWO, *GAP).notes == (BELOW,)
+
+
+def test_many_gaps_are_one_note(thread: eventq.Thread) -> None:
+    """The first three lines are named, the others are counted; a subagent's begin is none."""
+    near = [says(f"n{n}", f"x{n}", **at(2001 + n)) for n in range(6)]
+    far = [says(f"f{n}", f"y{n}", **at(100_000 * (n + 1))) for n in range(2)]
+    side = says("s", "z", isSidechain=True, **at(500_000))
+    itself = says("i", "i", **at(900_000))
+    hang = "hang below the entries written last before them: their parents are missing"
+    assert load(thread, *TWO, *near, *far, side).notes == (
+        f"lines 3, 4, 5 and 3 more {hang}",
+        "lines 9 and 10 begin branches: their parents are missing",
+    )
+    assert load(thread, *TWO, itself, name="t").notes == (
+        "line 3 begins a branch: its parent is below it",
+    )
+
+
 @pytest.mark.parametrize("comes", ["the parent", "a nearer one", "another root"])
 def test_what_comes_later_moves_what_hangs_behind_a_gap(thread: eventq.Thread, comes: str) -> None:
     """A file that grew is like one that came whole."""

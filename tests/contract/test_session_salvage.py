@@ -177,6 +177,22 @@ def test_notes_have_the_numbers_of_lines(thread: eventq.Thread) -> None:
     )
 
 
+def test_what_was_found_is_shown(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A session's notes name all that is no entry, or was found; a fork's, what it goes on from."""
+    lines = [*LINES[:2], LINES[2] + LINES[3], b"no JSON", b"", b"[" + LINES[4] + b"]", b"", b'{"a']
+    load(thread, *lines[:-1], lines[-1])
+    raw = "2 lines, the first is line 4, are kept as raw text: not JSON"
+    both = "2 lines, the first is line 3, are not one JSON object each: the 3 entries in them were found"
+    views = thread.sessions.views
+    assert views.notes("s") == [raw, both]
+    first = thread.sessions.fork("s", os.fspath(tmp_path), at="e2").notes
+    assert first == (raw, "line 3 is not one JSON object: the 2 entries in it were found")
+    assert thread.sessions.fork("s", os.fspath(tmp_path), at="e1").notes == (raw,)
+    odd = [LINES[0], LINES[1][:-1] + b',"n":NaN}']
+    load(thread, *odd, name="t")
+    assert views.notes("t") == ["line 2 is not one JSON object: the entry in it was found"]
+
+
 def test_a_copy_has_the_same_rows(thread: eventq.Thread, other: eventq.Thread) -> None:
     """A session with such lines is copied as it is, and goes on there, also from a torn one."""
     lines = [*IRREGULAR["a list"], LINES[0][:50]]

@@ -87,6 +87,24 @@ def test_a_session_is_shown(box: str, tmp_path: Path) -> None:
     assert [list(one) for one in made["branches"]] == [list(SessionBranch._fields)] * 2
 
 
+def test_notes_are_shown(box: str, tmp_path: Path) -> None:
+    """What is missing in a file, or was found in it, is printed with its line, and in JSON."""
+    begins = "line 2 begins a branch: its parent is not in the file"
+    found = "line 3 is not one JSON object: the 2 entries in it were found"
+    glued = spell([entry("c", "b"), entry("d", "c")]).replace(b"\n", b"", 1)
+    (tmp_path / "g.jsonl").write_bytes(spell([header(), entry("b", "gone")]) + glued)
+    assert noted(f"session import {tmp_path}/g.jsonl --as g", box)[1].splitlines() == [
+        found, begins
+    ]  # fmt: skip
+    told = ok("session show g --thread", box).splitlines()
+    assert told[6:] == [f"Note: {found}", f"Note: {begins}", "* g  3 entries  ends at d"]
+    (made,) = objects("session show g --json --thread", box)
+    assert made["notes"] == [found, begins]
+    assert noted(f"session fork g --out {tmp_path}/f.jsonl", box)[1].splitlines() == [
+        found, begins
+    ]  # fmt: skip
+
+
 def test_a_session_is_drawn(box: str) -> None:
     """A line for each entry where branches part or end: its text, how long, and the contexts."""
     assert ok("session show p --tree --thread", box).splitlines() == [

@@ -218,6 +218,24 @@ def test_many_branches_are_drawn_in_bounds(client: httpx.Client, thread: eventq.
     assert "Later ones" in seen(client, "/t/thread/branches?from=0").text
 
 
+def test_what_is_missing_in_a_session(
+    client: httpx.Client, thread: eventq.Thread, tmp_path: Path
+) -> None:
+    """The page of a session says which lines are damaged; that of another context has no notes."""
+    lines = (
+        b'{"type":"session","id":"s"}',
+        b'{"type":"message","id":"<a>","parentId":"gone"}',
+        b"[",
+    )
+    (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
+    thread.sessions.import_file(str(tmp_path / "s.jsonl"))
+    page = seen(client, "/t/thread/contexts/s")
+    assert "line 2 begins a branch: its parent is not in the file" in page.text
+    assert "line 3 is kept as raw text: not JSON, and not ended yet" in page.text
+    thread.contexts.create("main").append("x")
+    assert "notes" not in seen(client, "/t/thread/contexts/main").values("ul", "id")
+
+
 def test_long_contexts_and_turns(client: httpx.Client, thread: eventq.Thread) -> None:
     """They are read page by page, and cut; bytes and images are shown as such."""
     main = thread.contexts.create("main")
