@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         head: int
         columns: int
         sanitize: bool
+        images: bool
 
 
 def capture(
@@ -137,6 +138,7 @@ COMMANDS = {
                     kinds.OFF,
                     parameter="sanitize",
                 ),
+                Option("images", "Keep images for terminals (sixel) in the artifact."),
             ),
             THREAD,
             JSON,

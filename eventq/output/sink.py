@@ -9,13 +9,14 @@ at most a small multiple of the budget and one chunk. None of them is safe for s
 from __future__ import annotations
 
 from codecs import utf_8_decode
+from functools import partial
 
 from eventq.errors import EventqError, InputError, LogicError, UsageError
 from eventq.system import clock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from re import Pattern
     from typing import Any, Protocol, TypedDict, Unpack
 
@@ -52,6 +53,7 @@ PENDING = 1 << 20  # the maximum of bytes that wait for a throttled callback
 SWALLOWED = 64 << 10  # the maximum of characters removed of a control string: one may never end
 
 _BACK = 4 << 10  # the maximum of bytes of a line that begins anew
+_IMAGE = 1 << 20  # the maximum of bytes of an image that is kept whole
 _CUT = "…".encode()
 _MARK_ROOM = 40  # bytes: the mark with a number of 21 digits, and a newline on either side
 _NEWLINE = 10
@@ -88,6 +90,9 @@ def _compile() -> dict[str, Pattern[Any]]:
         "]": re.compile(osc + "*"),
         **dict.fromkeys("PX^_", re.compile(other + "*")),
         "c1": re.compile(b"\xc2[\x80-\x9f]"),
+        "image": re.compile(rb"\x1bP[0-9;]{0,32}q"),
+        "image begins": re.compile(rb"\x1b(?:P[0-9;]{0,32})?\Z"),
+        "no image": re.compile(rb"[^\x20-\x7e\r\n]"),
         "surrogate": re.compile("[\ud800-\udfff]"),
     }
 
@@ -180,6 +185,46 @@ class Sanitizer:
         return end
 
 
+class Images:
+    """Finds images in a stream: sixel graphics, which terminals show (DEC STD 070).
+
+    An image is a control string of printable characters that begins with its parameters and `q`,
+    and ends with ESC and a backslash, within `_IMAGE` bytes. Nothing in it drives a terminal.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""  # what may be an image
+        self._seen = 0  # how much of it was looked at
+
+    def feed(self, data: bytes, *, final: bool = False) -> list[tuple[bool, bytes]]:
+        """Return what is known now: whether each part is an image, and its bytes."""
+        data, self._held = self._held + data, b""
+        parts, done, seen, self._seen = [], 0, self._seen, 0
+        while found := _pattern("image").search(data, done):
+            start = found.start()
+            end = data.find(b"\x1b", max(found.end(), seen))
+            seen = 0
+            if end < 0 or end + 1 == len(data):
+                if final or len(data) - start > _IMAGE:
+                    break
+                parts.append((False, data[done:start]))
+                self._held, self._seen = data[start:], (len(data) if end < 0 else end) - start
+                return [one for one in parts if one[1]]
+            end += 2
+            whole = data[end - 1] == 92 and end - start <= _IMAGE  # a backslash
+            if whole and not _pattern("no image").search(data, found.end(), end - 2):
+                parts += [(False, data[done:start]), (True, data[start:end])]
+            else:
+                end -= 2
+                parts.append((False, data[done:end]))
+            done = end
+        torn = None if final else _pattern("image begins").search(data, done)
+        if torn:
+            self._held = torn[0]
+        parts.append((False, data[done : len(data) - len(self._held)]))
+        return [one for one in parts if one[1]]
+
+
 def _encoded(data: Chunk) -> bytes:
     """Return the bytes of a chunk; an unpaired surrogate becomes U+FFFD."""
     if isinstance(data, bytes):
@@ -231,7 +276,7 @@ class Window:
         self._size = 0  # bytes after lines were cut
         self._line = 0  # of those, before the last line
         self._newlines = 0
-        self._anew = 0  # lines of the stream that are not shown, as they began anew
+        self._anew = 0  # newlines of the stream that are not shown
         self._taken = 0  # bytes of the head that `take_head` has returned
         self.total_bytes = 0
         self.capped = 0
@@ -251,6 +296,12 @@ class Window:
         self.total_bytes += len(data)
         self._newlines += data.count(b"\n")
         self._add(self._cap(data) if self._columns else data)
+
+    def leave_out(self, data: bytes) -> None:
+        """Count bytes of the stream that are not to be shown."""
+        self.total_bytes += len(data)
+        self._anew += data.count(b"\n")
+        self.capped += len(data)
 
     def restart(self) -> None:
         """Begin the last line anew; where it cannot be taken back, it ends."""
@@ -502,7 +553,8 @@ class OutputSink:
     sealed, the sink continues without it. `spill`, `head` and `columns` are the bytes of `Window`.
     `on_chunk` gets all of the sanitized stream, at most once in `throttle` seconds; `push` raises
     what it raises. A line that begins anew, as a progress bar does, is shown as it was last;
-    callback and artifact have a line for each. Without `sanitize`, escape sequences and controls
+    callback and artifact have a line for each. With `images`, those have the images of the stream
+    (see `Images`), too, and the view has none. Without `sanitize`, escape sequences and controls
     stay, but the stream still becomes valid UTF-8.
     """
 
@@ -513,6 +565,7 @@ class OutputSink:
         on_chunk: Callable[[str], object] | None = None,
         throttle: float = 0.0,
         sanitize: bool = True,
+        images: bool = False,
         keep: bool = False,
         clock: Callable[[], float] = clock.monotonic,
         **window: Unpack[Budget],
@@ -520,6 +573,7 @@ class OutputSink:
         self._window = Window(**window)
         self._sanitizes = sanitize
         self._sanitizer = Sanitizer(strip=sanitize)
+        self._images = Images() if images and sanitize else None
         seconds = _check_seconds(throttle)
         self._live = _Live(on_chunk, seconds, clock) if on_chunk else None
         self._spilled = _Spill(open_artifact)
@@ -529,22 +583,36 @@ class OutputSink:
     def push(self, chunk: Chunk) -> None:
         """Add output: bytes, split anywhere, or text. Raises LogicError after the end."""
         self._check_open()
-        self._take(self._sanitizer.feed(chunk))
+        if self._images is None:
+            self._take(self._sanitizer.feed(chunk))
+        else:
+            self._take_all(self._images.feed(_encoded(chunk)))
+
+    def _take_all(self, parts: Iterable[tuple[bool, bytes]]) -> None:
+        for is_image, part in parts:
+            if is_image:
+                self._take(self._sanitizer.end())  # it ends whatever came before
+                self._pass_on(part, partial(self._window.leave_out, part))
+            else:
+                self._take(self._sanitizer.feed(part))
 
     def _take(self, data: bytes) -> None:
-        if not data:
-            return
-        shown = data.split(_RETURN) if self._sanitizes and _RETURN in data else [data]
-        if len(shown) > 1:
-            data = b"\n".join(shown)
+        if data:
+            lines = data.split(_RETURN) if self._sanitizes else [data]
+            self._pass_on(b"\n".join(lines), partial(self._show, lines))
+
+    def _show(self, lines: list[bytes]) -> None:
+        for n, line in enumerate(lines):
+            if n:
+                self._window.restart()
+            self._window.push(line)
+
+    def _pass_on(self, data: bytes, show: Callable[[], object]) -> None:
         try:
             if self._live:
                 self._live.push(data)
         finally:  # a callback that raises must not leave a hole
-            for n, part in enumerate(shown):
-                if n:
-                    self._window.restart()
-                self._window.push(part)
+            show()
             self._spilled.push(data, wanted=self._wanted())
 
     def _wanted(self) -> bool:
@@ -563,6 +631,8 @@ class OutputSink:
         """End the stream and seal the artifact; return the view, after a line `[notice]`."""
         self._check_open()
         try:
+            if self._images is not None:
+                self._take_all(self._images.feed(b"", final=True))
             self._take(self._sanitizer.end())
             if self._live:
                 self._live.flush()

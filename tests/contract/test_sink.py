@@ -338,6 +338,42 @@ def test_a_progress_bar() -> None:
     assert (done.total_lines, done.capped) == (len(lines), sum(map(len, lines[1:101])))
 
 
+IMAGE = b'\x1bP0;1;0q"1;1;9;6#1;2;0;0;0\n#1!9~-\x1b\\'
+NO_IMAGES = [
+    b"\x1bP0;1q#1~\x1b[31m red", b"\x1bPq#1\x07~\x1b\\", b"\x1bP$q#1~\x1b\\", b"\x1bP" + b"1" * 40 + b"q~\x1b\\",
+    b"\x1bPq\x9b~\x1b\\", b"\x1bPq never ended",
+]  # fmt: skip
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.one_of(BITS, st.just(IMAGE), st.sampled_from(NO_IMAGES)), max_size=20), CUTS)
+def test_images(bits: list[bytes], cuts: list[int]) -> None:
+    """Artifact and callback have the images that are whole, at their places; the view has none."""
+    data = b"".join([*bits, b" ends", IMAGE])
+    kept, seen = Kept(), list[str]()
+    sink = OutputSink(kept.open, images=True, on_chunk=seen.append, keep=True, spill=10_000)
+    for piece in pieces(data, cuts):
+        sink.push(piece)
+    done = sink.dump()
+    stored = kept.written.split(IMAGE)
+    assert len(stored) - 1 == data.count(IMAGE)
+    assert "".join(seen).encode() == kept.written
+    assert stored == [sanitized(part).replace(b"\r", b"\n") for part in data.split(IMAGE)]
+    assert "\x1b" not in done.text
+    assert (done.total_bytes, done.total_lines) == (
+        len(kept.written),
+        kept.written.count(b"\n") + 1,
+    )
+
+
+def test_an_image_that_is_too_long() -> None:
+    """It is no image any longer, and is not held without end."""
+    sink = OutputSink(images=True)
+    sink.push(b"\x1bPq")
+    assert memory_of(sink.push, b"~" * 4096, 800) < 6 << 20
+    assert "\x1b" not in sink.dump().text
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(b"]PX^_"), STREAMS, CUTS, st.integers(0, 12))
 def test_long_strings(kind: int, data: bytes, cuts: list[int], short: int) -> None:

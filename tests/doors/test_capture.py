@@ -728,7 +728,9 @@ def test_a_stdout_that_failed_is_left_alone(box: str, monkeypatch: pytest.Monkey
         raise show.Closed
 
     monkeypatch.setattr(show, "out", refuse)
-    view: View = {"keep": False, "spill": SPILL, "head": HEAD, "columns": 0, "sanitize": True}
+    view: View = {
+        "keep": False, "spill": SPILL, "head": HEAD, "columns": 0, "sanitize": True, "images": False,
+    }  # fmt: skip
     with eventq.open(box) as thread:
         cmd = ["sh", "-c", LONG]
         assert module.capture(thread, cmd=cmd, tool=None, context=None, view=view, json=False) == 0
@@ -882,3 +884,11 @@ def kept_status(box: str) -> str:
     """Return the status of the first artifact."""
     with eventq.open(box, read_only=True) as thread:
         return thread.artifacts.get(0).status
+
+
+def test_images_and_progress_bars(box: str) -> None:
+    """The view has neither; the artifact has the image, and each state of the bar as a line."""
+    text = r"1%%\r2%%\r\033Pq#1;2;0;0;0#1~\033\\\nend\n"
+    done = capture(box, "printf", text, options=("--images",))
+    assert done.stdout == with_note(b"2%\nend\n")
+    assert kept(box) == b"1%\n2%\x1bPq#1;2;0;0;0#1~\x1b\\\nend\n"
