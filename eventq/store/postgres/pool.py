@@ -3,12 +3,15 @@
 A link borrows one for a round trip, or from the begin of a transaction to its end; what it sets
 lasts no longer than that. An OS thread that holds one may need another beside it, and a third. So
 the last ones are kept for those who hold some already: whoever waits, waits for one who goes on.
+The others take turns: one who gave a connection back and wants it again is faster than one who is
+only waking up, and would always win. Some times it may, as each turn costs a switch of OS threads.
 """
 
 from __future__ import annotations
 
 import select
 from _thread import get_ident
+from collections import deque
 from threading import Condition, RLock
 
 from eventq.errors import BusyError
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 MOST = 7  # connections to a database, beside the one that listens
 _WAIT_SECONDS = 30  # for one
 FIRST_PLANS_SECONDS = 0.1  # that the first plans of a connection last: tables may be empty yet
+_PASSES = 16  # how often those who wait may be passed by others before one of them has its turn
 _DEEPEST = 2  # that an OS thread may hold when it needs one more
 
 
@@ -49,7 +53,10 @@ class Pool:
         """Begin without any; `place` is what errors name."""
         self._place = place
         self._lock = RLock()  # a link may be collected inside of it
-        self._first = Condition(self._lock)  # at which those wait who hold none
+        self._turns: deque[Condition] = (
+            deque()
+        )  # at which those wait who hold none, each at its own
+        self._passed = 0  # how often the one whose turn is next was passed
         self._more = Condition(self._lock)
         self._idle: list[Wire] = []
         self._held: dict[int, int] = {}  # how many each OS thread has
@@ -62,14 +69,12 @@ class Pool:
         with self._lock:
             depth = self._held.get(me, 0)
             most = MOST - max(0, _DEEPEST - depth)
+            if not depth and self._turns and self._passed < _PASSES and self.out < most:
+                self._passed += 1
+            elif not depth and (self._turns or self.out >= most):
+                self._wait_in_turn(most, deadline)
             while self.out >= most:
-                left = deadline - clock.monotonic()
-                if left <= 0 or not (self._more if depth else self._first).wait(left):
-                    raise BusyError(
-                        f"the {MOST} connections to {self._place} were in use for {_WAIT_SECONDS}"
-                        " seconds",
-                        "nothing was stored; try again",
-                    )
+                self._wait(self._more, deadline)
             self.out += 1
             self._held[me] = depth + 1
             if not self._idle:
@@ -77,6 +82,30 @@ class Pool:
             wire = self._idle.pop()
             wire.borrower = me
             return wire
+
+    def _wait_in_turn(self, most: int, deadline: float) -> None:
+        turn = Condition(self._lock)
+        self._turns.append(turn)
+        try:
+            while self._turns[0] is not turn or self.out >= most:
+                self._wait(turn, deadline)
+        finally:
+            self._turns.remove(turn)
+            self._passed = 0
+            self._call_next()
+
+    def _wait(self, condition: Condition, deadline: float) -> None:
+        left = deadline - clock.monotonic()
+        if left <= 0 or not condition.wait(left):
+            raise BusyError(
+                f"the {MOST} connections to {self._place} were in use for {_WAIT_SECONDS} seconds",
+                "nothing was stored; try again",
+            )
+
+    def _call_next(self) -> None:
+        """Let the next one look whether there is a connection for it now."""
+        if self._turns:
+            self._turns[0].notify()
 
     def give(self, wire: Wire | None, borrower: int) -> None:
         """Take back a connection, or None for one that was closed, or never made."""
@@ -90,7 +119,7 @@ class Pool:
             elif wire is not None:
                 self._idle.append(wire)
             self._more.notify_all()
-            self._first.notify()
+            self._call_next()
 
     def close(self) -> None:
         """Close what is here, and what comes back."""

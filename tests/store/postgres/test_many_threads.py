@@ -3,7 +3,8 @@
 The kind: a thread costs a server something although nobody does anything with it. Members: a
 connection (or four) for each thread of `work`, `ui`, `serve` and MCP; a statement each second for
 each thread that is watched; a commit for each hold that is refreshed, and for each note that
-somebody waits; an OS thread for each; a start that opens all of them first.
+somebody waits; an OS thread for each; a start that opens all of them first. And what becomes of the
+few connections: one of many OS threads that wait for one goes without it for 30 seconds.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ import psycopg
 import pytest
 
 import eventq
+from eventq.errors import BusyError
 from eventq.store import opening
 from eventq.store.address import parse
+from eventq.store.postgres.pool import Pool
 from eventq.system import clock
 from eventq.thread import init_schema
 from tests.doors.support import run
@@ -316,3 +319,48 @@ def test_a_look_at_a_database(server: Server) -> None:
         thread.ask("really?")
     shown = run("top", "--all", server.url)
     assert (shown.code, "t59: " in shown.out) == (0, True), shown
+
+
+def test_connections_are_taken_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gives one back and wants it again passes those who wait already, but not for long."""
+    monkeypatch.setattr("eventq.store.postgres.pool.MOST", 3)  # two are for who holds some
+    shared, me, taken = Pool("'db'"), threading.get_ident(), list[str]()
+
+    def other() -> None:
+        shared.take()
+        taken.append("other")
+        shared.give(None, threading.get_ident())
+
+    for _ in range(20):
+        shared.take()
+        waiter = threading.Thread(target=other)
+        waiter.start()
+        until(partial(_is_waiting, waiter), "it waits")
+        for _ in range(17):
+            shared.give(None, me)
+            shared.take()
+            taken.append("me")
+        assert taken.pop(taken.index("other")) == "other"
+        shared.give(None, me)
+        waiter.join()
+    assert shared.out == 0
+
+
+def _is_waiting(waiter: threading.Thread) -> bool:
+    frame = sys._current_frames().get(waiter.ident or 0)  # noqa: SLF001 (the only view of it)
+    return frame is not None and frame.f_code.co_name == "wait"
+
+
+def test_who_waited_too_long_is_in_nobody_s_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and the next one is served; so is one who holds a connection and needs another."""
+    monkeypatch.setattr("eventq.store.postgres.pool.MOST", 3)
+    monkeypatch.setattr("eventq.store.postgres.pool._WAIT_SECONDS", 0)
+    shared, me = Pool("'db'"), threading.get_ident()
+    shared.take()
+    with ThreadPoolExecutor(1) as others:
+        with pytest.raises(BusyError, match="3 connections to 'db' were in use"):
+            others.submit(shared.take).result()
+        shared.take()
+        shared.give(None, me)
+        shared.give(None, me)
+        assert others.submit(shared.take).result() is None
