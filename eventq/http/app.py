@@ -28,6 +28,7 @@ from eventq.http.sharing import Share
 from eventq.serving.parameters import MOST, Part, load, of_object, of_words, with_key
 from eventq.serving.plans import QUICK
 from eventq.serving.principal import NONE, PRINCIPAL, Principal
+from eventq.serving.served import for_each
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.jsontext import writer
@@ -288,7 +289,7 @@ class App:
                 return False
             return not (served.checked or {}).get("faults")
 
-        looks = await asyncio.gather(*map(look, self.threads.values()))
+        looks = await for_each(look, self.threads.values())
         return dict(zip(self.threads, looks, strict=True))
 
     async def _metrics(self) -> bytes:
@@ -299,7 +300,7 @@ class App:
             with suppress(EventqError):
                 found[served.name] = await served.glance(lambda thread: thread.status(), QUICK)
 
-        await asyncio.gather(*map(look, self.threads.values()))
+        await for_each(look, self.threads.values())
         ordered = {name: found[name] for name in self.threads if name in found}
         sound = await self._sound()
         return exposition(ordered, {name: sound[name] and name in found for name in sound}).encode()

@@ -25,6 +25,7 @@ from eventq.http.sending import Caller, body_of, send_reply
 from eventq.serving.attention import doing, needs, tail, waiting
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.plans import QUICK, READ, WRITE
+from eventq.serving.served import for_each
 from eventq.system import clock
 from eventq.system.counts import count
 
@@ -387,7 +388,7 @@ class Pages:
                     raise
                 return {"name": one.name, "at": path_of(one), "problem": who.said(error)[1]}
 
-        threads = await asyncio.gather(*map(look, every))
+        threads = await for_each(look, every)
         if served is None:  # whoever needs a person comes first
             threads.sort(key=lambda one: not one.get("needs"))
         return self._page("now.html", {"threads": threads}, served, view="Now", who=who)

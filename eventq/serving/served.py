@@ -20,14 +20,16 @@ from eventq.system.clock import SLOW_LOOK
 from eventq.thread import open_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
     from eventq.serving.workers import Done, Job, Server
     from eventq.store.protocol import Watcher
     from eventq.thread import Thread
 
 T = TypeVar("T")
+V = TypeVar("V")
 LOOK = 0.05  # seconds between two looks for what is no event, while somebody watches
+LOOKS = 32  # under way at once, of one request that concerns all threads
 KEPT_SECONDS = 600.0  # for which a thread of a database is looked at after the last request
 WANTED_SECONDS = 60.0  # for which a feed goes on after it was asked for
 _WAITING = 4_096  # requests of one thread that may wait for its workers
@@ -159,6 +161,20 @@ class ServedThread:
         self.service.stop(seconds)
         self.feed.wait_closed()
         self._unshare()
+
+
+async def for_each(look: Callable[[V], Awaitable[T]], things: Iterable[V]) -> list[T]:
+    """Return what a call returns for each of many things, such as threads; a few are under way.
+
+    Thousands at once would wait for the same few connections to a database, longer than they may.
+    """
+    free = asyncio.Semaphore(LOOKS)
+
+    async def one(thing: V) -> T:
+        async with free:
+            return await look(thing)
+
+    return await asyncio.gather(*map(one, things))
 
 
 def _finish(calls: list[Job]) -> None:

@@ -9,6 +9,7 @@ few connections: one of many OS threads that wait for one goes without it for 30
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ import pytest
 
 import eventq
 from eventq.errors import BusyError
+from eventq.serving.served import for_each
 from eventq.store import opening
 from eventq.store.address import parse
 from eventq.store.postgres.pool import Pool
@@ -364,3 +366,19 @@ def test_who_waited_too_long_is_in_nobody_s_way(monkeypatch: pytest.MonkeyPatch)
         shared.give(None, me)
         shared.give(None, me)
         assert others.submit(shared.take).result() is None
+
+
+def test_a_few_of_many_threads_are_looked_at_at_once() -> None:
+    """A page of all, the metrics and the health let nobody wait long for one of few connections."""
+    under_way, most = 0, 0
+
+    async def look(number: int) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return number
+
+    assert asyncio.run(for_each(look, range(1000))) == [*range(1000)]
+    assert 1 < most <= 32
