@@ -232,11 +232,11 @@ WEIGHTS = {
     "put": 5, "pin": 3, "add_refs": 1.5, "blob": 2, "create": 3, "fork": 4, "append": 12, "append_some": 1.5,
     "head": 4, "patch": 5, "attach": 2, "delete": 2, "open_turn": 4, "delta": 5, "seal": 4, "discard": 1.5,
     "read": 4, "before": 4, "start": 4, "take": 9, "attempt": 4, "poke": 3, "to_run": 6, "fork_run": 4, "read_run": 2,
-    "runs_of": 1, "setting": 2, "artifact": 3, "write_artifact": 3, "remove_artifact": 3, "output": 3,
+    "runs_of": 1.5, "setting": 2, "artifact": 3, "write_artifact": 3, "remove_artifact": 3, "output": 3,
     "publish": 3, "produced": 1, "folders": 1, "url": 4, "capture": 1.5, "session": 2, "read_session": 2,
     "push": 3, "erase": 4, "erase_text": 0.8, "find": 1.5, "gc": 1.5, "reachable": 2, "pack": 1.2,
     "pack_back": 1, "copy": 0.5, "move": 5, "block": 7, "status": 1, "warnings": 1.2, "swap": 2,
-    "followed": 2, "given": 0.8, "alias": 2, "fork_session": 2,
+    "followed": 3, "given": 0.8, "alias": 2, "fork_session": 2,
 }  # fmt: skip
 # What is not done inside a transaction: what cannot be, and what looks at what is committed.
 ALONE = {
@@ -617,7 +617,7 @@ class MemorySide(Side):
             for info in contexts
             if info.head_turn_id
         ]
-        runs = [*thread.runs], [*thread.runs.changes(0, 1_000)]
+        runs = [*thread.runs], [*thread.runs.changes(0, 1_000)], [*thread.runs.changes(2, 3)]
         opened, events = [*thread.contexts.open_turns()], [*thread.peek(limit=None)]
         said = [info._replace(file=None) for info in thread.sessions.views.all()]
         return (
