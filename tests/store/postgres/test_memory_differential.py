@@ -235,7 +235,7 @@ WEIGHTS = {
     "runs_of": 1.5, "setting": 2, "artifact": 3, "write_artifact": 3, "remove_artifact": 3, "output": 3,
     "publish": 3, "produced": 1, "folders": 1, "url": 4, "capture": 1.5, "session": 2, "read_session": 2,
     "push": 3, "erase": 4, "erase_text": 0.8, "find": 1.5, "gc": 1.5, "reachable": 2, "pack": 1.2,
-    "pack_back": 1, "copy": 0.5, "move": 5, "block": 7, "status": 1, "warnings": 1.2, "swap": 2,
+    "pack_back": 1, "copy": 0.5, "move": 5, "block": 7, "status": 2, "warnings": 1.2, "swap": 2,
     "followed": 3, "given": 0.8, "alias": 2, "fork_session": 2,
 }  # fmt: skip
 # What is not done inside a transaction: what cannot be, and what looks at what is committed.
