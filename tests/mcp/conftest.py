@@ -62,7 +62,7 @@ async def on_http(
     """Connect over streamable HTTP, with a token or without."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=60) as session,
+        httpx2.AsyncClient(headers=headers, timeout=60, verify=False) as session,
         Client(streamable_http_client(url, http_client=session), mode=mode, **options) as client,
     ):
         yield client
