@@ -95,9 +95,9 @@ NAMES = [*FILES, "artifacts/0.bash.log", "artifacts/1.bash.partial.log"]
 @pytest.mark.parametrize(
     ("pack", "names", "first", "step"),
     [
-        (fill, NAMES, 0, 311),
+        (fill, NAMES, 0, 499),
         (fill, ["turns.meta"], 0, 29),
-        (fill_runs, FILES, 0, 2_999),
+        (fill_runs, FILES, 0, 4_999),
         *(pytest.param(fill, [name], 0, 1, marks=EVERY) for name in NAMES),
         *(
             pytest.param(fill_runs, [name], bit, 8, marks=EVERY)
