@@ -1,0 +1,140 @@
+"""What Claude Code resumes with, worked out from the bytes of a file as simply as can be.
+
+Nothing of eventq is used, and nothing is quick: each entry is compared with each other one. It
+knows no parallel calls, which have tests of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+Entry = dict[str, Any]
+LINKED = ("user", "assistant", "attachment", "system", "progress")
+BLANK = b" \t\r\n"
+LENIENT = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
+
+
+def records(data: bytes) -> list[Entry]:
+    """Return the entries of a file: each line that is an object, and the records on the others."""
+    found: list[Entry] = []
+    for line in data.split(b"\n"):
+        try:
+            value = json.loads(
+                line.strip(BLANK).removeprefix(b"\xef\xbb\xbf").decode(), parse_constant=refuse
+            )
+        except ValueError:
+            value = None
+        found += [value] if isinstance(value, dict) else on(line.decode(errors="replace"))
+    return found
+
+
+def refuse(name: str) -> Any:
+    """Raise ValueError for what JSON has not."""
+    raise ValueError(name)
+
+
+def on(line: str) -> list[Entry]:
+    """Return the records on a line, those inside other objects left out."""
+    found: list[Entry] = []
+    at = 0
+    while (at := line.find("{", at)) >= 0:
+        try:
+            value, at = LENIENT.raw_decode(line, at)
+        except ValueError:
+            at += 1
+        else:
+            linked = "uuid" in value and "parentUuid" in value and value.get("type") in LINKED
+            found += [value] if linked or is_title(value) else []
+    return found
+
+
+def is_title(value: Entry) -> bool:
+    """Return whether a record is the title of its session."""
+    return value.get("type") == "custom-title" and "sessionId" in value
+
+
+def main(entries: list[Entry]) -> list[str]:
+    """Return the ids of the entries that a session goes on with."""
+    nodes = [one for one in entries if is_node(one)]
+    last = {one["uuid"]: n for n, one in enumerate(nodes)}
+    kept = [n for n, one in enumerate(nodes) if last[one["uuid"]] == n]
+    above: dict[int, int | None] = {}
+    for before, n in zip([None, *kept], kept, strict=False):
+        one = nodes[n]
+        said = last.get(one.get("parentUuid") or "")
+        above[n] = said if "parentUuid" in one or not is_message(one) else before
+    for n in kept:
+        if n in way(above, above[n]):
+            above[n] = None
+    end = leaf(nodes, kept, dict(above))
+    if end is None:
+        return []
+    for n in reversed(kept):
+        if above[n] is None and nodes[n].get("parentUuid"):
+            above[n] = nearest(nodes, kept, above, n)
+    return [nodes[n]["uuid"] for n in reversed(way(above, end))]
+
+
+def is_node(one: Entry) -> bool:
+    """Return whether an entry is a part of the tree."""
+    own = one.get("uuid")
+    return isinstance(own, str) and own != "" and (one.get("type") in LINKED or "parentUuid" in one)
+
+
+def is_message(one: Entry) -> bool:
+    """Return whether an entry is a part of the conversation."""
+    return one.get("type") in ("user", "assistant")
+
+
+def agent(one: Entry) -> str | None:
+    """Return the name of the subagent that wrote an entry, None for none."""
+    return (one.get("agentId") or "") if one.get("isSidechain") else None
+
+
+def way(above: dict[int, int | None], n: int | None) -> list[int]:
+    """Return an entry and those above it, each once."""
+    found: list[int] = []
+    while n is not None and n not in found:
+        found.append(n)
+        n = above[n]
+    return found
+
+
+def leaf(nodes: list[Entry], kept: list[int], above: dict[int, int | None]) -> int | None:
+    """Return the last message that a childless entry is, or hangs below."""
+    own = [n for n in kept if agent(nodes[n]) is None]
+    inner = {above[n] for n in own}
+    ends = []
+    for n in own:
+        if n not in inner:
+            messages = [one for one in way(above, n) if is_message(nodes[one]) and one in own]
+            ends += messages[:1]
+    plain = [n for n in ends if not nodes[n].get("isMeta")]
+    return max(plain or ends or own, default=None)
+
+
+def nearest(
+    nodes: list[Entry], kept: list[int], above: dict[int, int | None], gap: int
+) -> int | None:
+    """Return the entry that one without its parent hangs below."""
+    best, when = None, time(nodes[gap])
+    for n in kept:
+        one, at = nodes[n], time(nodes[n])
+        apart = agent(one) != agent(nodes[gap]) or agent(one) == ""
+        if apart or when is None or at is None or not 0 <= when - at <= 5 or gap in way(above, n):
+            continue
+        if best is None or at > (time(nodes[best]) or 0):
+            best = n
+    return best
+
+
+def time(one: Entry) -> float | None:
+    """Return when an entry was written."""
+    if one.get("type") == "progress" or not isinstance(one.get("timestamp"), str):
+        return None
+    try:
+        return datetime.fromisoformat(one["timestamp"]).timestamp()
+    except ValueError:
+        return None
