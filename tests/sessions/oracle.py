@@ -63,7 +63,7 @@ def main(entries: list[Entry]) -> list[str]:
     above: dict[int, int | None] = {}
     for before, n in zip([None, *kept], kept, strict=False):
         one = nodes[n]
-        said = last.get(one.get("parentUuid") or "")
+        said = last.get(stated(one) or "")
         above[n] = said if "parentUuid" in one or not is_message(one) else before
     for n in kept:
         if n in way(above, above[n]):
@@ -72,9 +72,14 @@ def main(entries: list[Entry]) -> list[str]:
     if end is None:
         return []
     for n in reversed(kept):
-        if above[n] is None and nodes[n].get("parentUuid"):
+        if above[n] is None and stated(nodes[n]):
             above[n] = nearest(nodes, kept, above, n)
     return [nodes[n]["uuid"] for n in reversed(way(above, end))]
+
+
+def stated(one: Entry) -> str | None:
+    """Return the id of the parent that an entry names."""
+    return None if one.get("subtype") == "compact_boundary" else one.get("parentUuid")
 
 
 def is_node(one: Entry) -> bool:

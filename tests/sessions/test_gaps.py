@@ -95,6 +95,9 @@ CLOSED: dict[str, tuple[tuple[Entry, ...], str]] = {
     "a system line hangs there": (
         (*TWO, line("system", "x", "gone", **at(2500)), says("u2", "x", **at(4000))), "u1 a1 x u2",
     ),
+    "a compaction itself": (
+        (*TWO, line("system", "cb", None, subtype="compact_boundary", **at(2500)), *GAP), "cb u2 a2",
+    ),
     "a compaction between": (
         (*TWO, line("system", "cb", None, subtype="compact_boundary", **at(2500)),
          says("cs", "cb", isCompactSummary=True, **at(2600)), *GAP), "cb cs u2 a2",
@@ -102,6 +105,12 @@ CLOSED: dict[str, tuple[tuple[Entry, ...], str]] = {
 }  # fmt: skip
 OPEN: dict[str, tuple[tuple[Entry, ...], str]] = {
     "it names none": ((*TWO, says("u2", None, **at(2500)), GAP[1]), "u2 a2"),
+    "a compaction that names a parent": (
+        (*TWO, line("system", "cb", "gone", subtype="compact_boundary", **at(2500)), says("u2", "cb", **at(4000))), "cb u2",
+    ),
+    "a compaction whose parent is there": (
+        (*TWO, line("system", "cb", "a1", subtype="compact_boundary", **at(2500)), says("u2", "cb", **at(4000))), "cb u2",
+    ),
     "no time": ((*TWO, says("u2", "gone", timestamp=None), GAP[1]), "u2 a2"),
     "no such time": ((*TWO, says("u2", "gone", timestamp="yesterday"), GAP[1]), "u2 a2"),
     "only progress": (
