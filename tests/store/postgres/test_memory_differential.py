@@ -95,6 +95,10 @@ class Chance(random.Random):
         """Return the number of a payload; large ones are rare."""
         return self.randrange(len(PAYLOADS) - LARGE * (self.random() > 0.1))
 
+    def large(self) -> int:
+        """Return the number of a large payload, which fills several chunks of an artifact."""
+        return self.randrange(len(PAYLOADS) - LARGE, len(PAYLOADS))
+
     def stored(self) -> str:
         """Return the name of a blob; most of them are stored by somebody."""
         return self.choice(NAMES[:2] if self.random() < 0.8 else NAMES)
@@ -179,9 +183,9 @@ class Chance(random.Random):
             "read_run": {"run": self.choice(RUNS), "role": self.one("a", "b")},
             "runs_of": {"group": self.one(None, "g", "")},
             "setting": {"value": self.one("on", "on", "off", "somebody", "no")},
-            "artifact": {**scope, "data": self.data(), "tool": self.one("bash", "a/b", "")},
+            "artifact": {**scope, "data": self.one(self.data(), self.data(), self.large()), "tool": self.one("bash", "a/b", "")},
             "write_artifact": {
-                **scope, "parts": [self.data() for _ in range(self.randint(0, 3))],
+                **scope, "parts": [self.one(self.data(), self.data(), self.large()) for _ in range(self.randint(0, 3))],
                 "how": self.one("seal", "seal", "fail", "leave"),
             },
             "remove_artifact": {**scope, "number": self.one(0, 0, 0, 1)},
