@@ -750,9 +750,10 @@ def _is_beside(path: str, other: str) -> bool:
 
 def _name_of(found: list[dict[str, Any]], path: str) -> str:
     """Return the name of a session: the id in its header, or that of the file."""
-    told = next((one["id"] for one in found[:2] if one.get("type") == "session" and "id" in one), 0)
+    reader = reader_of(found)
+    told = (reader.session_id(one) for one in found if reader.is_header(one))
     stem = os.path.splitext(os.path.basename(path))[0]
-    name = told if isinstance(told, str) and told else stem
+    name = next(filter(None, told), stem)
     name = "".join(c if c.isprintable() else "_" for c in name)[:_NAME]
     return f"session-{name}" if not name or (name.isascii() and name.isdigit()) else name
 

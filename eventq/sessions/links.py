@@ -26,6 +26,9 @@ FOLLOWS = 16  # names no parent: it belongs below the entry before it
 MORE = 32  # the next row has more of the same line
 REST = 64  # what stands on a line beside its entries
 ODD = 128  # an entry that is no JSON as it stands
+# More flags of `Link.kind`, of logs.
+BEGINS = 256  # a turn that may be taken back
+BACK = 512  # no node: takes back as many turns as `Link.parent` says
 
 
 class Link(Record):
@@ -40,7 +43,10 @@ class Link(Record):
 
 
 class Title(Record):
-    """A title that an entry gives to its session: of the highest rank, the last one counts."""
+    """A title that an entry gives to its session.
+
+    Of the highest rank the last one counts, of one below 0 the first.
+    """
 
     text: str  # empty: the session has no title
     rank: int

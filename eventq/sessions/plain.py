@@ -53,6 +53,10 @@ class Plain:
         """Return the title that an entry gives to its session."""
         return None
 
+    def kind(self, entry: Entry) -> str | None:
+        """Return what an entry is, in a word: the role of a message, or its type."""
+        return string(mapping(entry, "message"), "role") or string(entry, "type")
+
     def text(self, entry: Entry) -> str | None:
         """Return the text of the message in an entry."""
         return text_of(mapping(entry, "message")) or text_of(entry)

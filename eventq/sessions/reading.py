@@ -7,6 +7,7 @@ A reader is pure and never raises, whatever JSON object it is given. It says how
 from __future__ import annotations
 
 from eventq.sessions.claude import Claude
+from eventq.sessions.codex import Codex, is_codex
 from eventq.sessions.links import string
 from eventq.sessions.omp import OWN_KEYS, OWN_TYPES, OhMyPi, is_slot
 from eventq.sessions.pi import Pi
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     Reader = Plain  # what all of them can do
 
-READERS: dict[str, Plain] = {one.name: one for one in (Claude(), OhMyPi(), Pi(), Plain())}
+READERS: dict[str, Plain] = {one.name: one for one in (Claude(), Codex(), OhMyPi(), Pi(), Plain())}
 
 
 def reader_named(tool: str) -> Plain:
@@ -37,6 +38,8 @@ def reader_of(first: Sequence[Entry]) -> Plain:
             return READERS["omp" if _is_omp(entry, first) else "pi"]
         if READERS["claude"].is_record(entry):
             return READERS["claude"]
+        if is_codex(entry):
+            return READERS["codex"]
     return READERS["plain"]
 
 

@@ -20,7 +20,7 @@ from itertools import accumulate
 
 from eventq.record import Record
 from eventq.sessions import gaps
-from eventq.sessions.links import FOLLOWS, MESSAGE, META, RESULT
+from eventq.sessions.links import BACK, BEGINS, FOLLOWS, MESSAGE, META, RESULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
     the messages above the childless entries which is furthest down in the file, and not META if
     another is not. None among the links is an entry that is no node.
     """
-    parents = _parents(links)
+    parents, end = _parents(links)
     order = _parents_first(parents)
     roots = [n for n, link in enumerate(links) if link and parents[n] == ROOT and link.parent]
     if any(link and link.at is not None for link in links):
@@ -65,7 +65,7 @@ def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
         order = _parents_first(parents)
     names = _names(links, parents, order)
     places = _places(links, parents, order, names)
-    active, tips = _ends(links, places, names, roots, last_is_leaf=last_is_leaf)
+    active, tips = _ends(links, places, names, roots, end, last_is_leaf=last_is_leaf)
     return Tree(places, names, active, tips, _agents(links, names), parents)
 
 
@@ -111,8 +111,10 @@ def ending(links: Sequence[Link | None], *, last_is_leaf: bool) -> tuple[Tree, s
     too, or names one as its parent. None: the tree of all is needed.
     """
     first = links[0] if links else None
-    if first is None or any(link and link.agent != first.agent for link in links):
-        return None
+    if first is None or any(
+        link and (link.agent != first.agent or link.kind & BACK) for link in links
+    ):
+        return None  # also for a mark, which may take earlier turns back
     begun = rooted(links)
     tree = build(begun, last_is_leaf=last_is_leaf)
     active = tree.active if tree.active is not None else 0
@@ -148,22 +150,46 @@ def unknown(links: Sequence[Link | None], tree: Tree) -> set[str]:
 # --- links ----------------------------------------------------------------------------------------
 
 
-def _parents(links: Sequence[Link | None]) -> list[int]:
-    """Return the position of each node's parent, without cycles."""
+def _parents(links: Sequence[Link | None]) -> tuple[list[int], int]:
+    """Return the position of each node's parent, without cycles, and where a log goes on.
+
+    That is not known (ABSENT) if nothing is taken back.
+    """
     known: dict[str | None, int] = {
         link.id: n for n, link in enumerate(links) if link and link.id is not None
     }
-    parents = []
-    before = ROOT
+    parents: list[int] = []
+    begun: list[int] = []  # the turns of a log that are not taken back
+    before, end = ROOT, ABSENT
     for n, link in enumerate(links):
-        if link is None or known.get(link.id, n) != n:
+        if link is None or link.kind & BACK or known.get(link.id, n) != n:
             parents.append(ABSENT)
+            if link and link.kind & BACK and begun:
+                end = before = _taken_back(links, parents, begun, int(link.parent or 0))
             continue
         parent = before if link.kind & FOLLOWS else known.get(link.parent, ROOT)
         parents.append(parent if parent != n else ROOT)
         before = n
+        end = n if end != ABSENT else ABSENT
+        if link.kind & BEGINS:
+            begun.append(n)
     _break_cycles(parents)
-    return parents
+    return parents, end
+
+
+def _taken_back(
+    links: Sequence[Link | None], parents: Sequence[int], begun: list[int], count: int
+) -> int:
+    """Return the node that a log goes on from without its last turns; drop these.
+
+    What the tool has said before the first of them goes, too, unless no turn is left.
+    """
+    first = begun[0]
+    node = begun[-min(count, len(begun))]
+    del begun[-count:]
+    while node != first and (above := parents[node]) >= 0 and _is(links[above], META):
+        node = above
+    return parents[node]
 
 
 def _break_cycles(parents: list[int]) -> None:
@@ -305,12 +331,14 @@ def _ends(
     places: Sequence[int],
     names: Sequence[str | None],
     closed: Iterable[int],
+    end: int,
     *,
     last_is_leaf: bool,
 ) -> tuple[int | None, list[int]]:
     """Return where the session goes on, and the end of each of its branches.
 
-    What hangs behind a gap has no say in where: for that, its nodes in `closed` are roots.
+    `end` is where a log with marks goes on, or ABSENT. What hangs behind a gap has no say in where:
+    for that, its nodes in `closed` are roots.
     """
     order = _parents_first(places)
     own = [n for n in order if names[n] is None]
@@ -319,13 +347,16 @@ def _ends(
         stated[n] = ROOT
     found = _candidates(links, stated, own)
     plain = [n for n in found if not _is(links[n], META)]
-    active = max(own, default=None) if last_is_leaf or not found else max(plain or found)
+    if last_is_leaf:
+        active = max(own, default=None) if end == ABSENT else end
+    else:
+        active = max(plain or found or own, default=None)
     counts = [
         _is(link, MESSAGE) and name is None and not (plain and _is(link, META))
         for link, name in zip(links, names, strict=True)
     ]
-    if active is None:
-        return None, []
+    if active is None or active < 0:
+        return None, sorted(_leaves(places, order, counts))
     counts[active] = True
     return active, sorted({active, *_leaves(places, order, counts)})
 

@@ -9,21 +9,21 @@ from eventq.records.session import EntryInfo, SessionBranch, SessionDifference, 
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks, as_json
 from eventq.sessions.imports import OF_LINES, Import
-from eventq.sessions.links import MESSAGE, mapping, string
+from eventq.sessions.links import MESSAGE
 from eventq.sessions.notes import of_entries, of_gaps, raw
 from eventq.sessions.reading import reader_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from eventq.memory.contexts import Contexts
     from eventq.output.output_store import OutputStore
     from eventq.records.turn import Turn
-    from eventq.sessions.links import Entry
+    from eventq.sessions.links import Entry, Title
     from eventq.sessions.notes import Noted
     from eventq.sessions.plain import Plain
-    from eventq.store.session_rows import LineLink, SessionRow
+    from eventq.store.session_rows import LineLink, SessionRow, StoredLine
 
     Which = int | str
 
@@ -109,19 +109,25 @@ class Views:
         return starmap(raw, found.items())
 
     def title(self, name: Which) -> str | None:
-        """Return the title of a session: of the highest rank, the last one counts."""
+        """Return the title of a session, or what was said first in it."""
         row = self._row(name)
         found = None
         after = -1
         while page := self._store.lines(row.session, after, _PAGE, without=MESSAGE):
-            for line in page:
-                payload = self._produced.blobs.shown(line.digest) or b"{}"
-                entry = (line.form != lines.RAW and lines.lenient(payload)) or {}
-                one = reader_named(row.tool).title(entry)
-                if one is not None and (found is None or one.rank >= found.rank):
+            for one in self._titles(row, page):
+                if found is None or one.rank >= max(found.rank, 0):
                     found = one
             after = page[-1].position
+        if found is None:  # the first words may be in a message only
+            found = next(self._titles(row, self._store.lines(row.session, -1, _PAGE)), None)
         return found.text if found and found.text else None
+
+    def _titles(self, row: SessionRow, page: Iterable[StoredLine]) -> Iterator[Title]:
+        for line in page:
+            payload = self._produced.blobs.shown(line.digest) or b"{}"
+            entry = (line.form != lines.RAW and lines.lenient(payload)) or {}
+            if one := reader_named(row.tool).title(entry):
+                yield one
 
     def branches(self, name: Which) -> list[SessionBranch]:
         """Return the branches of a session and of its subagents, the active one first."""
@@ -200,7 +206,7 @@ class Views:
     def _described(self, turn: Turn, reader: Plain) -> EntryInfo:
         entry = self._parsed(turn)
         link = reader.link(entry)
-        kind = string(mapping(entry, "message"), "role") or string(entry, "type") or turn.type_id
+        kind = reader.kind(entry) or turn.type_id
         text = reader.text(entry)
         shown = None if text is None else " ".join(text[: 4 * _EXCERPT].split())[:_EXCERPT]
         return EntryInfo(turn.turn_id, link.id if link else None, kind or None, shown)

@@ -97,3 +97,58 @@ def counted() -> Iterator[str]:
     while True:
         number += 1
         yield f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def meta(**more: Any) -> Entry:
+    """Return the first line of a rollout of Codex."""
+    payload = {"id": SESSION, "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/a", "source": "cli"}
+    payload |= {"originator": "codex_cli_rs", "cli_version": "0.125.0"}
+    return rollout("session_meta", **payload | more)
+
+
+def rollout(kind: str, **payload: Any) -> Entry:
+    """Return a line of Codex."""
+    return {"timestamp": "2026-01-01T00:00:01.000Z", "type": kind, "payload": payload}
+
+
+def item(kind: str, **more: Any) -> Entry:
+    """Return a line of Codex that has an item of the conversation."""
+    return rollout("response_item", type=kind, **more)
+
+
+def event(kind: str, **more: Any) -> Entry:
+    """Return a line of Codex that has an event."""
+    return rollout("event_msg", type=kind, **more)
+
+
+def prompt(text: str, kinds: list[str] | None = None) -> Entry:
+    """Return what a person said to Codex."""
+    made = item("message", role="user", content=[{"type": "input_text", "text": text}])
+    if kinds is not None:
+        made["payload"]["internal_chat_message_metadata_passthrough"] = {
+            "content_item_kinds": kinds
+        }
+    return made
+
+
+wrapper = prompt  # what Codex itself says in the name of a person: the text tells
+
+
+def reply(text: str) -> Entry:
+    """Return what Codex said."""
+    return item("message", role="assistant", content=[{"type": "output_text", "text": text}])
+
+
+def codex_call(own: str, name: str = "shell") -> Entry:
+    """Return a tool call of Codex."""
+    return item("function_call", call_id=own, name=name, arguments="{}")
+
+
+def codex_output(own: str) -> Entry:
+    """Return the result of a tool call of Codex."""
+    return item("function_call_output", call_id=own, output="done")
+
+
+def back(turns: int) -> Entry:
+    """Return the mark of Codex that takes turns back."""
+    return event("thread_rolled_back", num_turns=turns)

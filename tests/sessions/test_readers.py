@@ -46,7 +46,11 @@ CLAUDE, PI, OMP = READERS["claude"], READERS["pi"], READERS["omp"]
         ("omp", [header(), entry("a", None, "model_change", model="p/m")]),
         ("omp", [header(), entry("a", None, "session_init")]),
         ("plain", []),
-        ("plain", [{"type": "session_meta", "payload": {"id": "x"}}]),
+        ("codex", [{"type": "session_meta", "payload": {"id": "x"}}]),
+        ("codex", [{"timestamp": "t"}, {"record_type": "state"}]),
+        ("codex", [{"type": "message", "role": "user", "content": [{"type": "input_text"}]}]),
+        ("plain", [{"type": "message", "role": "user", "content": "no item"}]),
+        ("plain", [{"type": "world_state", "payload": {"a": 1}}]),
         ("plain", [{"type": "user", "sessionId": "s"}]),
     ],
 )

@@ -1,0 +1,168 @@
+"""Sessions of OpenAI Codex: a log, whose order is the history, with marks that take turns back.
+
+The items of the conversation become turns. Everything else stands beside them: the head of the
+file, settings, counts of tokens, and events that repeat items for the screen. A mark takes the
+last turns back, each from the message of a person on, with what the tool itself has put before it.
+That was seen in versions 0.66 to 0.171 of the tool; the files of early 2025 have bare items.
+"""
+
+from __future__ import annotations
+
+import re
+
+from eventq.sessions.links import (
+    BACK,
+    BEGINS,
+    CALLS,
+    FOLLOWS,
+    MESSAGE,
+    META,
+    RESULT,
+    Link,
+    Title,
+    mapping,
+    objects,
+    string,
+    text_of,
+)
+from eventq.sessions.plain import Plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.sessions.links import Entry
+
+_LONGEST = 200  # characters of a title that is taken from a prompt
+_HEAD = "session_meta"
+_ITEM = "response_item"
+_EVENT = "event_msg"
+_MAIL = "inter_agent_communication"
+_ITEMS = frozenset({_ITEM, "compacted", _MAIL})
+_DATA = frozenset({_HEAD, _EVENT, "turn_context", "world_state"})
+_BARE = frozenset({"message", "reasoning", "function_call", "function_call_output"})
+_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
+_RESULTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
+# What the tool itself says in the name of the user: about the directory, rules, what was run.
+_OF_THE_TOOL = re.compile(
+    r"# AGENTS\.md instructions.*</INSTRUCTIONS>|<(environment_context|user_instructions|skill"
+    r"|goal_context|user_shell_command|turn_aborted|subagent_notification|hook_prompt"
+    r"|recommended_plugins|codex_internal_context)>.*</\1>",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+class Codex(Plain):
+    """Reads sessions of OpenAI Codex."""
+
+    name = "codex"
+
+    def is_header(self, entry: Entry) -> bool:
+        """Return whether an entry describes the file, and is no part of its tree."""
+        return string(entry, "type") == _HEAD
+
+    def is_record(self, entry: Entry) -> bool:
+        """Return whether an entry looks like a record of the tool, and not like a part of one."""
+        known = string(entry, "type") in _ITEMS | _DATA and "timestamp" in entry
+        return (known and bool(mapping(entry, "payload"))) or is_codex(entry)
+
+    def link(self, entry: Entry) -> Link | None:
+        """Return how an entry belongs into the tree of its file; None: it does not.
+
+        Ids of items are left out: a server may give one twice, and both are said.
+        """
+        if string(entry, "type") == _EVENT:
+            taken = _taken_back(entry)
+            return Link(None, str(taken), BACK) if taken else None
+        item = item_of(entry)
+        return Link(None, None, MESSAGE | FOLLOWS | _kind(entry, item)) if item else None
+
+    def session_id(self, entry: Entry) -> str | None:
+        """Return the id of the session, if the entry states it."""
+        return string(mapping(entry, "payload"), "id") if self.is_header(entry) else None
+
+    def title(self, entry: Entry) -> Title | None:
+        """Return the title that an entry gives to its session: a name, or what was said first."""
+        event = mapping(entry, "payload") if string(entry, "type") == _EVENT else {}
+        if string(event, "type") == "thread_name_updated":
+            return Title(string(event, "thread_name") or "", 1)
+        if string(event, "type") == "user_message":
+            text = string(event, "message")
+        else:
+            item = item_of(entry)
+            text = text_of(item) if item and _kind(entry, item) == BEGINS else None
+        return Title(" ".join(text.split())[:_LONGEST], -1) if text and text.strip() else None
+
+    def kind(self, entry: Entry) -> str | None:
+        """Return what an entry is, in a word: the role of a message, or its type."""
+        item = item_of(entry)
+        return string(item, "role") or string(item, "type") or string(entry, "type")
+
+    def text(self, entry: Entry) -> str | None:
+        """Return the text of the message in an entry, or what a call or its result has."""
+        item = item_of(entry)
+        if name := string(item, "name"):
+            return f"{name} {string(item, 'arguments') or string(item, 'input') or ''}".strip()
+        output = item.get("output")
+        whole = output if isinstance(output, str) else text_of({"content": output})
+        summary = text_of({"content": item.get("summary")})
+        return whole or text_of(item) or summary or string(item, "message")
+
+
+def is_codex(entry: Entry) -> bool:
+    """Return whether an entry tells that a file is one of the tool: others have a type alone."""
+    if string(entry, "type") in (_HEAD, _ITEM):
+        return bool(mapping(entry, "payload"))
+    return _is_bare(entry) or string(entry, "record_type") == "state"
+
+
+def item_of(entry: Entry) -> Entry:
+    """Return the item of the conversation that an entry has; an empty one for none."""
+    if string(entry, "type") in _ITEMS:
+        item = mapping(entry, "payload")
+        return {} if string(item, "type") == "ghost_snapshot" else item
+    return entry if _is_bare(entry) else {}
+
+
+def _is_bare(entry: Entry) -> bool:
+    """Return whether an entry is an item as it stands, as in the files of early 2025."""
+    kind = string(entry, "type")
+    if kind == "message":
+        kinds = {string(one, "type") for one in objects(entry, "content")}
+        return bool(kinds & {"input_text", "output_text"})
+    return kind in _BARE and ("call_id" in entry or "summary" in entry)
+
+
+def _kind(entry: Entry, item: Entry) -> int:
+    """Return the flags of an item, but for those that all have."""
+    kind = string(item, "type")
+    if kind in _CALLS:
+        return CALLS
+    if kind in _RESULTS:
+        return RESULT
+    if string(entry, "type") == _MAIL:
+        return BEGINS if item.get("trigger_turn") else META
+    if kind == "agent_message":
+        return BEGINS
+    if kind != "message":
+        return 0
+    role = string(item, "role")
+    if role == "user":
+        return META if _is_of_the_tool(item) else BEGINS
+    begins = (text_of(item) or "").lstrip()[:1]
+    return META if role == "developer" and begins == "<" else 0
+
+
+def _is_of_the_tool(item: Entry) -> bool:
+    """Return whether a message of a user is what the tool itself tells the model."""
+    kinds = mapping(item, "internal_chat_message_metadata_passthrough").get("content_item_kinds")
+    if isinstance(kinds, list) and "user.text" in kinds:
+        return False
+    texts = (string(one, "text") for one in objects(item, "content"))
+    return any(text and _OF_THE_TOOL.fullmatch(text.strip()) for text in texts)
+
+
+def _taken_back(entry: Entry) -> int:
+    """Return how many turns an event takes back."""
+    event = mapping(entry, "payload")
+    count = event.get("num_turns")
+    is_mark = string(event, "type") == "thread_rolled_back"
+    return count if is_mark and type(count) is int and 0 < count < 1 << 32 else 0
