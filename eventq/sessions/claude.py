@@ -176,6 +176,10 @@ class Claude(Plain):
         title = new.title if new.title is not None else self._title(kept, rest) + " (fork)"
         yield {"type": "custom-title", "customTitle": title, "uuid": new.new_id()} | common
 
+    def refusal(self, first: Entry) -> str:  # noqa: ARG002
+        """Return why no file can be written that the tool resumes from; "" if one can."""
+        return ""
+
     def doubt(self, name: str, new: NewSession) -> str:
         """Return why the tool may not resume from a file of this name; "" if it does."""
         wanted = self.file_name(new)

@@ -9,6 +9,7 @@ That was seen in versions 0.66 to 0.171 of the tool; the files of early 2025 hav
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 from eventq.sessions.links import (
     BACK,
@@ -29,8 +30,19 @@ from eventq.sessions.plain import Plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventq.sessions.links import Entry
+    from collections.abc import Iterable, Iterator
 
+    from eventq.sessions.links import Entry, NewSession
+
+_THREAD = ("thread_id", "session_id")
+_LEADS = frozenset({"task_started", "turn_started", "user_message", "thread_settings_applied"})
+_NAMED = "thread_name_updated"
+_NAME = re.compile(r"rollout-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-[0-9a-f-]{36}\.jsonl")
+_OF_THE_SOURCE = frozenset(
+    {"history_base", "history_mode", "parent_thread_id", "context_window", "account_scoped"}
+    | {"agent_nickname", "agent_role", "agent_path"}
+)  # of the head
+_DEFAULTS = {"source": "cli", "originator": "codex_cli_rs", "cli_version": "0.0.0"}
 _LONGEST = 200  # characters of a title that is taken from a prompt
 _HEAD = "session_meta"
 _ITEM = "response_item"
@@ -54,6 +66,7 @@ class Codex(Plain):
     """Reads sessions of OpenAI Codex."""
 
     name = "codex"
+    is_log = True
 
     def is_header(self, entry: Entry) -> bool:
         """Return whether an entry describes the file, and is no part of its tree."""
@@ -82,7 +95,7 @@ class Codex(Plain):
     def title(self, entry: Entry) -> Title | None:
         """Return the title that an entry gives to its session: a name, or what was said first."""
         event = mapping(entry, "payload") if string(entry, "type") == _EVENT else {}
-        if string(event, "type") == "thread_name_updated":
+        if string(event, "type") == _NAMED:
             return Title(string(event, "thread_name") or "", 1)
         if string(event, "type") == "user_message":
             text = string(event, "message")
@@ -90,6 +103,63 @@ class Codex(Plain):
             item = item_of(entry)
             text = text_of(item) if item and _kind(entry, item) == BEGINS else None
         return Title(" ".join(text.split())[:_LONGEST], -1) if text and text.strip() else None
+
+    def leads(self, entry: Entry) -> bool:
+        """Return whether what stands beside the turns of a log belongs to the next one."""
+        return string(entry, "type") == "turn_context" or (
+            string(entry, "type") == _EVENT and string(mapping(entry, "payload"), "type") in _LEADS
+        )
+
+    def fork(
+        self,
+        path: Iterable[Entry],
+        carried: Iterable[Entry],  # noqa: ARG002
+        new: NewSession,
+    ) -> Iterator[Entry]:
+        """Yield a head that names the source, and the path, calls only with their results.
+
+        The file stands for itself, so the lines are not numbered.
+        """
+        whole = [*path]
+        old = next((mapping(one, "payload") for one in whole if self.is_header(one)), {})
+        kept = _answered(whole)
+        if not any(map(item_of, kept)):
+            return
+        yield _line(new.time, _HEAD, _head(old, new))
+        for one in kept:
+            if self.is_header(one):
+                continue
+            payload = mapping(one, "payload")
+            if not payload and not _is_bare(one):
+                continue
+            time = string(one, "timestamp") or new.time
+            if not payload:
+                yield _line(time, _ITEM, one)
+                continue
+            own = {key: new.id for key in _THREAD if payload.get(key) == old.get("id", payload)}
+            if new.cwd is not None and string(one, "type") == "turn_context":
+                own["cwd"] = new.cwd
+            made = {key: value for key, value in one.items() if key != "ordinal"}
+            yield made | {"timestamp": time, "payload": payload | own}
+        if new.title is not None:
+            named = {"type": _NAMED, "thread_id": new.id, "thread_name": new.title}
+            yield _line(new.time, _EVENT, named)
+
+    def file_name(self, new: NewSession) -> str:
+        """Return the name of the file of a new session, which has the local time."""
+        local = datetime.fromisoformat(new.time).astimezone()
+        return f"rollout-{local:%Y-%m-%dT%H-%M-%S}-{new.id}.jsonl"
+
+    def refusal(self, first: Entry) -> str:
+        """Return why no file can be written that the tool resumes from; "" if one can."""
+        base = mapping(mapping(first, "payload"), "history_base")
+        thread = string(base, "thread_id")
+        return f"its beginning stands in the file of thread {thread}" if base else ""
+
+    def doubt(self, name: str, new: NewSession) -> str:
+        """Return why the tool may not resume from a file of this name; "" if it does."""
+        what = f"Codex looks for this session in a file of the name '{self.file_name(new)}'"
+        return "" if _NAME.fullmatch(name) and name.endswith(f"-{new.id}.jsonl") else what
 
     def kind(self, entry: Entry) -> str | None:
         """Return what an entry is, in a word: the role of a message, or its type."""
@@ -105,6 +175,48 @@ class Codex(Plain):
         whole = output if isinstance(output, str) else text_of({"content": output})
         summary = text_of({"content": item.get("summary")})
         return whole or text_of(item) or summary or string(item, "message")
+
+
+def _line(time: str, kind: str, payload: Entry) -> Entry:
+    return {"timestamp": time, "type": kind, "payload": payload}
+
+
+def _head(old: Entry, new: NewSession) -> Entry:
+    """Return the head of a new session: one that a person has begun, whoever began the source."""
+    made = {key: value for key, value in old.items() if key not in _OF_THE_SOURCE}
+    cwd = new.cwd if new.cwd is not None else string(old, "cwd") or ""
+    made |= {"id": new.id, "timestamp": new.time, "cwd": cwd}
+    made |= {key: string(old, key) or value for key, value in _DEFAULTS.items()}
+    if "session_id" in old:
+        made["session_id"] = new.id
+    if source := string(old, "id"):
+        made["forked_from_id"] = source
+    if not isinstance(old.get("source"), str):
+        made.pop("thread_source", None)
+    return made
+
+
+def _answered(path: Iterable[Entry]) -> list[Entry]:
+    """Return a path without calls and results that lack the other, and thoughts that led there."""
+    whole = [*path]
+    calls: set[str] = set()
+    answered: set[str] = set()
+    for item in map(item_of, whole):
+        if call := string(item, "call_id"):
+            if string(item, "type") in _CALLS:
+                calls.add(call)
+            elif call in calls:
+                answered.add(call)
+    kept: list[Entry] = []
+    for one in whole:
+        item = item_of(one)
+        call = string(item, "call_id")
+        if string(item, "type") in _CALLS | _RESULTS and call and call not in answered:
+            while kept and string(item_of(kept[-1]), "type") == "reasoning":
+                kept.pop()
+        else:
+            kept.append(one)
+    return kept
 
 
 def is_codex(entry: Entry) -> bool:

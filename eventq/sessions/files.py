@@ -423,6 +423,9 @@ class Sessions:
             raise _of_no_session(context)
         turn = forks.turn_at(row, found.head_id(), at)
         reader = reader_named(row.tool)
+        if why := forks.refusal(row):
+            what = f"no file can be written that '{context}' goes on from: {why}"
+            raise LogicError(what, f"read its entries with 'eventq session cat {context}'")
         new = anew(row, out, title=title, cwd=cwd)
         path = os.path.join(out, reader.file_name(new)) if os.path.isdir(out) else out
         if os.path.lexists(path):

@@ -16,7 +16,7 @@ from eventq.output.spelling import ASCII, parse, parse_leniently, spell
 from eventq.records.checks import REF, SHA256
 from eventq.sessions import lines
 from eventq.sessions.imports import OF_LINES
-from eventq.sessions.links import MESSAGE, NewSession
+from eventq.sessions.links import BACK, MESSAGE, NewSession
 from eventq.sessions.reading import reader_named, reader_of
 from eventq.system.clock import stamp
 
@@ -101,9 +101,14 @@ class Forks:
     def lines(self, row: SessionRow, turn: int, new: NewSession) -> Iterator[bytes]:
         """Yield the lines of a new file that goes on from a turn; none if nothing is left of it."""
         reader = reader_named(row.tool)
-        path = self._path(row, reader, turn)
+        path = self._log(row, reader, turn) if reader.is_log else self._path(row, reader, turn)
         for entry in reader.fork(path, self._carried(row, reader), new):
             yield spelled(entry)
+
+    def refusal(self, row: SessionRow) -> str:
+        """Return why no file can be written that its tool resumes from; "" if one can."""
+        entries = filter(None, map(self._entry_of, self._store.lines(row.session, -1, _FIRST)))
+        return reader_named(row.tool).refusal(next(entries, {}))
 
     def alone(self, context: Context, new: NewSession) -> Iterator[bytes]:
         """Yield the lines of a new file of a context, whose session is not here any longer."""
@@ -122,6 +127,29 @@ class Forks:
                 entry = self._entry(one)
                 if entry is not None and (not alone or _is_of_agent(reader, entry)):
                     yield entry
+
+    def _log(self, row: SessionRow, reader: Plain, turn: int) -> Iterator[Entry]:
+        """Yield the entries of a log up to a turn, with what stands beside them, but no marks."""
+        way = {one.turn_id for one in self._contexts.at(turn).replay(payload=False)}
+        links = self._store.links(row.session)
+        kept = True
+        held: list[Entry] = []  # they belong to the next turn
+        after = -1
+        while page := self._store.lines(row.session, after, _PAGE):
+            for line, link in zip(page, links, strict=False):
+                if link.turn is not None:
+                    kept = link.turn in way
+                    if kept:
+                        yield from held
+                    held = []
+                entry = None if link.kind & BACK else self._entry_of(line)
+                if entry is None or (link.turn is not None and not kept):
+                    continue
+                if link.turn is None and (held or reader.leads(entry)):
+                    held.append(entry)
+                elif kept:
+                    yield entry
+            after = page[-1].position
 
     def _ends_with_agent(self, reader: Plain, turn: int) -> bool:
         """Return whether the last entry on the way to a turn is one of a subagent in the file."""

@@ -90,8 +90,8 @@ class Pi(Plain):
         cwd = new.cwd if new.cwd is not None else string(old, "cwd") or ""
         return {"type": "session", **old, "id": new.id, "timestamp": new.time, "cwd": cwd}
 
-    def doubt(self, name: str, new: NewSession) -> str:  # noqa: ARG002
-        """Return why the tool may not resume from a file of this name; "" if it does."""
+    def refusal(self, first: Entry) -> str:  # noqa: ARG002
+        """Return why no file can be written that the tool resumes from; "" if one can."""
         return ""
 
     def file_name(self, new: NewSession) -> str:

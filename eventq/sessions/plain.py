@@ -21,6 +21,7 @@ class Plain:
     last_is_leaf = True
     closes_gaps = False  # by the time of entries; see `eventq.sessions.gaps`
     forks_agents = True  # the files of subagents come along with a fork
+    is_log = False  # a fork has all lines but those of other branches, not the turns alone
 
     def is_header(self, entry: Entry) -> bool:  # noqa: ARG002
         """Return whether an entry describes the file, and is no part of its tree."""
@@ -73,6 +74,10 @@ class Plain:
         """Return what the JSON value in a sidecar says about the start of its subagent."""
         return Start(None, None)
 
+    def leads(self, entry: Entry) -> bool:  # noqa: ARG002
+        """Return whether what stands beside the turns of a log belongs to the next one."""
+        return False
+
     def carried(self, entry: Entry) -> bool:
         """Return whether a fork needs an entry wherever in the file it stands."""
         return self.is_header(entry)
@@ -95,6 +100,13 @@ class Plain:
         """Return the name of the file of a new session."""
         return f"{new.id}.jsonl"
 
+    def refusal(self, first: Entry) -> str:  # noqa: ARG002
+        """Return why no file can be written that the tool resumes from; "" if one can.
+
+        `first` is the first entry of the file.
+        """
+        return "the tool of this session is not known"
+
     def doubt(self, name: str, new: NewSession) -> str:  # noqa: ARG002
         """Return why the tool may not resume from a file of this name; "" if it does."""
-        return "the tool of this session is not known: its entries stay as they are, ids included"
+        return ""

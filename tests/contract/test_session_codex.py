@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eventq.errors import ConflictError
+from eventq.errors import ConflictError, LogicError
+from eventq.sessions.reading import READERS
 from tests.contract.test_session_branches import export, load, spell
 from tests.sessions.support import (
     SESSION,
@@ -16,9 +19,11 @@ from tests.sessions.support import (
     codex_call,
     codex_output,
     event,
+    fresh,
     meta,
     prompt,
     reply,
+    rollout,
 )
 
 if TYPE_CHECKING:
@@ -108,3 +113,144 @@ def test_a_file_that_was_read_as_lines_is_read_again(thread: eventq.Thread) -> N
     thread.contexts.get("s").append(json.dumps({"mine": 1}))
     with pytest.raises(ConflictError, match="has moved"):
         load(thread, first, prompt("a"), reply("A"), back(1))
+
+
+# --- forks ----------------------------------------------------------------------------------------
+
+ID = "99999999-2222-4333-8444-555555555555"
+NUMBERED = [
+    one | {"ordinal": n}
+    for n, one in enumerate([
+        meta(session_id=SESSION, history_mode="paginated", thread_source="user"),
+        event("task_started"), prompt("a"), event("token_count", thread_id=SESSION), reply("A"),
+        event("task_complete"), event("task_started"), rollout("turn_context", cwd="/a", model="m"),
+        prompt("b"), reply("B"), back(1), event("task_started"), prompt("c"), codex_call("one"),
+        codex_call("two"), codex_output("two"), codex_output("one"), reply("C"), event("task_complete"),
+    ])
+]  # fmt: skip
+
+
+def kinds(entries: list[Any]) -> list[str]:
+    """Return what the lines of a file are."""
+    reader = READERS["codex"]
+    return [str(reader.text(one) or one["payload"].get("type") or one["type"]) for one in entries]
+
+
+def fork(thread: eventq.Thread, out: Path, **more: Any) -> list[Any]:
+    """Write a fork of the session `s`, and return its lines."""
+    made = thread.sessions.fork("s", str(out), **more)
+    lines = [json.loads(line) for line in Path(made.output).read_bytes().splitlines()]
+    assert lines[0]["type"] == "session_meta"
+    assert lines[0]["payload"]["id"] == made.session_id != SESSION
+    assert all(isinstance(one["timestamp"], str) and "ordinal" not in one for one in lines)
+    return lines
+
+
+def test_a_fork_has_all_but_what_was_taken_back(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A head of its own that names the source, no numbers, and nothing of other turns."""
+    load(thread, *NUMBERED)
+    head, *rest = fork(thread, tmp_path)
+    assert kinds(rest) == [
+        "task_started", "a", "token_count", "A", "task_complete", "task_started", "c", "shell {}",
+        "shell {}", "done", "done", "C", "task_complete",
+    ]  # fmt: skip
+    own = head["payload"]["id"]
+    assert head["payload"]["forked_from_id"] == SESSION
+    assert (head["payload"]["session_id"], rest[2]["payload"]["thread_id"]) == (own, own)
+    assert "history_mode" not in head["payload"]
+    assert export(thread) == spell(*NUMBERED)
+
+
+def test_a_fork_at_any_turn(thread: eventq.Thread, tmp_path: Path) -> None:
+    """Calls without a result are left out, and so is the other way round; also on a branch."""
+    load(thread, *NUMBERED)
+    turns = [one.turn_id for one in thread.contexts.get("s").replay()]
+    found = [kinds(fork(thread, tmp_path, at=f"turn:{one}")[1:]) for one in turns]
+    begun = ["task_started", "a", "token_count"]
+    assert found[:2] == [begun, [*begun, "A", "task_complete"]]
+    assert found[3] == found[4] == found[2] == [*begun, "A", "task_complete", "task_started", "c"]
+    assert found[5][-2:] == ["shell {}", "done"]
+    lost = next(one.name for one in thread.contexts if one.name != "s")
+    made = thread.sessions.fork(str(lost), str(tmp_path), cwd="/b", title="T")
+    lines = [json.loads(line) for line in Path(made.output).read_bytes().splitlines()]
+    assert kinds(lines)[6:] == ["task_started", "turn_context", "b", "B", "thread_name_updated"]
+    assert lines[0]["payload"]["cwd"] == lines[7]["payload"]["cwd"] == "/b"
+    assert lines[-1]["payload"]["thread_name"] == "T"
+
+
+def test_the_name_of_a_fork_has_the_local_time(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool looks for it by the end of its name; another name is noted."""
+    load(thread, *NUMBERED)
+    monkeypatch.setenv("TZ", "UTC-14")
+    time.tzset()
+    try:
+        new = fresh(time="2026-03-18T10:30:00.123Z")
+        assert READERS["codex"].file_name(new) == f"rollout-2026-03-19T00-30-00-{new.id}.jsonl"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    made = thread.sessions.fork("s", str(tmp_path))
+    assert (Path(made.output).name[-41:-6], made.notes) == (made.session_id[1:], ())
+    odd = thread.sessions.fork("s", str(tmp_path / f"{ID}.jsonl"))
+    assert odd.session_id == ID
+    assert "Codex looks for this session in a file of the name 'rollout-" in odd.notes[0]
+
+
+def test_bare_items_become_lines_of_today(thread: eventq.Thread, tmp_path: Path) -> None:
+    """What early files have beside them is left out; thoughts go with the call they led to."""
+    bare = [one["payload"] for one in (prompt("a"), codex_call("c"), codex_output("c"))]
+    state: dict[str, Any] = {"record_type": "state"}
+    thought = {"type": "reasoning", "summary": []}
+    load(
+        thread, {"id": "x", "timestamp": "t"}, state, *bare, thought, codex_call("open")["payload"]
+    )
+    head, *rest = fork(thread, tmp_path)
+    assert [one["payload"] for one in rest] == bare
+    assert {one["type"] for one in rest} == {"response_item"}
+    assert (head["payload"]["cwd"], head["payload"]["source"]) == ("", "cli")
+
+
+def test_a_subagent_is_forked_as_a_session(thread: eventq.Thread, tmp_path: Path) -> None:
+    """One that a person goes on with, of no other session."""
+    source = {"subagent": {"thread_spawn": {"parent_thread_id": "p"}}}
+    load(
+        thread,
+        meta(source=source, parent_thread_id="p", agent_role="r", thread_source="subagent"),
+        prompt("a"),
+    )
+    head = fork(thread, tmp_path)[0]["payload"]
+    assert head["source"] == "cli"
+    assert head.keys().isdisjoint({"parent_thread_id", "agent_role", "thread_source"})
+
+
+@pytest.mark.parametrize(
+    ("why", "entries"),
+    [
+        ("its beginning stands in the file of thread p", [meta(history_base={"thread_id": "p"}), prompt("b")]),
+        ("the tool of this session is not known", [{"n": 1}]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_resumed_is_no_fork(
+    thread: eventq.Thread, tmp_path: Path, why: str, entries: list[Any]
+) -> None:
+    """It is refused with the reason, and nothing is written."""
+    load(thread, *entries)
+    with pytest.raises(LogicError, match=why) as caught:
+        thread.sessions.fork("s", str(tmp_path))
+    assert caught.value.fix == "read its entries with 'eventq session cat s'"
+    assert list(tmp_path.glob("*.jsonl")) == []
+
+
+def test_a_fork_is_imported_as_a_session_of_its_own(thread: eventq.Thread, tmp_path: Path) -> None:
+    """And forked again; so is a context that was forked here."""
+    load(thread, *NUMBERED)
+    made = thread.sessions.fork("s", str(tmp_path))
+    again = thread.sessions.import_file(made.output)
+    assert thread.contexts.get(again.context_id).info().name == made.session_id
+    assert said(thread)[made.session_id] == said(thread)["s"]
+    thread.contexts.create("mine", base=thread.contexts.get("s").head_id())
+    lines = [json.loads(line) for line in thread.sessions.lines("mine")]
+    assert lines[0]["payload"]["forked_from_id"] == SESSION
+    assert kinds(lines)[-2:] == ["C", "task_complete"]

@@ -161,17 +161,19 @@ def test_a_fork_of_a_subagent(thread: eventq.Thread, tmp_path: Path) -> None:
 
 
 def test_a_fork_of_an_unknown_tool(thread: eventq.Thread, tmp_path: Path) -> None:
-    """The entries of the path are as they were, and a note says so."""
+    """None is written that no tool finds; an export of a context forked here has the path."""
     entries = [
         {"id": "a", "parent_id": None},
         {"id": "b", "parent_id": "a"},
         {"id": "c", "parent_id": "a"},
     ]
     load(thread, *entries)
-    made = fork(thread, tmp_path / "out.jsonl", at="b")
-    assert read(made) == entries[:2]
-    (note,) = made.notes
-    assert note.startswith("the tool of this session is not known")
+    with pytest.raises(LogicError, match="the tool of this session is not known"):
+        fork(thread, tmp_path / "out.jsonl", at="b")
+    assert not (tmp_path / "out.jsonl").exists()
+    turn = thread.contexts.get("s").replay()
+    thread.contexts.create("mine", base=next(iter(turn)).turn_id)
+    assert [json.loads(one) for one in thread.sessions.lines("mine")] == entries[:1]
 
 
 @pytest.mark.parametrize("at", ["a2-is-long-too", "a2-is", "turn:4"])
