@@ -67,6 +67,9 @@ NO_NEWLINE = 1  # flag of the turn of a last line that has not ended
 _BEGIN_BYTES = 4 << 20  # in which the first entry has to be
 _BEGIN_LINES = 500
 _ENDING = ".jsonl"
+_COMPRESSED = ".zst"
+_WINDOW = 128 << 20  # bytes of memory to expand a compressed file
+_PIECE = 1 << 10  # bytes that are expanded at once
 _ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 _FIRST = 20  # entries by which a reader is chosen
 _SHORT = 100  # lines of a file that may have had fewer when that was done
@@ -111,19 +114,23 @@ class Sessions:
         """
         self._database.check_writable()
         try:
-            with self._opened(path) as file:
+            notes: list[str] = []
+            with self._opened(path, notes.append) as file:
                 found = _first_entries(file, path, 2)
                 name = _name_of(found, path) if name is None else name
                 _check_name(name)
-                return self._import(file, path, name, blobs)
+                return self._import(file, path, name, blobs, notes)
         except OSError as error:
             why = refused(error, f"'{error.filename or path}' could not be read: {error.strerror}")
             if isinstance(error, IsADirectoryError):
                 why.fix = "give each session file in it by itself; the folder beside it comes along"
             raise why from error
 
-    def _opened(self, path: str) -> BinaryIO:
-        """Open a session file; refuse what never ends. A pipe is read to its end first."""
+    def _opened(self, path: str, warn: Warn) -> BinaryIO:
+        """Open a session file; refuse what never ends. A pipe is read to its end first.
+
+        A file that is compressed, as Codex does with old ones, is expanded into a temporary one.
+        """
         if not isinstance(path, str):
             raise UsageError(
                 f"the path must be text, not {type(path).__name__}", "give it as a string"
@@ -139,17 +146,25 @@ class Sessions:
                 f"'{path}' is not there, only the folder that belongs to it",
                 "import the session's file: what is in the folder hangs under its entries",
             )
-        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+        file: BinaryIO = open(path, "rb")  # noqa: SIM115 (the caller closes it)
         mode = os.fstat(file.fileno()).st_mode
-        if stat.S_ISREG(mode):
-            return file
-        with file:
-            if stat.S_ISFIFO(mode):
-                return _spooled(file)
+        if stat.S_ISFIFO(mode):
+            with file:
+                file = _spooled(read_lines(file))
+        if stat.S_ISREG(mode) or stat.S_ISFIFO(mode):
+            is_zstd = file.read(len(_ZSTD)) == _ZSTD
+            file.seek(0)
+            if not is_zstd:
+                return file
+            warn(f"'{path}' is compressed: an export has what is in it, not compressed")
+            with file:
+                return _spooled(_expanded(file, path))
+        file.close()
         raise LogicError(f"'{path}' is neither a file nor a pipe", "give a session file")
 
-    def _import(self, file: BinaryIO, path: str, name: str, folder: str | None) -> SessionImported:
-        notes: list[str] = []
+    def _import(
+        self, file: BinaryIO, path: str, name: str, folder: str | None, notes: list[str]
+    ) -> SessionImported:
         fetch = _Fetch(self._produced, folder, notes)
         row, taken = self._again_and_again(file, path, name, fetch)
         notes += taken.notes
@@ -157,7 +172,8 @@ class Sessions:
             notes.append(
                 f"'{path}' was rewritten: it is generation {row.generation} of '{row.name}' now"
             )
-        count, agents = self._bring_folder(row, taken.context, path, fetch)
+        beside = path.removesuffix(_COMPRESSED)
+        count, agents = self._bring_folder(row, taken.context, beside, fetch)
         read = taken.read
         as_text = sum(map(len, read.raw.values())) + read.rest
         return SessionImported(
@@ -690,17 +706,42 @@ def _place_of(path: str) -> str:
     return os.fsencode(os.path.realpath(path)).decode(errors="backslashreplace")
 
 
-def _spooled(pipe: BinaryIO) -> BinaryIO:
-    """Return a temporary file with the lines that a pipe yields."""
+def _spooled(given: Iterable[bytes]) -> BinaryIO:
+    """Return a temporary file with the bytes that are given."""
     import tempfile
 
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     try:
-        file.writelines(read_lines(pipe))
+        file.writelines(given)
+        file.seek(0)
     except BaseException:
         file.close()
         raise
     return file
+
+
+def _expanded(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Yield what is in a compressed file; raise InputError for a damaged one.
+
+    It is read in small pieces, because each byte may become 32 KiB.
+    """
+    from eventq.system.zstd import ZstdDecompressor, ZstdError
+
+    frames = ZstdDecompressor(max_window_size=_WINDOW)
+    frame = None
+    try:
+        while piece := file.read(_PIECE):
+            while piece:
+                frame = frame or frames.decompressobj()
+                yield frame.decompress(piece)
+                piece = frame.unused_data if frame.eof else b""
+                frame = None if frame.eof else frame
+        why = "it ends in the middle" if frame is not None else ""
+    except ZstdError as error:
+        why = str(error)
+    if why:
+        fix = f"see what 'zstd -d --long=31 {path}' makes of it, and import that"
+        raise InputError(f"'{path}' cannot be unpacked: {why}", fix)
 
 
 def _first_entries(file: BinaryIO, path: str, most: int) -> list[dict[str, Any]]:
@@ -715,9 +756,6 @@ def _first_entries(file: BinaryIO, path: str, most: int) -> list[dict[str, Any]]
             break
     if found:
         return found[:most]
-    file.seek(0)
-    if file.read(len(_ZSTD)) == _ZSTD:
-        raise InputError(f"'{path}' is compressed", f"unpack it before: zstd -d '{path}'")
     why = f"none of its first {count:,} lines is a JSON object" if count else "it is empty"
     why = "its first line is no JSON object" if count == 1 else why
     raise InputError(
@@ -755,7 +793,7 @@ def _name_of(found: list[dict[str, Any]], path: str) -> str:
     """Return the name of a session: the id in its header, or that of the file."""
     reader = reader_of(found)
     told = (reader.session_id(one) for one in found if reader.is_header(one))
-    stem = os.path.splitext(os.path.basename(path))[0]
+    stem = os.path.splitext(os.path.basename(path.removesuffix(_COMPRESSED)))[0]
     name = next(filter(None, told), stem)
     name = "".join(c if c.isprintable() else "_" for c in name)[:_NAME]
     return f"session-{name}" if not name or (name.isascii() and name.isdigit()) else name

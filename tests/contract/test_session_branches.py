@@ -491,11 +491,41 @@ def test_a_file_whose_path_is_not_text(thread: eventq.Thread, tmp_path: Path) ->
 
 
 def test_a_file_that_is_compressed(thread: eventq.Thread, tmp_path: Path) -> None:
-    """It is refused, with what to do."""
+    """It is what is in it, in several frames too, and the session goes on when it is unpacked."""
+    whole = spell(says("u", None), answers("a", "u"), says("v", "a"))
     path = tmp_path / "one.jsonl.zst"
-    path.write_bytes(ZstdCompressor().compress(spell(says("u", None))))
-    with pytest.raises(InputError, match="is compressed - unpack it before: zstd -d"):
+    packed = ZstdCompressor().compress(whole[:200])
+    path.write_bytes(packed + ZstdCompressor().compress(whole[200:-1]))
+    made = thread.sessions.import_file(str(path))
+    assert (made.entries, made.notes[0]) == (
+        3, f"'{path}' is compressed: an export has what is in it, not compressed",
+    )  # fmt: skip
+    assert thread.sessions.import_file(str(path)).added == 0
+    assert export(thread, "one") == whole[:-1]
+    (tmp_path / "one.jsonl").write_bytes(whole)
+    made = thread.sessions.import_file(str(tmp_path / "one.jsonl"))
+    assert (made.generation, made.notes) == (1, ())
+    assert export(thread, "one") == whole
+
+
+@pytest.mark.parametrize(
+    ("why", "packed"),
+    [
+        ("it ends in the middle", ZstdCompressor().compress(spell(says("u", None)) * 9)[:-5]),
+        ("(?:Unknown frame|.*prefix|.*magic)", ZstdCompressor().compress(b"{}\n") + b"rubbish"),
+        (".*memory", b"\x28\xb5\x2f\xfd\x00\xa8" + b"\x01\x00\x00"),  # a window of 2 GiB
+    ],
+    ids=["cut", "rubbish", "window"],
+)
+def test_a_compressed_file_that_is_damaged(
+    thread: eventq.Thread, tmp_path: Path, why: str, packed: bytes
+) -> None:
+    """It is refused before anything is stored, and so is one that would take too much memory."""
+    path = tmp_path / "one.jsonl.zst"
+    path.write_bytes(packed)
+    with pytest.raises(InputError, match=f"cannot be unpacked: .*{why}"):
         thread.sessions.import_file(str(path))
+    assert shown(thread) == {}
 
 
 def test_a_session_through_a_pipe(thread: eventq.Thread, tmp_path: Path) -> None:
