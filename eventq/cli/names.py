@@ -43,7 +43,7 @@ def runs(thread: Thread) -> Iterator[str]:
 
 def sessions(thread: Thread) -> Iterator[str]:
     """Yield the names of sessions."""
-    return (one.name for one in thread.sessions.views.all())
+    return thread.sessions.views.names()
 
 
 def artifacts(thread: Thread) -> Iterator[str]:

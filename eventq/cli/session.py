@@ -25,25 +25,33 @@ if TYPE_CHECKING:
         cwd: str | None
 
 
+_WORDS = 80  # characters of a title
 _DRAWN = 200  # branches; a drawing can be as wide as it is long
 
 
-def ls(thread: Thread, *, json: bool) -> None:
-    """List the session files that a thread keeps.
+def ls(
+    thread: Thread, *, project: str | None, since: float | None, tool: str | None, json: bool
+) -> None:
+    """List the session files that a thread keeps, the one that was worked on last first.
 
+    A line ends with the directory that the agent worked in, and the session's title or first words.
     Those of subagents are shown with the session that they belong to.
     """
-    render.show_all(thread.sessions.views.all(), render.fields, _line, json=json)
+    found = thread.sessions.views.found(project=project, since=since, tool=tool)
+    render.show_all(found, render.fields, _line, json=json)
 
 
 def _line(one: SessionInfo) -> str:
     parts = [show.readable(one.name), one.tool, render.count(one.lines, "line")]
-    parts.append(render.count(one.branches, "branch"))
+    parts += [render.count(one.turns, "turn"), render.count(one.branches, "branch")]
     if one.agents:
         parts.append(render.count(one.agents, "subagent"))
     if one.generation > 1:
         parts.append(f"generation {one.generation}")
-    return "  ".join((*parts, render.stamp(one.updated_at_ms)))
+    parts.append(render.stamp(one.active_at_ms))
+    parts += [show.readable(one.cwd)] if one.cwd else []
+    words = one.title or one.prompt
+    return "  ".join((*parts, f'"{show.readable(words[:_WORDS])}"') if words else parts)
 
 
 def show_one(thread: Thread, *, name: str, tree: bool, json: bool) -> None:
@@ -265,7 +273,25 @@ COMMANDS = {
         ],
         "eventq session export work --output session.jsonl --thread ./inbox",
     ),
-    "session ls": Command(ls, [READ, JSON], "eventq session ls --thread ./inbox"),
+    "session ls": Command(
+        ls,
+        [
+            Option(
+                "project DIR", "Only those that worked in this directory, or below.", kinds.path
+            ),
+            Option(
+                "since WHEN",
+                "Only those that were worked on since then. WHEN is 1h (ago), 2026-11-01,"
+                " 2026-11-01T09:30 or 09:30 (today), in local time unless a zone follows.",
+                kinds.moment,
+            ),
+            Option("tool NAME", "Only those of this tool, such as claude or pi."),
+            READ,
+            JSON,
+        ],
+        "eventq session ls --thread ./inbox",
+        "eventq session ls --project . --since 7d --thread ./inbox",
+    ),
     "session show": Command(
         show_one,
         [

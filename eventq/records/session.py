@@ -30,7 +30,11 @@ class SessionInfo(Record):
 
     `generation` is its newest one, or the one asked for, `lines` and `size` in bytes are those of
     the file, `file` is where it was. `branches` and `agents` count the branches and the subagents'
-    sessions of all generations.
+    sessions of all generations, `turns` those of the active branch.
+
+    `title` is the tool's own, `prompt` the first words of a person, `cwd` the directory that the
+    tool worked in: as far as the first and last lines of the file have them. `active_at_ms` is when
+    its last entry was written, or that of the import where no entry says so.
     """
 
     name: str
@@ -42,6 +46,11 @@ class SessionInfo(Record):
     agents: int
     file: str | None
     updated_at_ms: int
+    title: str | None = None
+    prompt: str | None = None
+    cwd: str | None = None
+    active_at_ms: int = 0
+    turns: int = 0
 
 
 class SessionBranch(Record):

@@ -6,8 +6,6 @@ its subagents write stands in files of their own, or, in older ones, in sidechai
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from eventq.sessions.links import (
     CALLS,
     FOLLOWS,
@@ -23,6 +21,7 @@ from eventq.sessions.links import (
     objects,
     string,
     text_of,
+    time_of,
 )
 from eventq.sessions.plain import Plain
 
@@ -41,8 +40,6 @@ UNLINKED = frozenset(
 )
 _TITLES = {"customTitle": 2, "aiTitle": 1, "summary": 0}
 _TITLED = frozenset({"custom-title", "ai-title", "summary"})
-_EPOCH = datetime.fromtimestamp(0, UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = 200  # characters of a title that is taken from a prompt
 _OF_THE_SOURCE = ("teamName", "agentName", "slug", "sourceToolAssistantUUID")
 _THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -88,15 +85,7 @@ class Claude(Plain):
 
     def at(self, entry: Entry) -> int | None:
         """Return when an entry was written, in milliseconds; None for what is only progress."""
-        written = string(entry, "timestamp")
-        if written is None or string(entry, "type") == "progress":
-            return None
-        try:
-            time = datetime.fromisoformat(written)
-        except ValueError:
-            return None
-        time = time if time.tzinfo else time.replace(tzinfo=UTC)
-        return (time - _EPOCH) // _MILLISECOND
+        return None if string(entry, "type") == "progress" else time_of(entry)
 
     def session_id(self, entry: Entry) -> str | None:
         """Return the id of the session; a subagent's entries state that of its parent."""
@@ -112,6 +101,11 @@ class Claude(Plain):
     def text(self, entry: Entry) -> str | None:
         """Return the text of the message in an entry."""
         return text_of(mapping(entry, "message"))
+
+    def prompt(self, entry: Entry) -> str | None:
+        """Return what a person wrote in an entry; None for any other."""
+        by_the_tool = entry.get("isMeta") or entry.get("isCompactSummary")
+        return None if by_the_tool else super().prompt(entry)
 
     def spawns(self, entry: Entry) -> list[Spawn]:
         """Return the starts of subagents that an entry knows of."""

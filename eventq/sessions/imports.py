@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from eventq.memory.contexts import Contexts
     from eventq.output.output_store import OutputStore
     from eventq.sessions.plain import Plain
-    from eventq.store.session_rows import LineLink, SessionRow, StoredLine, Tip
+    from eventq.store.session_rows import EdgeLine, LineLink, SessionRow, StoredLine, Tip
     from eventq.store.turn_rows import PreparedBlob
 
     Fetch = Callable[[str], bytes | None]
@@ -111,6 +111,7 @@ class Part(NamedTuple):
 
 
 _Item = TypeVar("_Item")
+_Line = TypeVar("_Line", "StoredLine", "EdgeLine")
 
 
 class Ahead(Generic[_Item]):
@@ -326,7 +327,7 @@ class Import:
         given = iter(links)
         after = first - 1
         while page := self._store.lines(self._row.session, after, _PAGE):
-            for group in _grouped(page):
+            for group in grouped(page):
                 payloads = self._produced.blobs.shown_many([line.digest for line in group])
                 for line in group:
                     link = next(given)
@@ -498,15 +499,16 @@ def bytes_of(
     produced: OutputStore, page: Iterable[StoredLine], warn: Callable[[str], object]
 ) -> Iterator[bytes]:
     """Yield the bytes that lines were read from; the payloads of short ones are read together."""
-    for group in _grouped(page):
+    for group in grouped(page):
         payloads = produced.blobs.shown_many([line.digest for line in group])
         for line in group:
             text = lines.unpack(line.form, payloads.get(line.digest, b""), produced.get, warn)
             yield line.before + text + line.after
 
 
-def _grouped(page: Iterable[StoredLine]) -> Iterator[list[StoredLine]]:
-    group: list[StoredLine] = []
+def grouped(page: Iterable[_Line]) -> Iterator[list[_Line]]:
+    """Yield lines in groups whose payloads have some MiB."""
+    group: list[_Line] = []
     size = 0
     for line in page:
         if group and size + line.size > BATCH_BYTES:

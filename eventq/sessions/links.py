@@ -7,6 +7,8 @@ here.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from eventq.record import Record
 
 TYPE_CHECKING = False
@@ -29,6 +31,8 @@ ODD = 128  # an entry that is no JSON as it stands
 # More flags of `Link.kind`, of logs.
 BEGINS = 256  # a turn that may be taken back
 BACK = 512  # no node: takes back as many turns as `Link.parent` says
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Link(Record):
@@ -110,3 +114,16 @@ def text_of(message: Any) -> str | None:
         return whole
     blocks = [string(one, "text") for one in objects(message, "content")]
     return "\n".join(one for one in blocks if one) or None
+
+
+def time_of(entry: Any) -> int | None:
+    """Return when an entry says that it was written, in milliseconds."""
+    written = string(entry, "timestamp")
+    if written is None:
+        return None
+    try:
+        time = datetime.fromisoformat(written)
+    except ValueError:
+        return None
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // _MILLISECOND

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from eventq.sessions.links import FOLLOWS, MESSAGE, Beside, Link, Start, mapping, string, text_of
 
 TYPE_CHECKING = False
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
 
     from eventq.sessions.links import Entry, NewSession, Spawn, Title
 
+# What tools write into a prompt: the output of a command, the environment, or that it was ended.
+_BY_A_TOOL = re.compile(r"\s*(<[a-z][\w-]*[\s>]|\[Request interrupted by user)")
 _NAMES = (("uuid", "parentUuid"), ("id", "parentId"), ("id", "parent_id"))
 
 
@@ -61,6 +65,18 @@ class Plain:
     def text(self, entry: Entry) -> str | None:
         """Return the text of the message in an entry."""
         return text_of(mapping(entry, "message")) or text_of(entry)
+
+    def prompt(self, entry: Entry) -> str | None:
+        """Return what a person wrote in an entry; None for any other."""
+        for message in (mapping(entry, "message"), mapping(entry, "payload"), entry):
+            if (string(message, "role") or string(message, "type")) == "user":
+                text = text_of(message)
+                return None if text is None or _BY_A_TOOL.match(text) else text
+        return None
+
+    def cwd(self, entry: Entry) -> str | None:
+        """Return the directory that the tool worked in, if the entry states it."""
+        return string(entry, "cwd") or string(mapping(entry, "payload"), "cwd")
 
     def spawns(self, entry: Entry) -> list[Spawn]:  # noqa: ARG002
         """Return the starts of subagents that an entry knows of."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import starmap
+import os
+from itertools import chain, starmap
 
-from eventq.errors import LogicError, UnknownContextError, UnknownSessionError
-from eventq.records.session import EntryInfo, SessionBranch, SessionDifference, SessionInfo
+from eventq.errors import LogicError, UnknownContextError, UnknownSessionError, UsageError
+from eventq.records.session import EntryInfo, SessionBranch, SessionDifference
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks, as_json
+from eventq.sessions.glances import infos
 from eventq.sessions.imports import OF_LINES, Import
 from eventq.sessions.links import MESSAGE
 from eventq.sessions.notes import of_entries, of_gaps, raw
-from eventq.sessions.reading import reader_named
+from eventq.sessions.reading import READERS, reader_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.contexts import Contexts
     from eventq.output.output_store import OutputStore
+    from eventq.records.session import SessionInfo
     from eventq.records.turn import Turn
     from eventq.sessions.links import Entry, Title
     from eventq.sessions.notes import Noted
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     Which = int | str
 
 _PAGE = 500
+_PAGE_OF_SESSIONS = 50
 _EXCERPT = 80  # characters of an entry's text
 
 
@@ -41,29 +45,50 @@ class Views:
         self._store = produced.database.sessions
         self._forks = Forks(contexts, produced, lambda _: None)
 
+    def names(self) -> Iterator[str]:
+        """Yield the names of the sessions, but for those of subagents."""
+        return (row.name for page in self._pages() for row in page)
+
     def all(self) -> Iterator[SessionInfo]:
         """Yield the sessions by name, but for those of subagents."""
+        return chain.from_iterable(infos(self._produced, page) for page in self._pages())
+
+    def _pages(self) -> Iterator[list[SessionRow]]:
         after = ""
-        while page := self._store.newest(after, _PAGE):
-            for name in page:
-                yield self.info(name)
-            after = page[-1]
+        while page := self._store.newest(after, _PAGE_OF_SESSIONS):
+            yield page
+            after = page[-1].name
+
+    def found(
+        self,
+        *,
+        project: str | None = None,
+        since: float | None = None,
+        tool: str | None = None,
+    ) -> list[SessionInfo]:
+        """Return sessions, but for those of subagents; the one that was worked on last is first.
+
+        `project` is a directory that their tool worked in, or above that, `since` a time in
+        seconds, `tool` the name of their reader. Raises UsageError for a tool that is not known.
+        """
+        every = [one for one in self.all() if _is_in(one.cwd, project)]
+        tools = {one.tool for one in every}
+        if tool is not None and tool not in tools and tool not in READERS:
+            known = ", ".join(sorted(READERS))
+            raise UsageError(f"there is no tool '{tool}'", f"choose among {known}")
+        wanted = (
+            one
+            for one in every
+            if tool in (None, one.tool) and (since is None or one.active_at_ms >= since * 1000)
+        )
+        return sorted(wanted, key=lambda one: (-one.active_at_ms, one.name))
 
     def info(self, name: str) -> SessionInfo:
         """Return a session by its own name, or by that of one of its contexts.
 
         Raises LogicError, UnknownSessionError.
         """
-        return self._info(self._row(name))
-
-    def _info(self, row: SessionRow) -> SessionInfo:
-        beside = self._store.beside(row.name)
-        updated = self._store.updated_at(row.session)
-        count = self._store.counts(row.session, row.lines)[0]
-        return SessionInfo(
-            row.name, row.tool, row.generation, count, row.size,
-            len(self._store.tips(row.name)), len(beside), row.place, updated,
-        )  # fmt: skip
+        return infos(self._produced, [self._row(name)])[0]
 
     def _row(self, name: Which) -> SessionRow:
         row = self._store.find(name) if isinstance(name, str) else None
@@ -157,7 +182,7 @@ class Views:
         row = self._row(name)
         numbers = self._store.generations(row.name)
         rows = (self._store.find(row.name, number) for number in numbers)
-        return [self._info(one) for one in rows if one]
+        return infos(self._produced, [one for one in rows if one])
 
     def entry(self, turn: int) -> EntryInfo:
         """Return what the entry of a turn is."""
@@ -215,3 +240,11 @@ class Views:
         """Return the entry of a turn, images left out; an empty one for any other turn."""
         payload = self._contexts.turns.shown(turn) if turn.type_id in OF_LINES else None
         return lines.lenient(payload or b"") or {}
+
+
+def _is_in(cwd: str | None, project: str | None) -> bool:
+    """Return whether a directory is another one, or below it, as either is spelled."""
+    if project is None:
+        return True
+    above = {os.path.join(one, "") for one in (os.path.abspath(project), os.path.realpath(project))}
+    return cwd is not None and os.path.join(cwd, "").startswith(tuple(above))

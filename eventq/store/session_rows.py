@@ -70,6 +70,28 @@ class StoredLine(Record):
     size: int  # of the blob
 
 
+class EdgeLine(Record):
+    """A line near an end of a file."""
+
+    session: int
+    position: int
+    form: int
+    kind: int
+    digest: bytes
+    size: int  # of the blob
+
+
+class Outline(Record):
+    """What is counted of a session, but for the subagents of all its generations."""
+
+    session: int
+    updated_at: int
+    lines: int
+    branches: int
+    agents: int
+    turns: int  # of the active branch
+
+
 class LineLink(Record):
     """How a stored line is linked; `entry` and those after it are those of a `Link`."""
 

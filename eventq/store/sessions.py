@@ -8,7 +8,7 @@ from operator import itemgetter
 from eventq.errors import UnknownTurnError
 from eventq.store.blobs import ADD_BYTES
 from eventq.store.rules import link
-from eventq.store.session_rows import LineLink, SessionRow, StoredLine, Tip
+from eventq.store.session_rows import EdgeLine, LineLink, Outline, SessionRow, StoredLine, Tip
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,16 +74,19 @@ class Sessions:
         """
         return [SessionRow(*row) for row in self._run(sql, (after, limit))]
 
-    def newest(self, after: str, limit: int) -> list[str]:
-        """Return the names of the next sessions, but for those of subagents; "" begins."""
+    def newest(self, after: str, limit: int) -> list[SessionRow]:
+        """Return the next sessions by name, but for those of subagents; "" begins."""
         sql = """
-            SELECT DISTINCT name
-            FROM sessions
-            WHERE owner IS NULL AND name > ?
+            SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing,
+                owner, path, started_by
+            FROM sessions s
+            WHERE owner IS NULL
+                AND name > ?
+                AND generation = (SELECT max(generation) FROM sessions o WHERE o.name = s.name)
             ORDER BY name
             LIMIT ?
         """
-        return [row[0] for row in self._run(sql, (after, limit))]
+        return [SessionRow(*row) for row in self._run(sql, (after, limit))]
 
     def generations(self, name: str) -> list[int]:
         """Return the numbers of a session's generations, the oldest first."""
@@ -95,10 +98,14 @@ class Sessions:
         """
         return [row[0] for row in self._run(sql, (name,))]
 
-    def updated_at(self, session: int) -> int:
-        """Return when a session was last changed, in milliseconds."""
-        sql = "SELECT updated_at_ms FROM sessions WHERE session_id = ?"
-        return int(self._db.one(sql, (session,)))
+    def outlines(self, sessions: Sequence[int]) -> list[Outline]:
+        """Return what is counted of some sessions."""
+        return [*map(Outline._make, self._run(_OUTLINES, (json.dumps([*sessions]),)))]
+
+    def edges(self, sessions: Sequence[int], most: int) -> list[EdgeLine]:
+        """Return the first and the last lines of some sessions, by session and position."""
+        rows = self._run(_EDGES, (json.dumps([*sessions]), most))
+        return [*map(EdgeLine._make, rows)]
 
     def of_turn(self, turn: int) -> SessionRow | None:
         """Return the newest generation of a session that has a turn, or None."""
@@ -592,6 +599,46 @@ _PLACED = """
 UPDATE session_lines
 SET turn_id = position + CAST(? AS INTEGER)
 WHERE session_id = ? AND position >= ? AND position <= ?
+"""
+_OUTLINES = """
+SELECT session_id, updated_at_ms,
+    lines - (
+        SELECT count(*)
+        FROM session_lines l
+        WHERE l.session_id = s.session_id AND position < s.lines AND kind & 32 <> 0
+    ),
+    (
+        SELECT count(*)
+        FROM sessions o
+            CROSS JOIN session_tips t ON t.session_id = o.session_id
+        WHERE o.name = s.name
+    ),
+    (SELECT count(DISTINCT b.name) FROM sessions b WHERE b.owner = s.name),
+    coalesce(
+        (
+            SELECT depth + 1
+            FROM contexts c
+                CROSS JOIN turns ON turn_id = head_id
+            WHERE c.name = s.name
+        ),
+        0
+    )
+FROM json_each(?)
+    CROSS JOIN sessions s ON session_id = CAST(value AS INTEGER)
+"""
+_EDGES = """
+SELECT l.session_id, position, form, kind, hash, raw_len
+FROM json_each(?1)
+    CROSS JOIN session_lines l ON l.session_id = CAST(value AS INTEGER) AND position < ?2
+    CROSS JOIN blobs b ON b.blob_id = l.blob_id
+UNION ALL
+SELECT l.session_id, position, form, kind, hash, raw_len
+FROM json_each(?1)
+    CROSS JOIN sessions s ON s.session_id = CAST(value AS INTEGER)
+    CROSS JOIN session_lines l ON l.session_id = s.session_id AND position >= s.lines - ?2
+    CROSS JOIN blobs b ON b.blob_id = l.blob_id
+WHERE position >= ?2
+ORDER BY 1, 2
 """
 _LINE_FAULTS = """
 SELECT 'session ' || name || ' counts ' || lines || ' lines, but has ' || count(position)

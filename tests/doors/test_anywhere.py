@@ -148,6 +148,8 @@ artifact erase 1
 session import s.jsonl --as s
 session import s.jsonl --as s
 session ls
+session ls --project /x --since 2026-01-01 --tool pi --json
+session ls --tool vi
 session show s
 session show s --tree
 session cat s

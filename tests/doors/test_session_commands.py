@@ -56,13 +56,19 @@ def box(tmp_path: Path) -> str:
 
 
 def test_sessions_are_listed(box: str, tmp_path: Path) -> None:
-    """One line each, without those of subagents; objects with all that is known."""
-    first, second = ok("session ls --thread", box).splitlines()
-    assert first.startswith("p  pi  6 lines  2 branches  20")
-    assert second.startswith("t  claude  2 lines  1 branch  1 subagent  generation 2  20")
+    """One line each, what was used last first; objects with all that is known."""
+    ends = '2026-03-01T00:00:00.000Z  /a  "hello"'
+    newest = f"t  claude  2 lines  2 turns  1 branch  1 subagent  generation 2  {ends}"
+    other = 'p  pi  6 lines  3 turns  2 branches  2026-01-02T00:00:00.000Z  /a  "A title"'
+    assert ok("session ls --thread", box).splitlines() == [newest, other]
+    assert ok("session ls --project /a --tool pi --thread", box).splitlines() == [other]
+    assert ok("session ls --since 2026-02-01 --thread", box).splitlines() == [newest]
+    assert ok("session ls --project /b --thread", box) == ""
+    assert run("session ls --tool vi --thread", box).code == 2
     made = objects("session ls --thread", box)
     assert [list(one) for one in made] == [list(SessionInfo._fields)] * 2
-    assert (made[0]["file"], made[0]["size"]) == (str(tmp_path / "p.jsonl"), len(spell(PI)))
+    assert (made[1]["file"], made[1]["size"]) == (str(tmp_path / "p.jsonl"), len(spell(PI)))
+    assert (made[1]["title"], made[1]["prompt"], made[1]["cwd"]) == ("A title", "hello", "/a")
 
 
 def test_a_session_is_shown(box: str, tmp_path: Path) -> None:

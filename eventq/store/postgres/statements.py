@@ -1408,19 +1408,17 @@ STATEMENTS = {
         $1 AND sessions.thread_id = $2) ORDER BY session_id LIMIT $4
     """, ""),
     # sessions.Sessions.newest
-    "02195067262d80c0": ("", "", """
-        SELECT DISTINCT name FROM eventq.sessions WHERE (owner IS NULL AND name > $3) AND
-        (sessions.bucket = $1 AND sessions.thread_id = $2) ORDER BY name LIMIT $4
+    "fcdfb13af3f08415": ("", "", """
+        SELECT session_id, name, generation, tool, place, size, digest, lines, settled, missing,
+        owner, path, started_by FROM eventq.sessions AS s WHERE (owner IS NULL AND name > $3 AND
+        generation = (SELECT MAX(generation) FROM eventq.sessions AS o WHERE o.name = s.name AND
+        (o.bucket = $1 AND o.thread_id = $2))) AND (s.bucket = $1 AND s.thread_id = $2) ORDER BY
+        name LIMIT $4
     """, ""),
     # sessions.Sessions.generations
     "0a12257e60d2aa00": ("", "", """
         SELECT generation FROM eventq.sessions WHERE name = $3 AND (sessions.bucket = $1 AND
         sessions.thread_id = $2) ORDER BY generation
-    """, ""),
-    # sessions.Sessions.updated_at
-    "9a2164050797beb3": ("", "", """
-        SELECT updated_at_ms FROM eventq.sessions WHERE session_id = $3 AND (sessions.bucket = $1
-        AND sessions.thread_id = $2)
     """, ""),
     # sessions.Sessions.of_turn
     "a953a1be71575946": ("", "", """
@@ -1665,6 +1663,37 @@ STATEMENTS = {
         UPDATE eventq.session_lines SET turn_id = position + CAST($3 AS BIGINT) WHERE (session_id =
         $4 AND position >= $5 AND position <= $6) AND (session_lines.bucket = $1 AND
         session_lines.thread_id = $2)
+    """, ""),
+    # sessions._OUTLINES
+    "0496be1ee7c80fff": ("", "", """
+        SELECT session_id, updated_at_ms, lines - (SELECT COUNT(*) FROM eventq.session_lines AS l
+        WHERE (l.session_id = s.session_id AND position < s.lines AND kind & 32 <> 0) AND (l.bucket
+        = $1 AND l.thread_id = $2)), (SELECT COUNT(*) FROM eventq.sessions AS o CROSS JOIN LATERAL
+        (SELECT t.* FROM eventq.session_tips AS t WHERE t.session_id = o.session_id AND (t.bucket =
+        $1 AND t.thread_id = $2) OFFSET 0) AS t WHERE o.name = s.name AND (o.bucket = $1 AND
+        o.thread_id = $2)), (SELECT COUNT(DISTINCT b.name) FROM eventq.sessions AS b WHERE b.owner
+        = s.name AND (b.bucket = $1 AND b.thread_id = $2)), COALESCE((SELECT depth + 1 FROM
+        eventq.contexts AS c CROSS JOIN LATERAL (SELECT turns.* FROM eventq.turns WHERE turn_id =
+        head_id AND (turns.bucket = $1 AND turns.thread_id = $2) OFFSET 0) AS turns WHERE c.name =
+        s.name AND (c.bucket = $1 AND c.thread_id = $2)), 0) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3
+        AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT s.* FROM eventq.sessions AS s WHERE
+        session_id = CAST(value AS BIGINT) AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s
+    """, ""),
+    # sessions._EDGES
+    "96cc4be345055e0d": ("", "", """
+        SELECT l.session_id, position, form, kind, hash, raw_len FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each2(value) CROSS JOIN LATERAL (SELECT l.*
+        FROM eventq.session_lines AS l WHERE (l.session_id = CAST(value AS BIGINT) AND position <
+        $4) AND (l.bucket = $1 AND l.thread_id = $2) OFFSET 0) AS l CROSS JOIN LATERAL (SELECT b.*
+        FROM eventq.blobs AS b WHERE b.blob_id = l.blob_id AND (b.bucket = $1 AND b.thread_id = $2)
+        OFFSET 0) AS b UNION ALL SELECT l.session_id, position, form, kind, hash, raw_len FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT s.*
+        FROM eventq.sessions AS s WHERE s.session_id = CAST(value AS BIGINT) AND (s.bucket = $1 AND
+        s.thread_id = $2) OFFSET 0) AS s CROSS JOIN LATERAL (SELECT l.* FROM eventq.session_lines
+        AS l WHERE ((l.session_id = s.session_id AND position >= s.lines - $4) AND position >= $4)
+        AND (l.bucket = $1 AND l.thread_id = $2) OFFSET 0) AS l CROSS JOIN LATERAL (SELECT b.* FROM
+        eventq.blobs AS b WHERE b.blob_id = l.blob_id AND (b.bucket = $1 AND b.thread_id = $2)
+        OFFSET 0) AS b ORDER BY 1, 2
     """, ""),
     # sessions._LINE_FAULTS
     "42e324420e8e0894": ("", "", """
