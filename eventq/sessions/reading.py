@@ -10,6 +10,7 @@ from eventq.sessions.claude import Claude
 from eventq.sessions.codex import Codex, is_codex
 from eventq.sessions.links import string
 from eventq.sessions.omp import OWN_KEYS, OWN_TYPES, OhMyPi, is_slot
+from eventq.sessions.others import OTHERS, told
 from eventq.sessions.pi import Pi
 from eventq.sessions.plain import Plain
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
     Reader = Plain  # what all of them can do
 
-READERS: dict[str, Plain] = {one.name: one for one in (Claude(), Codex(), OhMyPi(), Pi(), Plain())}
+READERS: dict[str, Plain] = {
+    one.name: one for one in (Claude(), Codex(), OhMyPi(), Pi(), *OTHERS, Plain())
+}
 
 
 def reader_named(tool: str) -> Plain:
@@ -36,6 +39,8 @@ def reader_of(first: Sequence[Entry]) -> Plain:
             return READERS["omp"]
         if string(entry, "type") == "session" and string(entry, "id"):
             return READERS["omp" if _is_omp(entry, first) else "pi"]
+        if other := told(entry):
+            return READERS[other]
         if READERS["claude"].is_record(entry):
             return READERS["claude"]
         if is_codex(entry):
