@@ -19,6 +19,7 @@ from eventq.sessions.links import (
     MESSAGE,
     META,
     RESULT,
+    Cut,
     Link,
     Title,
     mapping,
@@ -113,7 +114,7 @@ class Codex(Plain):
     def fork(
         self,
         path: Iterable[Entry],
-        carried: Iterable[Entry],  # noqa: ARG002
+        carried: Iterable[Entry],
         new: NewSession,
     ) -> Iterator[Entry]:
         """Yield a head that names the source, and the path, calls only with their results.
@@ -121,7 +122,7 @@ class Codex(Plain):
         The file stands for itself, so the lines are not numbered.
         """
         whole = [*path]
-        old = next((mapping(one, "payload") for one in whole if self.is_header(one)), {})
+        old = next((mapping(one, "payload") for one in carried), {})
         kept = _answered(whole)
         if not any(map(item_of, kept)):
             return
@@ -150,11 +151,16 @@ class Codex(Plain):
         local = datetime.fromisoformat(new.time).astimezone()
         return f"rollout-{local:%Y-%m-%dT%H-%M-%S}-{new.id}.jsonl"
 
-    def refusal(self, first: Entry) -> str:
-        """Return why no file can be written that the tool resumes from; "" if one can."""
+    def begins_in(self, first: Entry) -> Cut | None:
+        """Return where the beginning of a session stands whose file has this first entry."""
         base = mapping(mapping(first, "payload"), "history_base")
+        size = base.get("end_byte_offset")
         thread = string(base, "thread_id")
-        return f"its beginning stands in the file of thread {thread}" if base else ""
+        return Cut(thread, size) if thread and type(size) is int and size >= 0 else None
+
+    def refusal(self, first: Entry) -> str:  # noqa: ARG002
+        """Return why no file can be written that the tool resumes from; "" if one can."""
+        return ""
 
     def doubt(self, name: str, new: NewSession) -> str:
         """Return why the tool may not resume from a file of this name; "" if it does."""

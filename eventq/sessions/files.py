@@ -195,9 +195,20 @@ class Sessions:
     ) -> tuple[SessionRow, _Taken]:
         owner = beside.owner if beside else None
         row, hasher = self._generation(file, path, name, owner)
-        base = self._base_of(row, beside) if beside else 0
+        base = self._base_of(row, beside) if beside else self._base_in(row, file, path, fetch)
         scope = beside.scope if beside else None
         return row, self._take(file, row, hasher, fetch, base, scope)
+
+    def _base_in(self, row: SessionRow, file: BinaryIO, path: str, fetch: _Fetch) -> int:
+        """Return the turn of another session that one goes on from, as its file states."""
+        reader = reader_named(row.tool)
+        cut = reader.begins_in(_first_entries(file, path, 1)[0]) if reader.is_log else None
+        if cut is None:
+            return 0
+        turn, why = Forks(self._contexts, self._produced, fetch.note).base(cut)
+        if why:
+            fetch.note(f"its beginning stands in the file of session {cut.session}: {why}")
+        return turn
 
     def _take(
         self,

@@ -15,7 +15,7 @@ from eventq.output import entries
 from eventq.output.spelling import ASCII, parse, parse_leniently, spell
 from eventq.records.checks import REF, SHA256
 from eventq.sessions import lines
-from eventq.sessions.imports import OF_LINES
+from eventq.sessions.imports import OF_LINES, bytes_of
 from eventq.sessions.links import BACK, MESSAGE, NewSession
 from eventq.sessions.reading import reader_named, reader_of
 from eventq.system.clock import stamp
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eventq.memory.contexts import Context, Contexts
     from eventq.output.output_store import OutputStore
     from eventq.records.turn import Turn
-    from eventq.sessions.links import Entry
+    from eventq.sessions.links import Cut, Entry
     from eventq.sessions.plain import Plain
     from eventq.store.session_rows import SessionRow, StoredLine
 
@@ -107,8 +107,34 @@ class Forks:
 
     def refusal(self, row: SessionRow) -> str:
         """Return why no file can be written that its tool resumes from; "" if one can."""
-        entries = filter(None, map(self._entry_of, self._store.lines(row.session, -1, _FIRST)))
-        return reader_named(row.tool).refusal(next(entries, {}))
+        first, reader = self.first(row), reader_named(row.tool)
+        cut = reader.begins_in(first)
+        if cut is not None and not self.base(cut)[0]:
+            return f"its beginning stands in the file of session {cut.session}"
+        return reader.refusal(first)
+
+    def first(self, row: SessionRow) -> Entry:
+        """Return the first entry of a session."""
+        entries = map(self._entry_of, self._store.lines(row.session, -1, _FIRST))
+        return next(filter(None, entries), {})
+
+    def base(self, cut: Cut) -> tuple[int, str]:
+        """Return the last turn before a cut in another session, or 0 and why there is none."""
+        row = self._store.find(cut.session)
+        if row is None:
+            return 0, "that is not here: import it, and then this one again"
+        links = self._store.links(row.session)
+        size = turn = 0
+        after = -1
+        while size < cut.bytes and (page := self._store.lines(row.session, after, _PAGE)):
+            for line, data in zip(page, bytes_of(self._produced, page, self._warn), strict=True):
+                if size < cut.bytes:
+                    size += len(data)
+                    turn = next(links).turn or turn
+                after = line.position
+        if size != cut.bytes:
+            return 0, f"no line of that ends at byte {cut.bytes:,}: it is another file"
+        return turn, "" if turn else "nothing is said before that"
 
     def alone(self, context: Context, new: NewSession) -> Iterator[bytes]:
         """Yield the lines of a new file of a context, whose session is not here any longer."""
@@ -131,6 +157,11 @@ class Forks:
     def _log(self, row: SessionRow, reader: Plain, turn: int) -> Iterator[Entry]:
         """Yield the entries of a log up to a turn, with what stands beside them, but no marks."""
         way = {one.turn_id for one in self._contexts.at(turn).replay(payload=False)}
+        own = (one.turn_parent for one in self._store.links(row.session) if one.turn in way)
+        base = next(own, turn)
+        above = self._store.of_turn(base) if base else None
+        if above is not None and above.session != row.session:
+            yield from self._log(above, reader, base)
         links = self._store.links(row.session)
         kept = True
         held: list[Entry] = []  # they belong to the next turn

@@ -72,6 +72,13 @@ class Beside(Record):
     parent: str | None = None  # the agent or run that it belongs to; None: the session itself
 
 
+class Cut(Record):
+    """Where the beginning of a log ends that stands in another file."""
+
+    session: str
+    bytes: int  # of that file
+
+
 class Start(Record):
     """What a sidecar says about the start of its subagent."""
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from eventq.sessions.links import Entry, NewSession, Spawn, Title
+    from eventq.sessions.links import Cut, Entry, NewSession, Spawn, Title
 
 # What tools write into a prompt: the output of a command, the environment, or that it was ended.
 _BY_A_TOOL = re.compile(r"\s*(<[a-z][\w-]*[\s>]|\[Request interrupted by user)")
@@ -115,6 +115,10 @@ class Plain:
     def file_name(self, new: NewSession) -> str:
         """Return the name of the file of a new session."""
         return f"{new.id}.jsonl"
+
+    def begins_in(self, first: Entry) -> Cut | None:  # noqa: ARG002
+        """Return where the beginning of a session stands whose file has this first entry."""
+        return None
 
     def refusal(self, first: Entry) -> str:  # noqa: ARG002
         """Return why no file can be written that the tool resumes from; "" if one can.

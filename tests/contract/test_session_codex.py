@@ -228,7 +228,7 @@ def test_a_subagent_is_forked_as_a_session(thread: eventq.Thread, tmp_path: Path
 @pytest.mark.parametrize(
     ("why", "entries"),
     [
-        ("its beginning stands in the file of thread p", [meta(history_base={"thread_id": "p"}), prompt("b")]),
+        ("its beginning stands in the file of session p", [meta(history_base={"thread_id": "p", "end_byte_offset": 9}), prompt("b")]),
         ("the tool of this session is not known", [{"n": 1}]),
     ],
 )  # fmt: skip
@@ -254,3 +254,53 @@ def test_a_fork_is_imported_as_a_session_of_its_own(thread: eventq.Thread, tmp_p
     lines = [json.loads(line) for line in thread.sessions.lines("mine")]
     assert lines[0]["payload"]["forked_from_id"] == SESSION
     assert kinds(lines)[-2:] == ["C", "task_complete"]
+
+
+# --- beginnings in other files --------------------------------------------------------------------
+
+PARENT = [meta(id="p"), prompt("a"), reply("A"), prompt("b"), reply("B")]
+
+
+def child(size: int) -> list[Any]:
+    """Return a session that goes on from that many bytes of its parent."""
+    base = {"thread_id": "p", "end_ordinal_exclusive": 3, "end_byte_offset": size}
+    return [meta(history_base=base, history_mode="paginated"), prompt("c"), reply("C")]
+
+
+@pytest.mark.parametrize("first", ["p", "s"])
+def test_a_beginning_in_another_file_is_on_main(
+    thread: eventq.Thread, tmp_path: Path, first: str
+) -> None:
+    """Whichever was imported first; both keep their bytes, and a fork has all of it."""
+    cut = len(spell(*PARENT[:3]))
+    if first == "s":
+        made = load(thread, *child(cut))
+        (note,) = made.notes
+        assert note.endswith("session p: that is not here: import it, and then this one again")
+        assert said(thread) == {"s": ["c", "C"]}
+    load(thread, *PARENT, name="p", folder="parents")
+    for _ in range(2):
+        assert load(thread, *child(cut)).notes == ()
+        assert said(thread) == {"p": ["a", "A", "b", "B"], "s": ["a", "A", "c", "C"]}
+    assert export(thread) == spell(*child(cut))
+    assert export(thread, "p") == spell(*PARENT)
+    assert thread.check() == []
+    head, *rest = fork(thread, tmp_path)
+    assert kinds(rest) == ["a", "A", "c", "C"]
+    assert (head["payload"]["forked_from_id"], "history_base" in head["payload"]) == (
+        SESSION,
+        False,
+    )
+    found = thread.sessions.views.diff("s", "p")
+    assert (found.shared.text, [one.text for one in found.mine]) == ("A", ["c", "C"])
+
+
+@pytest.mark.parametrize("size", [len(spell(*PARENT[:3])) - 1, 1 << 40])
+def test_a_beginning_that_is_not_there(thread: eventq.Thread, tmp_path: Path, size: int) -> None:
+    """A cut in the middle of a line, or behind the end, is of another file: noted, no fork."""
+    load(thread, *PARENT, name="p", folder="parents")
+    (note,) = load(thread, *child(size)).notes
+    assert f"no line of that ends at byte {size:,}: it is another file" in note
+    assert said(thread)["s"] == ["c", "C"]
+    with pytest.raises(LogicError, match="its beginning stands in the file of session p"):
+        thread.sessions.fork("s", str(tmp_path))
