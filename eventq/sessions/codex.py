@@ -158,6 +158,16 @@ class Codex(Plain):
         thread = string(base, "thread_id")
         return Cut(thread, size) if thread and type(size) is int and size >= 0 else None
 
+    def origin(self, first: Entry) -> str:
+        """Return what session one comes from whose file has this first entry; "" for none."""
+        head = mapping(first, "payload") if self.is_header(first) else {}
+        spawn = mapping(mapping(mapping(head, "source"), "subagent"), "thread_spawn")
+        if parent := string(spawn, "parent_thread_id") or string(head, "parent_thread_id"):
+            return f"this is a subagent of session '{parent}'"
+        source = string(head, "forked_from_id")
+        copied = source and not mapping(head, "history_base")
+        return f"this is a fork of session '{source}', with a copy of its lines" if copied else ""
+
     def refusal(self, first: Entry) -> str:  # noqa: ARG002
         """Return why no file can be written that the tool resumes from; "" if one can."""
         return ""

@@ -228,6 +228,9 @@ class Sessions:
         part = work.place()
         context = work.show(part, scope)
         notes = [*starmap(raw, read.raw.items()), *found(read.found), *work.gaps(part)]
+        if not read.first and read.new:
+            origin = reader_named(row.tool).origin(_first_entries(file, "", 1)[0])
+            notes[:0] = [origin] if origin else []
         if repeated := part.repeated(read.first):
             what = "1 line repeats" if repeated == 1 else f"{repeated:,} lines repeat"
             notes.append(f"{what} the id of an earlier entry: the last entry of an id counts")

@@ -120,6 +120,10 @@ class Plain:
         """Return where the beginning of a session stands whose file has this first entry."""
         return None
 
+    def origin(self, first: Entry) -> str:  # noqa: ARG002
+        """Return what session one comes from whose file has this first entry; "" for none."""
+        return ""
+
     def refusal(self, first: Entry) -> str:  # noqa: ARG002
         """Return why no file can be written that the tool resumes from; "" if one can.
 

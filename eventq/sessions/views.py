@@ -116,7 +116,9 @@ class Views:
         def wanted(one: LineLink) -> bool:
             return path is None or one.turn in path
 
-        return [*self._raw(row, some), *of_entries(some, wanted), *of_gaps(some, wanted)]
+        origin = reader_named(row.tool).origin(self._forks.first(row)) if turn is None else ""
+        notes = [origin] if origin else []
+        return [*notes, *self._raw(row, some), *of_entries(some, wanted), *of_gaps(some, wanted)]
 
     def _raw(self, row: SessionRow, some: Noted) -> Iterator[str]:
         """Yield the notes on lines that are kept as raw text."""

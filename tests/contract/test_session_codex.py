@@ -304,3 +304,25 @@ def test_a_beginning_that_is_not_there(thread: eventq.Thread, tmp_path: Path, si
     assert said(thread)["s"] == ["c", "C"]
     with pytest.raises(LogicError, match="its beginning stands in the file of session p"):
         thread.sessions.fork("s", str(tmp_path))
+
+
+SPAWN = {"subagent": {"thread_spawn": {"parent_thread_id": "p", "depth": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("note", "head"),
+    [
+        ("this is a subagent of session 'p'", meta(source=SPAWN)),
+        ("this is a subagent of session 'p'", meta(parent_thread_id="p")),
+        ("this is a fork of session 'p', with a copy of its lines", meta(forked_from_id="p")),
+    ],
+)
+def test_where_a_session_comes_from_is_noted(
+    thread: eventq.Thread, note: str, head: dict[str, Any]
+) -> None:
+    """When it is imported, and whenever it is shown; the first head is its own."""
+    entries = [head, meta(id="p"), prompt("a"), reply("A")]
+    assert load(thread, *entries).notes == (note,)
+    assert load(thread, *entries, prompt("b")).notes == ()
+    assert thread.sessions.views.notes("s") == [note]
+    assert said(thread) == {"s": ["a", "A", "b"]}
