@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from eventq.sessions.links import Entry, NewSession
 
 _THREAD = ("thread_id", "session_id")
-_LEADS = frozenset({"task_started", "turn_started", "user_message", "thread_settings_applied"})
+_LEADS = frozenset({"task_started", "turn_started", "thread_settings_applied"})
 _NAMED = "thread_name_updated"
 _NAME = re.compile(r"rollout-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-[0-9a-f-]{36}\.jsonl")
 _OF_THE_SOURCE = frozenset(

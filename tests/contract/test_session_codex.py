@@ -178,6 +178,15 @@ def test_a_fork_at_any_turn(thread: eventq.Thread, tmp_path: Path) -> None:
     assert lines[-1]["payload"]["thread_name"] == "T"
 
 
+def test_a_fork_has_the_events_of_its_turns(thread: eventq.Thread, tmp_path: Path) -> None:
+    """What is shown of a prompt comes behind it, and goes with it when it is taken back."""
+    load(thread, *TAKEN_BACK[:6], event("user_message", message="b"), *TAKEN_BACK[6:])
+    turns = [one.turn_id for one in thread.contexts.get("s").replay()]
+    begun = ["a", "user_message"]
+    assert kinds(fork(thread, tmp_path, at=f"turn:{turns[0]}")[1:]) == begun
+    assert kinds(fork(thread, tmp_path)[1:]) == [*begun, "A", "token_count", "c", "C"]
+
+
 def test_the_name_of_a_fork_has_the_local_time(
     thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
