@@ -13,7 +13,7 @@ from eventq.sessions.glances import infos
 from eventq.sessions.imports import OF_LINES, Import
 from eventq.sessions.links import MESSAGE
 from eventq.sessions.notes import of_entries, of_gaps, raw
-from eventq.sessions.reading import READERS, reader_named
+from eventq.sessions.reading import READERS, reader_named, reader_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,7 +192,9 @@ class Views:
 
     def _reader(self, turn: int) -> Plain:
         row = self._store.of_turn(turn)
-        return reader_named(row.tool if row else "")
+        if row is not None:
+            return reader_named(row.tool)
+        return reader_of([self._parsed(self._contexts.turn(turn))])  # its session is not here
 
     def entries(self, context: Which, warn: Callable[[str], object]) -> Iterator[bytes]:
         """Yield the text of each entry of a branch, with its images, from the root to its end.

@@ -304,6 +304,17 @@ def test_a_beginning_in_another_file_is_on_main(
     assert (found.shared.text, [one.text for one in found.mine]) == ("A", ["c", "C"])
 
 
+def test_a_turn_whose_session_is_gone_is_read_as_what_it_is(thread: eventq.Thread) -> None:
+    """The end of a fork keeps the turns that it goes on from."""
+    load(thread, *PARENT, name="p", folder="parents")
+    load(thread, *child(len(spell(*PARENT[:3]))))
+    thread.contexts.get("p").delete()
+    assert said(thread) == {"s": ["a", "A", "c", "C"]}
+    first = next(iter(thread.contexts.get("s").replay()))
+    assert thread.sessions.views.entry(first.turn_id).kind == "user"
+    assert thread.check() == []
+
+
 @pytest.mark.parametrize("size", [len(spell(*PARENT[:3])) - 1, 1 << 40])
 def test_a_beginning_that_is_not_there(thread: eventq.Thread, tmp_path: Path, size: int) -> None:
     """A cut in the middle of a line, or behind the end, is of another file: noted, no fork."""
