@@ -7,14 +7,14 @@ from eventq.cli.blob import save
 from eventq.cli.options import CONTEXT, JSON, OUTPUT, READ, THREAD
 from eventq.cli.rules import exclude
 from eventq.cli.table import Argument, Command, Option, together
-from eventq.errors import refused
+from eventq.errors import UsageError, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypedDict
 
-    from eventq.records.session import EntryInfo, SessionBranch, SessionInfo
+    from eventq.records.session import EntryInfo, SessionBranch, SessionImported, SessionInfo
     from eventq.records.turn import ContextInfo
     from eventq.thread import Thread
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         cwd: str | None
 
 
+_FAILURES = 100  # that are named
 _WORDS = 80  # characters of a title
 _DRAWN = 200  # branches; a drawing can be as wide as it is long
 
@@ -148,17 +149,60 @@ def diff(thread: Thread, *, one: int | str, other: int | str, json: bool) -> Non
     render.say_all(f"+ {_entry(entry)}" for entry in found.theirs)
 
 
-def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json: bool) -> None:
-    """Import an agent's session file, its branches as contexts.
+def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json: bool) -> int:
+    """Import an agent's session file, or all in a folder, their branches as contexts.
 
     Importing again adds what is new. The folder beside it, FILE without .jsonl, comes along:
     N.TOOL.log is artifact://N of the session, NAME.md is agent://NAME, sessions of subagents are
-    contexts under what started them, and other files are kept as they are.
+    contexts under what started them, and other files are kept as they are. In a folder, a file that
+    fails does not keep the others from being imported.
     """
+    import os
+
+    if os.path.isdir(file):
+        if name is not None:
+            what = "--as names one session, and this is a folder"
+            raise UsageError(what, "leave it out, or give one file of it")
+        return _take_all(thread, file, blobs, json=json)
     made = thread.sessions.import_file(file, name=name, blobs=blobs)
     if json:
         show.dump(render.fields(made))
-        return
+    else:
+        show.say(_taken(thread, made))
+        _note_all(made.notes)
+    return 0
+
+
+def _take_all(thread: Thread, folder: str, blobs: str | None, *, json: bool) -> int:
+    """Import the session files in a folder; return the exit status."""
+    count = new = failed = 0
+    failures: list[str] = []
+    for one in thread.sessions.import_folder(folder, blobs=blobs):
+        count += one.imported is not None
+        new += one.is_new
+        if one.error is not None:
+            failed += 1
+            if len(failures) < _FAILURES:
+                failures.append(f"{one.path}: {one.error}")
+        if json:
+            made, error = one.imported, one.error
+            show.dump({
+                "path": one.path, **(render.fields(made) if made else {}),
+                "error": error and error.what, "suggestion": error and error.fix,
+            })  # fmt: skip
+        elif one.imported is not None and one.is_new:
+            show.say(f"{show.readable(one.path)}: {_taken(thread, one.imported)}")
+            _note_all(one.imported.notes)
+    if not json:
+        told = f"{render.count(count, 'session')}: {new:,} new or grown, {count - new:,} unchanged"
+        show.say(f"Imported {told}" + (f", {failed:,} failed" if failed else ""))
+    _note_all(tuple(failures))
+    if failed > len(failures):
+        show.note(f"… and {render.count(failed - len(failures), 'more file')}")
+    return 1 if failed else 0
+
+
+def _taken(thread: Thread, made: SessionImported) -> str:
     context = show.readable(thread.contexts.get(made.context_id).info().name or "")
     what = f"{made.added:,} of {render.count(made.entries, 'entry')}"
     beside = [
@@ -168,8 +212,7 @@ def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json
     ]
     if beside:
         what += f" and {' and '.join(beside)} beside it"
-    show.say(f"Imported {what} into context '{context}' ({made.context_id})")
-    _note_all(made.notes)
+    return f"Imported {what} into context '{context}' ({made.context_id})"
 
 
 def export(
@@ -245,7 +288,7 @@ COMMANDS = {
     "session import": Command(
         take,
         [
-            Argument("FILE", kinds.path),
+            Argument("FILE|DIR", kinds.path, parameter="file"),
             Option("as NAME", "The session's name here (default: its own).", parameter="name"),
             Option(
                 "blobs FOLDER",
@@ -256,6 +299,7 @@ COMMANDS = {
             JSON,
         ],
         "eventq session import session.jsonl --as work --thread ./inbox",
+        "eventq session import ~/.claude/projects --thread ./inbox",
     ),
     "session export": Command(
         export,

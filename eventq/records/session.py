@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from eventq.record import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.errors import EventqError
+
 
 class SessionImported(Record):
     """The result of a session import: `added` of the file's `entries`, and blobs of its images.
@@ -23,6 +27,20 @@ class SessionImported(Record):
     files: int = 0
     agents: int = 0
     generation: int = 1
+
+
+class SessionFile(Record):
+    """A session file in a folder that was imported, or the error why it was not."""
+
+    path: str
+    imported: SessionImported | None
+    error: EventqError | None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether anything of it was not stored before."""
+        made = self.imported
+        return made is not None and bool(made.added or made.files or made.agents)
 
 
 class SessionInfo(Record):

@@ -16,14 +16,17 @@ import stat
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, starmap
+from operator import attrgetter
 from typing import NamedTuple
 
 from blake3 import blake3
 
 from eventq.errors import (
     ConflictError,
+    EventqError,
     InputError,
     LogicError,
+    StoreError,
     UnknownContextError,
     UsageError,
     refused,
@@ -31,7 +34,7 @@ from eventq.errors import (
 from eventq.memory.contexts import check_context_name
 from eventq.output import artifacts, entries, folders
 from eventq.records.checks import SHA256
-from eventq.records.session import SessionForked, SessionImported
+from eventq.records.session import SessionFile, SessionForked, SessionImported
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks, anew, of_context
 from eventq.sessions.imports import (
@@ -46,7 +49,7 @@ from eventq.sessions.imports import (
 from eventq.sessions.notes import found, raw
 from eventq.sessions.reading import is_record, reader_named, reader_of
 from eventq.sessions.salvage import ROWS, pieces
-from eventq.sessions.subagents import Agent, Agents
+from eventq.sessions.subagents import AGENTS, Agent, Agents
 from eventq.system import disk
 
 TYPE_CHECKING = False
@@ -121,10 +124,59 @@ class Sessions:
                 _check_name(name)
                 return self._import(file, path, name, blobs, notes)
         except OSError as error:
-            why = refused(error, f"'{error.filename or path}' could not be read: {error.strerror}")
-            if isinstance(error, IsADirectoryError):
-                why.fix = "give each session file in it by itself; the folder beside it comes along"
-            raise why from error
+            raise _unread(error, path) from error
+
+    def import_folder(self, path: str, *, blobs: str | None = None) -> Iterator[SessionFile]:
+        """Import each session file in a folder and those below it, as `import_file` does.
+
+        Yield each with what was added, or the error why it was not imported; the others are tried
+        nevertheless. What is no session is left out, and so is what `import_file` takes along: the
+        folder of a session, and subagents. Links to folders are not followed. A file without
+        anything new is read once, and nothing is written. Raises StoreError if the thread fails.
+        """
+        self._database.check_writable()
+        self._check_outside(path)
+        yield from self._import_below(path, blobs)
+
+    def _import_below(self, path: str, blobs: str | None) -> Iterator[SessionFile]:
+        try:
+            with os.scandir(path) as entries:
+                found = sorted(entries, key=attrgetter("name"))
+        except OSError as error:
+            yield SessionFile(path, None, _unread(error, path))
+            return
+        files = {one.name for one in found if one.name.endswith(_ENDING) and one.is_file()}
+        for one in found:
+            if one.name in files:
+                yield from self._import_one(one.path, blobs)
+            elif one.is_dir(follow_symlinks=False):
+                is_of_a_session = one.name + _ENDING in files or one.name == AGENTS
+                if not is_of_a_session and os.path.realpath(one.path) != self._inside:
+                    yield from self._import_below(one.path, blobs)
+
+    def _import_one(self, path: str, blobs: str | None) -> Iterator[SessionFile]:
+        try:
+            with open(path, "rb") as file:
+                if not _is_session(file, path):
+                    return
+            yield SessionFile(path, self.import_file(path, blobs=blobs), None)
+        except OSError as error:
+            yield SessionFile(path, None, _unread(error, path))
+        except EventqError as error:
+            if isinstance(error, StoreError) and not isinstance(error.__cause__, OSError):
+                raise
+            yield SessionFile(path, None, error)
+
+    @property
+    def _inside(self) -> str:
+        return os.path.realpath(self._directory)
+
+    def _check_outside(self, path: str) -> None:
+        """Raise LogicError for a path in the thread, and for the folder of a session."""
+        if os.path.commonpath([self._inside, os.path.realpath(path)]) == self._inside:
+            raise LogicError(f"'{path}' is inside the thread", "give a session file outside of it")
+        if os.path.isdir(path) and os.path.exists(f"{path.rstrip('/')}{_ENDING}"):
+            raise LogicError(f"'{path}' is the folder of a session", f"give '{path}{_ENDING}'")
 
     def _opened(self, path: str, warn: Warn) -> BinaryIO:
         """Open a session file; refuse what never ends. A pipe is read to its end first.
@@ -135,11 +187,7 @@ class Sessions:
             raise UsageError(
                 f"the path must be text, not {type(path).__name__}", "give it as a string"
             )
-        inside = os.path.realpath(self._directory)
-        if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
-            raise LogicError(f"'{path}' is inside the thread", "give a session file outside of it")
-        if os.path.isdir(path) and os.path.exists(f"{path}{_ENDING}"):
-            raise LogicError(f"'{path}' is the folder of a session", f"give '{path}{_ENDING}'")
+        self._check_outside(path)
         folder = folder_of(path)
         if folder is not None and os.path.isdir(folder) and not os.path.lexists(path):
             raise LogicError(
@@ -256,7 +304,8 @@ class Sessions:
         That is the next generation for a file that was rewritten. `owner` is the session in whose
         folder the file stands.
         """
-        hasher = blake3(max_threads=2)
+        threads = 2 if os.fstat(file.fileno()).st_size > _BLOCK else 1  # a start of one costs more
+        hasher = blake3(max_threads=threads)
         place = _place_of(path) if os.path.isfile(path) else None  # not of a pipe
         row = self._store.find(name)
         if row is not None and row.owner is not None and owner is None:
@@ -364,7 +413,7 @@ class Sessions:
         if not produced.scope:  # the context came in a pack without scopes
             self._database.scopes.separate(context)
             produced = self._produced.of_context(context)
-        inside = os.path.realpath(self._directory)
+        inside = self._inside
         if os.path.realpath(folder) == inside:
             fetch.note(f"the folder beside '{path}' was left out: it is the thread")
             return 0, 0
@@ -713,6 +762,21 @@ def _of_no_session(context: int | str) -> LogicError:
     return LogicError(
         f"context '{context}' is of no session", "see 'eventq session ls' for their names"
     )
+
+
+def _unread(error: OSError, path: str) -> StoreError:
+    why = refused(error, f"'{error.filename or path}' could not be read: {error.strerror}")
+    if isinstance(error, IsADirectoryError):
+        why.fix = "take all session files in it by 'eventq session import DIR'"
+    return why
+
+
+def _is_session(file: BinaryIO, path: str) -> bool:
+    """Return whether a file, whose name may be that of anything, begins as one of a session."""
+    try:
+        return any(map(is_record, _first_entries(file, path, _FIRST)))
+    except InputError:
+        return False
 
 
 def _place_of(path: str) -> str:

@@ -283,8 +283,7 @@ class Import:
         turns = [row.turn or 0 for row in part.rows]
         todo = [
             (part.first + n, part.first + above if above >= 0 else tree.ROOT, part.rows[n].turn)
-            for n, above in _to_place(part.rows, turns, part.places, self._base)
-            if n or not part.first
+            for n, above in _to_place(part, turns, self._base)
         ]
         # Some may be there if it was begun again, but on other lines.
         known = self._row.generation > 1 or any(turns) or bool(self._store.tips(self._row.name))
@@ -541,14 +540,18 @@ def free_name(begin: str, own: str, short: int, is_taken: Callable[[str], bool])
     return next(name for name in names if not is_taken(name))
 
 
-def _to_place(
-    rows: Sequence[LineLink], turns: Sequence[int], places: Sequence[int], base: int
-) -> Iterator[tuple[int, int]]:
-    """Yield each node whose turn is not under that of its place, parents first, and the place."""
+def _to_place(part: Part, turns: Sequence[int], base: int) -> Iterator[tuple[int, int]]:
+    """Yield each node whose turn is not under that of its place, parents first, and the place.
+
+    What comes before a part is settled, and so is its first node, unless it begins the file.
+    """
+    rows, places = part.rows, part.places
     moved = bytearray(len(rows))
     for n in _parents_first(places):
         above = places[n]
         parent = turns[above] if above >= 0 else base
+        if part.first and n == 0:
+            continue
         if not turns[n] or rows[n].turn_parent != parent or (above >= 0 and moved[above]):
             moved[n] = 1
             yield n, above

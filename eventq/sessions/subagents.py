@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SIDECAR_BYTES = 1 << 20
 _ENDING = ".jsonl"
+AGENTS = "subagents"  # a folder in that of a session, of Claude Code
 
 
 class Agent(Record):

@@ -110,8 +110,8 @@ class Scopes:
         """Set the scope of a context; None for one of its own."""
         sql = """
             UPDATE contexts
-            SET scope_id = ?
-            WHERE context_id = ?
+            SET scope_id = ?1
+            WHERE context_id = ?2 AND scope_id IS DISTINCT FROM ?1
         """
         self._db.change(sql, (scope, context))
 

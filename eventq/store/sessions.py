@@ -426,10 +426,15 @@ class Sessions:
         It is the tip of a branch of a session.
         """
         sql = """
-            INSERT OR REPLACE INTO session_tips (context_id, session_id, turn_id)
+            INSERT INTO session_tips (context_id, session_id, turn_id)
             SELECT context_id, ?2, coalesce(?3, head_id, 0)
             FROM contexts
             WHERE context_id = ?1
+            ON CONFLICT (context_id) DO UPDATE SET
+                session_id = excluded.session_id,
+                turn_id = excluded.turn_id
+            WHERE session_tips.session_id <> excluded.session_id
+                OR session_tips.turn_id <> excluded.turn_id
         """
         self._db.change(sql, (context, session, turn))
 

@@ -147,6 +147,11 @@ artifact rm 0
 artifact erase 1
 session import s.jsonl --as s
 session import s.jsonl --as s
+session import sessions
+session import sessions --json
+session import sessions
+session import sessions
+session import sessions --json
 session ls
 session ls --project /x --since 2026-01-01 --tool pi --json
 session ls --tool vi
@@ -186,6 +191,8 @@ def told(place: str, way: str, folder: Path) -> list[tuple[str, int, str, str]]:
     """Run the story; return what each command printed, without times, hashes and the place."""
     os.chdir(folder)
     (folder / "s.jsonl").write_text(SESSION)
+    (folder / "sessions").mkdir()
+    (folder / "sessions" / "other.jsonl").write_text(SESSION.replace('"s"', '"other"'))
     found, blob = [], ""
     for line in STORY.strip().splitlines():
         words, _, given = line.replace("{blob}", blob).partition(" <")

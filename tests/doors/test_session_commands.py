@@ -172,3 +172,27 @@ def test_what_is_no_session(box: str) -> None:
         refused(1, "context 'main' is of no session", run(f"session {word} --thread", box))
     for word, what in (("show", "session"), ("cat", "context"), ("diff p", "context")):
         refused(1, f"there is no {what} 'nobody'", run(f"session {word} nobody --thread", box))
+
+
+def test_a_folder_is_imported(box: str, tmp_path: Path) -> None:
+    """A line for each session with anything new, and a sum; failures come last, with status 1."""
+    files = tmp_path / "files"
+    for name in ("a/s", "b/s", "c"):
+        path = files / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(spell([says(f"x{name}", None)]))
+    done = run("session import", str(files), "--thread", box)
+    assert done.code == 1
+    first, second, total = done.out.splitlines()
+    assert first.startswith(f"{files}/a/s.jsonl: Imported 1 of 1 entry into context 's' (")
+    assert second.startswith(f"{files}/c.jsonl: Imported 1 of 1 entry into context 'c' (")
+    assert total == "Imported 2 sessions: 2 new or grown, 0 unchanged, 1 failed"
+    assert done.err.startswith(f"{files}/b/s.jsonl: session 's' is another one here")
+    (files / "b" / "s.jsonl").unlink()
+    told = ok("session import", str(files), "--thread", box)
+    assert told == "Imported 2 sessions: 0 new or grown, 2 unchanged\n"
+    made = objects("session import", str(files), "--thread", box)
+    assert [(one["path"], one["added"], one["error"]) for one in made] == [
+        (f"{files}/a/s.jsonl", 0, None), (f"{files}/c.jsonl", 0, None),
+    ]  # fmt: skip
+    assert run("session import", str(files), "--as", "x", "--thread", box).code == 2

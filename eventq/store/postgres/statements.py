@@ -1285,9 +1285,9 @@ STATEMENTS = {
         scope_id) DO NOTHING
     """, ""),
     # scopes.Scopes.assign
-    "54a91aed095d48a5": ("", "", """
-        UPDATE eventq.contexts SET scope_id = $3 WHERE context_id = $4 AND (contexts.bucket = $1
-        AND contexts.thread_id = $2)
+    "fd5f778da9fef210": ("", "", """
+        UPDATE eventq.contexts SET scope_id = $3 WHERE (context_id = $4 AND scope_id IS DISTINCT
+        FROM $3) AND (contexts.bucket = $1 AND contexts.thread_id = $2)
     """, ""),
     # scopes.Scopes.separate
     "aff31331d4278fd2": ("", "", """
@@ -1551,12 +1551,13 @@ STATEMENTS = {
         WHERE s.name = $3 AND (s.bucket = $1 AND s.thread_id = $2) ORDER BY t.context_id
     """, ""),
     # sessions.Sessions.set_tip
-    "c93de588a05e5865": ("", "", """
+    "2ff83bffb4188a43": ("", "", """
         INSERT INTO eventq.session_tips (bucket, thread_id, context_id, session_id, turn_id) SELECT
         $1, $2, context_id, $4, COALESCE($5, head_id, 0) FROM eventq.contexts WHERE (context_id =
         $3 AND (contexts.bucket = $1 AND contexts.thread_id = $2)) AND TRUE ON CONFLICT(bucket,
         thread_id, context_id) DO UPDATE SET session_id = excluded.session_id, turn_id =
-        excluded.turn_id
+        excluded.turn_id WHERE session_tips.session_id <> excluded.session_id OR
+        session_tips.turn_id <> excluded.turn_id
     """, ""),
     # sessions._Placing._alike
     "22b08ee43fc12092": ("", "", """
