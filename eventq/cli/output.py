@@ -52,6 +52,18 @@ def ls(thread: Thread, *, context: int | str | None, json: bool) -> None:
     render.show_all(thread.scope(context).outputs, render.produced, render.output, json=json)
 
 
+def rm(thread: Thread, *, name: str, context: int | str | None, json: bool) -> None:
+    """Delete an output with all its versions. Its number is never assigned again.
+
+    Outputs of agents that it called stay. The next gc frees the space. A session's folder that has
+    it as a file brings it back when it is imported again.
+    """
+    output = name.removeprefix("agent://")
+    count = thread.scope(context).outputs.remove(output)
+    what = f"Deleted agent://{output}, {render.count(count, 'version')}"
+    show.result({"output_id": output, "versions": count}, what, json=json)
+
+
 # --- URLs -----------------------------------------------------------------------------------------
 
 
@@ -134,6 +146,11 @@ COMMANDS = {
         "eventq output put Scout --file report.md --thread ./inbox",
         "eventq output put --id 0-Scout --content 'nothing new' --thread ./inbox",
         rules=[one_of("NAME", "id"), exclude("id", "parent"), exclude("content", "file")],
+    ),
+    "output rm": Command(
+        rm,
+        [Argument("NAME", kinds.text), IN_CONTEXT, THREAD, JSON],
+        "eventq output rm 0-Scout --thread ./inbox",
     ),
     "output ls": Command(
         ls, [IN_CONTEXT, READ, JSON], "eventq output ls --context s-1 --thread ./inbox"

@@ -283,6 +283,22 @@ def _note_all(notes: tuple[str, ...]) -> None:
         show.note(note)
 
 
+def rm(thread: Thread, *, name: str, json: bool) -> None:
+    """Delete a session with its subagents: their lines, generations and contexts.
+
+    Forks stay, and what they need. The next gc deletes the other turns and blobs. What the session
+    produced stays until 'artifact rm' and 'output rm'.
+    """
+    made = thread.sessions.remove(name)
+    what = f"{render.count(made.lines, 'line')}, {render.count(len(made.contexts), 'context')}"
+    if made.agents:
+        what += f", {render.count(made.agents, 'subagent')}"
+    free = f"'{show.program()} gc --apply' frees what no fork needs"
+    show.result(
+        render.fields(made), f"Deleted session '{show.readable(name)}': {what}; {free}", json=json
+    )
+
+
 _BLOBS = Option("blobs FOLDER", "Where to write blobs that entries name by SHA-256.", kinds.path)
 COMMANDS = {
     "session import": Command(
@@ -355,6 +371,9 @@ COMMANDS = {
         diff,
         [Argument("ONE", kinds.branch), Argument("OTHER", kinds.branch), READ, JSON],
         "eventq session diff work work/1f0c2a9e --thread ./inbox",
+    ),
+    "session rm": Command(
+        rm, [Argument("NAME", kinds.text), THREAD, JSON], "eventq session rm work --thread ./inbox"
     ),
     "session fork": Command(
         fork,

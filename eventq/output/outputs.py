@@ -125,6 +125,17 @@ class Outputs:
         if not self._is_known(output_id):
             raise _no_id(output_id)
 
+    def remove(self, output_id: str) -> int:
+        """Delete an output with all its versions; return how many there were.
+
+        Those of agents that it called stay, and so does its number: `put` never assigns it again. A
+        folder that it came from brings it back when it is imported again.
+        Raises UnknownOutputError.
+        """
+        with self._db.write():
+            count = self._outputs.remove(output_id) if isinstance(output_id, str) else 0
+            return count or self.get(output_id).version  # which raises
+
     # --- out --------------------------------------------------------------------------------------
 
     def get(self, output_id: str, version: int = 1) -> OutputInfo:

@@ -113,3 +113,12 @@ class SessionForked(Record):
     lines: int
     size: int
     notes: tuple[str, ...]
+
+
+class SessionRemoved(Record):
+    """A session that was deleted, with the `lines` of its generations and subagents."""
+
+    name: str
+    lines: int
+    contexts: tuple[str, ...]  # their names, or ids
+    agents: int

@@ -34,7 +34,7 @@ from eventq.errors import (
 from eventq.memory.contexts import check_context_name
 from eventq.output import artifacts, entries, folders
 from eventq.records.checks import SHA256
-from eventq.records.session import SessionFile, SessionForked, SessionImported
+from eventq.records.session import SessionFile, SessionForked, SessionImported, SessionRemoved
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks, anew, of_context
 from eventq.sessions.imports import (
@@ -472,6 +472,38 @@ class Sessions:
         row = self._store.find(name)
         assert row is not None
         return Import(self._contexts, self._produced, row, lambda _: None).spawns()
+
+    def remove(self, name: str) -> SessionRemoved:
+        """Delete a session with its generations and subagents: their lines, and their contexts.
+
+        Its turns and blobs go with the next collection, but for those that a fork needs. What it
+        produced stays in its scope. Raises UnknownSessionError, LogicError for a branch or a
+        subagent, ConflictError for a context that has anything else than the session by now.
+        """
+        with self._database.write():
+            row = self._store.find(name)
+            if row is None or row.owner is not None:
+                own = self.views.info(name).name if row is None else row.owner
+                raise LogicError(
+                    f"'{name}' is a part of session '{own}'",
+                    f"delete the whole: 'eventq session rm {own}', or only this branch:"
+                    f" 'eventq context rm {name}'",
+                )
+            agents = self._store.beside(name)
+            tips = [tip for one in (row, *agents) for tip in self._store.tips(one.name)]
+            for tip in tips:
+                head = self._contexts.head(tip.context)
+                if head != tip.turn:
+                    raise ConflictError(
+                        f"context '{tip.name or tip.context}' has moved on from the session",
+                        "keep it as a fork, and move it back to turn"
+                        f" {tip.turn}, then try again: see 'eventq context fork --help'",
+                        head,
+                    )
+            for tip in tips:
+                self._contexts.get(tip.context).delete()
+            names = tuple(tip.name or str(tip.context) for tip in tips)
+            return SessionRemoved(name, self._store.remove(name), names, len(agents))
 
     # --- out --------------------------------------------------------------------------------------
 

@@ -101,6 +101,14 @@ class Outputs:
             version = self._run(sql, (self._scope, output, blob_id, at))[0][0]
         return OutputInfo(output, version, digest.hex(), size, at)
 
+    def remove(self, output: str) -> int:
+        """Delete all versions of an output, and which files they were; return their number."""
+        given = (self._scope, output)
+        with self._db.joined():
+            self._run("DELETE FROM files WHERE scope_id = ? AND output = ?", given)
+            sql = "DELETE FROM agent_outputs WHERE scope_id = ? AND output_id = ?"
+            return self._db.changed(sql, given)
+
     def versions(self, output: str, version: int | None = None) -> list[OutputInfo]:
         """Return all versions of an output, or one; [] for what is not there."""
         if version is None:

@@ -175,6 +175,19 @@ class Sessions:
         """
         self._db.change(sql, (owner, path, started_by, session))
 
+    def remove(self, name: str) -> int:
+        """Delete all generations of a session and of its subagents; return how many lines."""
+        sql = """
+            SELECT count(*)
+            FROM sessions s
+                CROSS JOIN session_lines l ON l.session_id = s.session_id
+            WHERE s.name = ?1 OR s.owner = ?1
+        """
+        with self._db.joined():
+            lines = int(self._db.one(sql, (name,)))
+            self._run("DELETE FROM sessions WHERE name = ?1 OR owner = ?1", (name,))
+        return lines
+
     # --- lines ------------------------------------------------------------------------------------
 
     def grow(

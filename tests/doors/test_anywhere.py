@@ -141,6 +141,8 @@ cat agent://0-Scout
 artifact export out
 artifact import out
 artifact ls
+output rm 0-Scout
+output rm 0-Scout
 capture -- seq 3
 capture -- seq 20000
 artifact rm 0
@@ -162,6 +164,9 @@ session diff s s/b
 session export s
 session export s --output copy.jsonl
 session fork s --at a --out fork.jsonl
+session rm other/b
+session rm other
+session rm other
 push the_secret_word
 find --text - <the_secret_word
 event erase 11 --reason secret

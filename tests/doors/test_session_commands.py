@@ -196,3 +196,28 @@ def test_a_folder_is_imported(box: str, tmp_path: Path) -> None:
         (f"{files}/a/s.jsonl", 0, None), (f"{files}/c.jsonl", 0, None),
     ]  # fmt: skip
     assert run("session import", str(files), "--as", "x", "--thread", box).code == 2
+
+
+def test_a_session_is_deleted(box: str) -> None:
+    """The command says what goes, and what frees it; a branch alone is refused with a way."""
+    done = run("session rm p/b1 --thread", box)
+    refused(
+        1, "delete the whole: 'eventq session rm p', or only this branch: 'eventq context", done
+    )
+    assert ok("session rm t --thread", box) == (
+        "Deleted session 't': 5 lines, 2 contexts, 1 subagent; 'eventq gc --apply' frees what no fork"
+        " needs\n"
+    )
+    (made,) = objects("session rm p --thread", box)
+    assert (made["name"], made["lines"], made["contexts"]) == ("p", 6, ["p", "p/b1"])
+    refused(1, "there is no session 'p'", run("session rm p --thread", box))
+    assert ok("session ls --thread", box) == ""
+
+
+def test_an_output_is_deleted(box: str) -> None:
+    """By its name or URL, with all versions."""
+    assert ok("output put Scout --content x --thread", box) == "agent://0-Scout\n"
+    ok("output put --id 0-Scout --content y --thread", box)
+    assert ok("output rm agent://0-Scout --thread", box) == "Deleted agent://0-Scout, 2 versions\n"
+    done = run("output rm 0-Scout --thread", box)
+    assert (done.code, done.err.splitlines()[0]) == (1, "Error: Not found: 0-Scout")

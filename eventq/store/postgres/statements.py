@@ -1161,6 +1161,16 @@ STATEMENTS = {
         SELECT blob_id, raw_len FROM eventq.blobs WHERE hash = $3 AND (blobs.bucket = $1 AND
         blobs.thread_id = $2)
     """, ""),
+    # outputs.Outputs.remove
+    "0835417dc1aff3da": ("", "", """
+        DELETE FROM eventq.files WHERE (scope_id = $3 AND output = $4) AND (files.bucket = $1 AND
+        files.thread_id = $2)
+    """, ""),
+    # outputs.Outputs.remove 2
+    "b7c4b0290d319b0f": ("", "", """
+        DELETE FROM eventq.agent_outputs WHERE (scope_id = $3 AND output_id = $4) AND
+        (agent_outputs.bucket = $1 AND agent_outputs.thread_id = $2)
+    """, ""),
     # outputs.Outputs.names
     "d77c4863e96d8e9e": ("", "", """
         SELECT DISTINCT output_id FROM eventq.agent_outputs WHERE (scope_id = $3 AND output_id >
@@ -1456,6 +1466,18 @@ STATEMENTS = {
     "20e441a74ff04efe": ("", "", """
         UPDATE eventq.sessions SET owner = $3, path = $4, started_by = $5 WHERE session_id = $6 AND
         (sessions.bucket = $1 AND sessions.thread_id = $2)
+    """, ""),
+    # sessions.Sessions.remove
+    "bfbbc4a0d34e61e3": ("", "", """
+        SELECT COUNT(*) FROM eventq.sessions AS s CROSS JOIN LATERAL (SELECT l.* FROM
+        eventq.session_lines AS l WHERE l.session_id = s.session_id AND (l.bucket = $1 AND
+        l.thread_id = $2) OFFSET 0) AS l WHERE (s.name = $3 OR s.owner = $3) AND (s.bucket = $1 AND
+        s.thread_id = $2)
+    """, ""),
+    # sessions.Sessions.remove 2
+    "c72237cc81c0fadb": ("", "", """
+        DELETE FROM eventq.sessions WHERE (name = $3 OR owner = $3) AND (sessions.bucket = $1 AND
+        sessions.thread_id = $2)
     """, ""),
     # sessions.Sessions.grow
     "3919b15883a1f018": ("", "", """
