@@ -19,7 +19,8 @@ def config(thread: Thread, *, name: str | None, value: str | None, json: bool) -
     A NAME alone prints its value; with a VALUE it is changed. `runs.emit` says who reports the
     changes of workflow runs: `off`, `on` (the source `self`), or a source. Each change then pushes
     an event of type record and subtype run. `any_mount true` lets a thread be written on a file
-    system that `init` refuses, as only this machine writes there.
+    system that `init` refuses, as only this machine writes there. `hooks.sessions off` keeps hooks
+    from importing the session files of agents that stop.
     """
     if name is None:
         render.show_all(thread.settings, render.fields, _line, json=json)

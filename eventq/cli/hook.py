@@ -1,7 +1,8 @@
 """`hook`: store what a coding agent reports, and keep the agent waiting for two seconds at most.
 
 If another writer is in the way for longer, the event is left to a process that outlives the hook:
-the same command, with the event on stdin, and its key in a variable.
+the same command, with the event on stdin, and its key in a variable. When an agent stops, another
+such process imports its session file, whose path is in a variable, once the hook has ended.
 """
 
 from __future__ import annotations
@@ -25,14 +26,20 @@ PATIENCE_SECONDS = 2.0  # that an agent waits
 LATE_SECONDS = 3600.0  # after which an event is given up
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # between two tries
 _KEY = "EVENTQ_HOOK_KEY"
+_SESSION = "EVENTQ_HOOK_SESSION"
+_STOPS = ("Stop", "SessionEnd")  # at which a session file has grown
 
 
 def hook(*, thread: str, source: str) -> None:
     """Store the JSON object that a coding agent's hook sends.
 
     It is read from stdin and stored as one event; the command prints nothing and always exits
-    0. If another writer is in the way for two seconds, the event is stored once that ends.
+    0. If another writer is in the way for two seconds, the event is stored once that ends. When an
+    agent stops, its session file is imported afterwards, unless 'hooks.sessions' is off.
     """
+    if session := environment.take_env(_SESSION):
+        _keep_session(thread, session)
+        return
     key = environment.take_env(_KEY)
     given: bytes | bytearray = b""
     try:
@@ -45,13 +52,16 @@ def hook(*, thread: str, source: str) -> None:
         return
     if key:
         _store_late(thread, event._replace(key=event.key or key), LATE_SECONDS)
-    elif is_shared(thread):  # its server may keep us waiting in other ways
+        return
+    if is_shared(thread):  # its server may keep us waiting in other ways
         _leave(thread, source, given, wait=True)
     else:
         try:
             _store(thread, event, PATIENCE_SECONDS)
         except BusyError:
             _leave(thread, source, given)
+    if event.subtype in _STOPS:
+        _leave_session(thread, event.content)
 
 
 def _event(given: bytes | bytearray, source: str) -> NewEvent:
@@ -117,6 +127,44 @@ def _leave(thread: str, source: str, given: bytes | bytearray, *, wait: bool = F
         return
     if wait:
         processes.wait(pid, PATIENCE_SECONDS)
+
+
+def _leave_session(thread: str, content: str) -> None:
+    """Start a process that imports the session file of an event once this one has ended."""
+    import json
+
+    from eventq.system import processes
+
+    path = json.loads(content).get("transcript_path")
+    if not isinstance(path, str) or not os.path.isfile(path):
+        return
+    environ = {**os.environ, "EVENTQ_THREAD": thread, _SESSION: os.path.abspath(path)}
+    try:
+        ends, _ = os.pipe()  # whose other end is closed when this process ends, and not before
+        processes.spawn(processes.python("hook"), stdin=ends, environ=environ)
+    except (OSError, ValueError) as error:
+        with Thread(thread) as opened:
+            _note(opened, error)
+
+
+def _keep_session(thread: str, path: str) -> None:
+    """Import a session file; note why it cannot be. Of several at once, one does the work."""
+    from contextlib import suppress
+
+    from eventq.store.rules import HOOKS_SESSIONS
+    from eventq.system import disk, locks
+
+    while show.read(show.stdin()):  # until the hook has ended
+        pass
+    with Thread(thread) as opened:
+        try:
+            if opened.settings.get(HOOKS_SESSIONS) == "on":
+                with disk.open_regular(path) as file:
+                    with suppress(OSError):  # where there are no locks, the work is done twice
+                        locks.lock_whole(file.fileno(), wait=True)
+                    opened.sessions.import_file(path)
+        except Exception as error:  # noqa: BLE001 (nobody else sees it)
+            opened.journal.warn(f"hook: session '{path}' was not imported: {error}")
 
 
 COMMANDS = {

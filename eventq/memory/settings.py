@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eventq.errors import InputError, UsageError
 from eventq.records.info import Setting
-from eventq.store.rules import ANY_MOUNT, RUNS_EMIT
+from eventq.store.rules import ANY_MOUNT, HOOKS_SESSIONS, RUNS_EMIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from eventq.store.engine import Engine
 
 _NO_SOURCES = {"false", "true", "no", "yes", "0", "1", "none"}  # what is meant by them is on or off
-_DEFAULTS = {ANY_MOUNT: "false", RUNS_EMIT: "off"}
+_DEFAULTS = {ANY_MOUNT: "false", HOOKS_SESSIONS: "on", RUNS_EMIT: "off"}
+_CHOICES = {ANY_MOUNT: ("true", "false"), HOOKS_SESSIONS: ("on", "off")}
 
 
 class Settings:
@@ -24,6 +25,8 @@ class Settings:
 
     `any_mount` is `true` for a thread that may be on a file system which `init` refuses, as only
     this machine writes there; `eventq.open` takes it where the first write would be refused.
+
+    `hooks.sessions` is `on` if `eventq hook` imports the session file of an agent that stops.
     """
 
     def __init__(self, database: Engine, check_source: Callable[[str], None]) -> None:
@@ -46,10 +49,10 @@ class Settings:
         """
         _check(name)
         self._database.check_writable()
-        if name == ANY_MOUNT:
-            if value not in ("true", "false"):
-                raise InputError(f"'{value}' is no value of {name}", "use true or false")
-            self._engine.put(name, None if value == "false" else value)
+        if choices := _CHOICES.get(name):
+            if value not in choices:
+                raise InputError(f"'{value}' is no value of {name}", f"use {' or '.join(choices)}")
+            self._engine.put(name, None if value == _DEFAULTS[name] else value)
             return
         if isinstance(value, str) and value.casefold() in _NO_SOURCES:
             raise InputError(f"'{value}' is no value of {name}", "use on, off or a source")

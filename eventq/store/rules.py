@@ -28,6 +28,7 @@ LEASE_ENDED = "its lease ended"  # the error of an attempt
 _MOST_CAUSE = 200  # characters of what was said of an attempt
 KEY_MS = 24 * 3600 * 1000  # for which the idempotency key of an append is honoured
 ANY_MOUNT = "any_mount"  # the setting of a thread that may be on any file system
+HOOKS_SESSIONS = "hooks.sessions"  # the setting that says whether hooks import session files
 RUNS_EMIT = "runs.emit"  # the setting that says who reports the changes of runs
 
 

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("quick")
 ANY = Setting("any_mount", "false", "false")
+HOOKS = Setting("hooks.sessions", "on", "on")
 
 
 def test_a_setting_has_its_default_until_it_is_changed(thread: eventq.Thread) -> None:
     """What is set is there for all who open the thread; the default is no value of its own."""
-    assert [*thread.settings] == [ANY, Setting("runs.emit", "off", "off")]
+    assert [*thread.settings] == [ANY, HOOKS, Setting("runs.emit", "off", "off")]
     for given, value in (("on", "self"), ("internal:a:b:c", "internal:a:b:c"), ("off", "off")):
         thread.settings.set("runs.emit", given)
         assert thread.settings.get("runs.emit") == value
         with eventq.open(thread.path, read_only=True) as other:
-            assert [*other.settings] == [ANY, Setting("runs.emit", value, "off")]
+            assert [*other.settings] == [ANY, HOOKS, Setting("runs.emit", value, "off")]
     assert thread.database.memory.settings.get("runs.emit") is None
 
 
@@ -38,7 +39,7 @@ def test_unknown_settings(thread: eventq.Thread, stored: Stored, name: Any) -> N
         with pytest.raises(UsageError) as caught:
             call(name)
         assert caught.value.what == f"there is no setting '{name}'"
-        assert caught.value.fix == "use one of these: any_mount, runs.emit"
+        assert caught.value.fix == "use one of these: any_mount, hooks.sessions, runs.emit"
     assert stored() == before
 
 
@@ -71,7 +72,7 @@ def test_a_thread_that_is_only_read(path: str) -> None:
 def test_a_thread_of_the_original_tool(original: str) -> None:
     """A thread without a table of settings has the defaults, and settings once it is migrated."""
     with eventq.open(original, read_only=True) as reader:
-        assert [*reader.settings] == [ANY, Setting("runs.emit", "off", "off")]
+        assert [*reader.settings] == [ANY, HOOKS, Setting("runs.emit", "off", "off")]
         with eventq.open(original) as thread:
             thread.settings.set("runs.emit", "me")
         assert reader.settings.get("runs.emit") == "me"

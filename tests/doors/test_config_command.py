@@ -27,10 +27,10 @@ def box(tmp_path: Path) -> str:
 def test_settings_are_listed_printed_and_changed(box: str) -> None:
     """Every way has its text and its JSON; a value that was changed is what runs do from then on."""
     shown = {"name": "runs.emit", "value": "off", "default": "off"}
-    other = "any_mount  false  (default: false)\n"
+    other = "any_mount  false  (default: false)\nhooks.sessions  on  (default: on)\n"
     assert ok("config --thread", box) == f"{other}runs.emit  off  (default: off)\n"
     assert ok("config runs.emit --thread", box) == "off\n"
-    assert objects("config --thread", box)[1:] == [shown]
+    assert objects("config --thread", box)[2:] == [shown]
     assert objects("config runs.emit --thread", box) == [shown]
     assert ok("config runs.emit on --thread", box) == "runs.emit  self  (default: off)\n"
     assert ok("config runs.emit --thread", box) == "self\n"
@@ -52,7 +52,11 @@ def test_settings_are_listed_printed_and_changed(box: str) -> None:
 def test_what_is_refused(box: str) -> None:
     """A wrong name, a wrong value and an empty one change nothing."""
     refused(2, "there is no setting 'emit'", run("config emit --thread", box))
-    refused(2, "use one of these: any_mount, runs.emit", run("config emit on --thread", box))
+    refused(
+        2,
+        "use one of these: any_mount, hooks.sessions, runs.emit",
+        run("config emit on --thread", box),
+    )
     refused(
         2,
         "source holds a control character",
