@@ -145,18 +145,21 @@ class Sessions:
         except OSError as error:
             yield SessionFile(path, None, _unread(error, path))
             return
-        files = {one.name for one in found if one.name.endswith(_ENDING) and one.is_file()}
+        ends = _ENDING, _ENDING + _COMPRESSED
+        files = {one.name for one in found if one.name.endswith(ends) and one.is_file()}
+        files -= {name + _COMPRESSED for name in files}  # as the tool does, with both of them here
+        stems = {name.removesuffix(_COMPRESSED).removesuffix(_ENDING) for name in files}
         for one in found:
             if one.name in files:
                 yield from self._import_one(one.path, blobs)
             elif one.is_dir(follow_symlinks=False):
-                is_of_a_session = one.name + _ENDING in files or one.name == AGENTS
+                is_of_a_session = one.name in stems or one.name == AGENTS
                 if not is_of_a_session and os.path.realpath(one.path) != self._inside:
                     yield from self._import_below(one.path, blobs)
 
     def _import_one(self, path: str, blobs: str | None) -> Iterator[SessionFile]:
         try:
-            with open(path, "rb") as file:
+            with self._opened(path, _ignore) as file:
                 if not _is_session(file, path):
                     return
             yield SessionFile(path, self.import_file(path, blobs=blobs), None)

@@ -307,7 +307,8 @@ def test_names_that_are_taken(thread: eventq.Thread) -> None:
         assert shown(thread) == {
             "s": "u1 a1 u3 a3", "s/a2-is-long-too": "u1 a1 u2-is-long-enough a2-is-long-too", "s/a2-is-lo": "mine",
         }  # fmt: skip
-    assert export(thread, "s/a2-is-lo") == b""
+    with pytest.raises(LogicError, match="is of no session"):
+        export(thread, "s/a2-is-lo")
     thread.contexts.create("t").append('{"id": "mine"}')
     with pytest.raises(ConflictError, match="context 't' has turns that are not lines"):
         load(thread, *REWOUND, name="t")

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import zstandard
 
 from eventq.errors import LogicError, StoreError
 from tests.sessions.support import answers, call, entry, header, says
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import eventq
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines("sqlite", "postgres")]
@@ -70,6 +70,17 @@ def test_each_session_below_is_imported(thread: eventq.Thread, folder: Path) -> 
     )
     write(folder / "q" / "r" / "two.jsonl", header(), entry("a", None), entry("b", "a"))
     assert taken(thread, folder) == {"p/one.jsonl": True, "q/r/two.jsonl": True}
+
+
+def test_what_codex_has_compressed(thread: eventq.Thread, folder: Path) -> None:
+    """It is a session as well, unless the file that it was made of is there too."""
+    meta = {"type": "session_meta", "payload": {"id": "c1", "cwd": "/a"}}
+    path = write(folder / "rollout-c1.jsonl", meta, {"type": "event_msg", "payload": {}})
+    (folder / "rollout-c1.jsonl.zst").write_bytes(zstandard.compress(b"{}\n"))
+    assert taken(thread, folder) == {"rollout-c1.jsonl": True}
+    (folder / "rollout-c1.jsonl.zst").write_bytes(zstandard.compress(Path(path).read_bytes()))
+    os.unlink(path)
+    assert taken(thread, folder) == {"rollout-c1.jsonl.zst": False}
 
 
 def test_a_file_that_fails_is_named_and_the_rest_goes_on(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eventq.store.address import Address
 
 MOST = 7  # connections to a database, beside the one that listens
-_WAIT_SECONDS = 30  # for one
+WAIT_SECONDS = 30  # for one
 FIRST_PLANS_SECONDS = 0.1  # that the first plans of a connection last: tables may be empty yet
 _PASSES = 16  # how often those who wait may be passed by others before one of them has its turn
 _DEEPEST = 2  # that an OS thread may hold when it needs one more
@@ -65,7 +65,7 @@ class Pool:
 
     def take(self) -> Wire | None:
         """Return a connection, or None when the caller is to make one. Raises BusyError."""
-        me, deadline = get_ident(), clock.monotonic() + _WAIT_SECONDS
+        me, deadline = get_ident(), clock.monotonic() + WAIT_SECONDS
         with self._lock:
             depth = self._held.get(me, 0)
             most = MOST - max(0, _DEEPEST - depth)
@@ -98,7 +98,7 @@ class Pool:
         left = deadline - clock.monotonic()
         if left <= 0 or not condition.wait(left):
             raise BusyError(
-                f"the {MOST} connections to {self._place} were in use for {_WAIT_SECONDS} seconds",
+                f"the {MOST} connections to {self._place} were in use for {WAIT_SECONDS} seconds",
                 "nothing was stored; try again",
             )
 

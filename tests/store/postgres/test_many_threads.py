@@ -356,7 +356,7 @@ def _is_waiting(waiter: threading.Thread) -> bool:
 def test_who_waited_too_long_is_in_nobody_s_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told, and the next one is served; so is one who holds a connection and needs another."""
     monkeypatch.setattr("eventq.store.postgres.pool.MOST", 3)
-    monkeypatch.setattr("eventq.store.postgres.pool._WAIT_SECONDS", 0)
+    monkeypatch.setattr("eventq.store.postgres.pool.WAIT_SECONDS", 0)
     shared, me = Pool("'db'"), threading.get_ident()
     shared.take()
     with ThreadPoolExecutor(1) as others:
