@@ -71,6 +71,7 @@ _BEGIN_BYTES = 4 << 20  # in which the first entry has to be
 _BEGIN_LINES = 500
 _ENDING = ".jsonl"
 _COMPRESSED = ".zst"
+_OWN = 8  # digits of a hash at the end of a name that is too long
 _WINDOW = 128 << 20  # bytes of memory to expand a compressed file
 _PIECE = 1 << 10  # bytes that are expanded at once
 _ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
@@ -908,7 +909,10 @@ def _name_of(found: list[dict[str, Any]], path: str) -> str:
     told = (reader.session_id(one) for one in found if reader.is_header(one))
     stem = os.path.splitext(os.path.basename(path.removesuffix(_COMPRESSED)))[0]
     name = next(filter(None, told), stem)
-    name = "".join(c if c.isprintable() else "_" for c in name)[:_NAME]
+    if len(name) > _NAME:  # others may begin alike
+        own = blake3(name.encode(errors="surrogatepass")).hexdigest(length=_OWN // 2)
+        name = f"{name[: _NAME - _OWN - 1]}-{own}"
+    name = "".join(c if c.isprintable() else "_" for c in name)
     return f"session-{name}" if not name or (name.isascii() and name.isdigit()) else name
 
 

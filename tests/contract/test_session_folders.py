@@ -83,6 +83,17 @@ def test_what_codex_has_compressed(thread: eventq.Thread, folder: Path) -> None:
     assert taken(thread, folder) == {"rollout-c1.jsonl.zst": False}
 
 
+def test_names_that_begin_alike(thread: eventq.Thread, folder: Path) -> None:
+    """Long names of files are cut, and each session has its own nevertheless."""
+    for end in "ab":
+        write(folder / f"{'n' * 140}-{end}.jsonl", says(end, None))
+    assert [*taken(thread, folder).values()] == [True, True]
+    assert [*taken(thread, folder).values()] == [False, False]
+    names = {one.name: one.generation for one in thread.sessions.views.all()}
+    assert [*names.values()] == [1, 1]
+    assert {len(name) for name in names} == {110}
+
+
 def test_a_file_that_fails_is_named_and_the_rest_goes_on(
     thread: eventq.Thread, folder: Path
 ) -> None:
