@@ -33,8 +33,8 @@ def install(*, thread: str, where: Where, events: tuple[str, ...], how: How) -> 
 
     It adds 'eventq hook' to the settings of Claude Code or Codex, beside what stands there, and
     installs the skill of 'eventq guide'. A second time it changes nothing. By default these events
-    are stored: sessions that start and end, prompts, notifications, and ends of turns. When an agent
-    stops, its session file is imported; 'eventq config hooks.sessions off' turns that off.
+    are stored: sessions that start and end, prompts, notifications, and ends of turns. The session
+    file of an agent that stops is imported; 'eventq config hooks.sessions off' turns that off.
     """
     from eventq.running import coding_agents
     from eventq.thread import exists

@@ -33,7 +33,7 @@ _DRAWN = 200  # branches; a drawing can be as wide as it is long
 def ls(
     thread: Thread, *, project: str | None, since: float | None, tool: str | None, json: bool
 ) -> None:
-    """List the session files that a thread keeps, the one that was worked on last first.
+    """List the session files of a thread, the last used first.
 
     A line ends with the directory that the agent worked in, and the session's title or first words.
     Those of subagents are shown with the session that they belong to.
@@ -150,12 +150,12 @@ def diff(thread: Thread, *, one: int | str, other: int | str, json: bool) -> Non
 
 
 def take(thread: Thread, *, file: str, name: str | None, blobs: str | None, json: bool) -> int:
-    """Import an agent's session file, or all in a folder, their branches as contexts.
+    """Import an agent's session file, or all in a folder.
 
-    Importing again adds what is new. The folder beside it, FILE without .jsonl, comes along:
-    N.TOOL.log is artifact://N of the session, NAME.md is agent://NAME, sessions of subagents are
-    contexts under what started them, and other files are kept as they are. In a folder, a file that
-    fails does not keep the others from being imported.
+    Branches become contexts. Importing again adds what is new. The folder beside a file, FILE
+    without .jsonl, comes along: N.TOOL.log is artifact://N of the session, NAME.md is agent://NAME,
+    sessions of subagents are contexts under what started them, and other files are kept as they
+    are. In a folder, a file that fails does not keep the others from being imported.
     """
     import os
 
@@ -284,10 +284,10 @@ def _note_all(notes: tuple[str, ...]) -> None:
 
 
 def rm(thread: Thread, *, name: str, json: bool) -> None:
-    """Delete a session with its subagents: their lines, generations and contexts.
+    """Delete a session with the sessions of its subagents.
 
-    Forks stay, and what they need. The next gc deletes the other turns and blobs. What the session
-    produced stays until 'artifact rm' and 'output rm'.
+    Their lines, generations and contexts go. Forks stay, and what they need. The next gc deletes
+    the other turns and blobs. What the session produced stays until 'artifact rm' and 'output rm'.
     """
     made = thread.sessions.remove(name)
     what = f"{render.count(made.lines, 'line')}, {render.count(len(made.contexts), 'context')}"

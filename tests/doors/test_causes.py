@@ -76,7 +76,7 @@ def test_paths_and_commands_are_bytes(inbox: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "session import", "blob put", "artifact put --tool x", "push --content-file",
+        "blob put", "artifact put --tool x", "push --content-file",
         "turn append main --file", "output put a --file", "run start --name n --prompt-file",
     ],
 )  # fmt: skip
