@@ -645,7 +645,7 @@ def test_a_whole_last_line_is_not_taken_for_a_torn_one(thread: eventq.Thread) ->
             "x.jsonl",
             "a_b_c é _",
         ),
-        (spell({"type": "session", "id": "é" * 1000}), "x.jsonl", "é" * 110),
+        (spell({"type": "session", "id": "é" * 1000}), "x.jsonl", "é" * 101 + "-d374fb05"),
         (b'{"type":"message","id":"abc"}', "x.y.jsonl", "x.y"),
         (b"no JSON\n{}", "7.jsonl", "session-7"),
         (b"[]\n{}", "a\nb.jsonl", "a_b"),
