@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain, starmap
 from operator import attrgetter
@@ -554,15 +554,20 @@ class Sessions:
             raise LogicError(what, "fork it at a later entry")
         notes += self.views.notes_of(row, turn)
         written = Written(chain([first], made))
-        with _all_or_nothing(path):
+        folder = folder_of(path)
+        with ExitStack() as undone:  # unless all of it is written
+            if folder is not None and not os.path.lexists(folder):
+                undone.callback(shutil.rmtree, folder, ignore_errors=True)
             try:
                 self.export_folder(context, path, notes.append, forked=True)
                 size = disk.save(path, written, mode=0o600)
             except OSError as error:
                 what = f"'{path}', or the folder beside it, could not be written: {error.strerror}"
                 raise refused(error, what) from error
+            undone.callback(os.unlink, path)
             if blobs is not None:
                 self.export_blobs(written.refs, blobs, notes.append)
+            undone.pop_all()
         return SessionForked(new.id, path, row.tool, written.lines, size, tuple(notes))
 
     def export_folder(
@@ -777,21 +782,6 @@ def folder_of(path: str) -> str | None:
     """Return the folder that belongs to a session's file, None for a name that has none."""
     stem = path.removesuffix(_ENDING)
     return stem if os.path.basename(stem) and stem != path else None
-
-
-@contextmanager
-def _all_or_nothing(path: str) -> Iterator[None]:
-    """Remove a new session file, and the folder beside it, if they are not written to the end."""
-    folder = folder_of(path)
-    is_new = folder is not None and not os.path.lexists(folder)
-    try:
-        yield
-    except BaseException:
-        if folder is not None and is_new:
-            shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):
-            os.unlink(path)
-        raise
 
 
 def _of_no_session(context: int | str) -> LogicError:

@@ -342,20 +342,19 @@ def test_a_fork_that_is_refused_leaves_no_file(
     name = next(iter(thread.sessions.views.all())).name
     out = tmp_path / "out"
     out.mkdir()
-    real = disk.save
 
     def full(*_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
 
-    def late(*given: Any, **more: Any) -> int:
-        real(*given, **more)
-        return full()
-
-    for fault in (full, late):
-        monkeypatch.setattr(disk, "save", fault)
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "save", full)
         with pytest.raises(DiskError, match="could not be written"):
             thread.sessions.fork(name, str(out / "new.jsonl"))
-        assert [*out.iterdir()] == []
-    monkeypatch.setattr(disk, "save", real)
+    assert [*out.iterdir()] == []
+    with monkeypatch.context() as patched:
+        patched.setattr(type(thread.sessions), "export_blobs", full)
+        with pytest.raises(OSError, match="No space left"):
+            thread.sessions.fork(name, str(out / "new.jsonl"), blobs=str(tmp_path / "blobs"))
+    assert [*out.iterdir()] == []
     thread.sessions.fork(name, str(out / "new.jsonl"))
     assert sorted(one.name for one in out.rglob("*")) == ["0.bash.log", "new", "new.jsonl"]
