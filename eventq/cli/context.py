@@ -39,7 +39,7 @@ def ls(thread: Thread, *, graph: bool, json: bool) -> None:
 
     turns = contexts.turns
     line = by_turn(turns.depth, render.label)
-    render.say_all(draw(contexts, turns.common, turns.depth, turns.ancestor, line))
+    render.say_all(draw(contexts, turns, line))
 
 
 def show_one(thread: Thread, *, context: int | str, json: bool) -> None:

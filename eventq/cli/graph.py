@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
+    from eventq.memory.turns import Turns
     from eventq.records.turn import ContextInfo
 
     Children = dict[int, list[int]]
@@ -13,31 +16,46 @@ if TYPE_CHECKING:
 
 def draw(
     contexts: Iterable[ContextInfo],
-    common: Callable[[int, int], int],
-    depth: Callable[[int], int],
-    ancestor: Callable[[int, int], int],
+    turns: Turns,
     line: Callable[[int, int, list[ContextInfo]], str],
 ) -> Iterator[str]:
     """Yield the lines of the drawing, one turn each, the branch of the oldest context first.
 
-    `common` returns the last common ancestor of two turns, `ancestor` a turn's ancestor at a
-    depth, `line` what to write of a turn, the drawn one above it, 0 for none, and the contexts that
-    stand there. Each is called O(n log n) times at worst for n contexts.
+    `line` returns what to write of a turn, the drawn one above it, 0 for none, and the contexts
+    that stand there. A root that goes on from another chain stands below its end. O(n log n) turns
+    are looked up at worst for n contexts.
     """
     heads: dict[int, list[ContextInfo]] = {}
     for context in contexts:
         heads.setdefault(context.head_turn_id, []).append(context)
     empty = heads.pop(0, [])
-    roots, children = _branches(list(heads), common, depth, ancestor)
+    links = _links(heads, turns)
+    roots, children = _branches([*dict.fromkeys((*heads, *links.values()))], turns)
+    for root, above in links.items():
+        roots.remove(root)
+        children.setdefault(above, []).append(root)
     _by_age(
         roots,
         children,
         {turn: min(one.context_id for one in at) for turn, at in heads.items()},
     )
-    for prefix, turn, above in _walk(roots, children):
+    for prefix, turn, above in _walk(roots, children, links):
         yield prefix + line(turn, above, heads.get(turn, []))
     if empty:
         yield line(0, 0, empty)
+
+
+def _links(heads: Iterable[int], turns: Turns) -> dict[int, int]:
+    """Return what the roots above turns go on from, and those above that; no circle comes."""
+    links: dict[int, int] = {}
+    for head in heads:
+        way = [*turns.way(head).items()]
+        for (root, _), (above, end) in pairwise(way):
+            while above in links and above != root:
+                above = turns.ancestor(links[above], 0)  # noqa: PLW2901
+            if root not in links and above != root:
+                links[root] = end
+    return links
 
 
 def by_turn(
@@ -54,12 +72,7 @@ def by_turn(
     return line
 
 
-def _branches(
-    heads: list[int],
-    common: Callable[[int, int], int],
-    depth: Callable[[int], int],
-    ancestor: Callable[[int, int], int],
-) -> tuple[list[int], Children]:
+def _branches(heads: list[int], turns: Turns) -> tuple[list[int], Children]:
     """Return the roots, and the next drawn turns below each drawn turn.
 
     A bunch is the set of turns under one child of a drawn turn. All others of a bunch leave the
@@ -69,16 +82,16 @@ def _branches(
     roots: list[int] = []
     children: Children = {}
     bunches: list[tuple[int, list[int]]] = []
-    for root, bunch in _grouped(heads, lambda turn: ancestor(turn, 0)).items():
+    for root, bunch in _grouped(heads, lambda turn: turns.ancestor(turn, 0)).items():
         roots.append(root)
-        bunches += _bunches(root, 0, bunch, ancestor)
+        bunches += _bunches(root, 0, bunch, turns.ancestor)
     while bunches:
         above, bunch = bunches.pop()
         pivot = bunch[len(bunch) // 2]
-        forks = _grouped(bunch, lambda turn, pivot=pivot: common(pivot, turn))  # type: ignore[misc]
-        for at, fork in sorted((depth(fork), fork) for fork in forks):
+        forks = _grouped(bunch, lambda turn, pivot=pivot: turns.common(pivot, turn))  # type: ignore[misc]
+        for at, fork in sorted((turns.depth(fork), fork) for fork in forks):
             children.setdefault(above, []).append(fork)
-            bunches += _bunches(fork, at, forks[fork], ancestor)
+            bunches += _bunches(fork, at, forks[fork], turns.ancestor)
             above = fork
     return roots, children
 
@@ -112,7 +125,9 @@ def _by_age(roots: list[int], children: Children, age: dict[int, int]) -> None:
         turns.sort(key=age.__getitem__)
 
 
-def _walk(roots: list[int], children: Children) -> Iterator[tuple[str, int, int]]:
+def _walk(
+    roots: list[int], children: Children, links: Container[int]
+) -> Iterator[tuple[str, int, int]]:
     """Yield the prefix of its line, every turn, and its parent; parents before children."""
     left = [("", "", root, 0) for root in reversed(roots)]
     while left:
@@ -121,5 +136,6 @@ def _walk(roots: list[int], children: Children) -> Iterator[tuple[str, int, int]
         last = True
         for child in reversed(children.get(turn, ())):
             mark, more = ("└─ ", "   ") if last else ("├─ ", "│  ")
+            mark = mark.replace("─", "┄") if child in links else mark
             left.append((below + mark, below + more, child, turn))
             last = False

@@ -93,7 +93,10 @@ def _branch(one: SessionBranch) -> str:
         f"{mark} {show.readable(one.name or str(one.context_id))}",
         render.count(one.entries, "entry"),
     ]
-    places = {"ends at": one.entry, "leaves at": one.leaves_at, "started by": one.started_by}
+    places = {
+        "continues": one.continues, "ends at": one.entry, "leaves at": one.leaves_at,
+        "started by": one.started_by,
+    }  # fmt: skip
     parts += [f"{what} {show.readable(own)}" for what, own in places.items() if own is not None]
     return "  ".join(parts)
 
@@ -111,12 +114,13 @@ def _drawn(thread: Thread, name: str) -> Iterator[str]:
         names = ", ".join(map(render.label, heads))
         if not turn:
             return f"(empty)  {names}"
-        count = turns.depth(turn) - (turns.depth(above) if above else -1)
+        depth = turns.depth(turn)
+        count = depth - turns.depth(above) if above and depth else depth + 1
         length = render.count(count, "entry") if count > 1 else ""
         parts = (_entry(views.entry(turn)), length, f"[{names}]" if names else "")
         return "  ".join(filter(None, parts))
 
-    yield from draw(contexts, turns.common, turns.depth, turns.ancestor, line)
+    yield from draw(contexts, turns, line)
     if left := len(found) - len(drawn):
         command = f"{show.program()} session show {show.readable(name)}"
         yield f"… ({render.count(left, 'more branch')}; {command})"

@@ -42,9 +42,9 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
     """Draw the contexts that changed last, as lanes that leave each other."""
     found = [ContextInfo._make(row) for row in thread.database.memory.overview(LANES).contexts]
     turns = thread.contexts.turns
-    deepest = max((one.head_depth or 0 for one in found), default=0)
-    first = whole_in(ask.query, "from", max(0, deepest - WIDE + 1))
     lanes = lanes_of(turns, found)
+    deepest = max((one.end for one in lanes), default=0)
+    first = whole_in(ask.query, "from", max(0, deepest - WIDE + 1))
     kinds, dots, left = dots_of(turns, lanes, first)
     return "branches.html", {
         "lanes": lanes, "kinds": kinds, "dots": dots, "left": left, "first": first,
@@ -74,11 +74,13 @@ def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
             view.before(before, PAGE, payload=False) if before else view.last(PAGE, payload=False)
         )
         older = page.next_cursor
+    root = view.ancestor(0) if page and not page[0].depth else 0
     session = thread.database.memory.sessions.of_context(found.id)
     return "context.html", {
         "notes": thread.sessions.views.notes_of(session, found.head_id()) if session else [],
         "info": found.info(), "turns": [(one, excerpt(thread, one)) for one in reversed(page)],
-        "older": older, "others": [*islice(thread.contexts.list(), LISTED)],
+        "older": older, "continues": root and found.turns.continued(root),
+        "others": [*islice(thread.contexts.list(), LISTED)],
         "moves": [*islice(found.history(), LISTED)][-10:][::-1],
     }  # fmt: skip
 

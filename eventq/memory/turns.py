@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from eventq.errors import (
     DamagedBlobError,
     DamagedError,
@@ -17,7 +19,7 @@ from eventq.store.turn_rows import GONE, AppendTo, GoneError, PreparedTurn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from eventq.memory.blobs import Blobs, Prepared
     from eventq.store.engine import Engine
@@ -202,6 +204,31 @@ class Turns:
             return 0
         return self._engine.common(one, other)
 
+    def continued(self, turn_id: int) -> int:
+        """Return the turn that a root goes on from as the file of its session states, or 0.
+
+        A turn below the root is none: some files state that.
+        """
+        found = self._engine.continued(turn_id)
+        return 0 if found and self.ancestor(found, 0) == turn_id else found
+
+    def way(self, head: int) -> dict[int, int]:
+        """Return the ends of the chains on the way up from a head, each by its root.
+
+        The root of each goes on from the end of the next. One that comes again ends the way.
+        """
+        ends: dict[int, int] = {}
+        while head and (root := self.ancestor(head, 0)) not in ends:
+            ends[root] = head
+            head = self.continued(root)
+        return ends
+
+    def shared(self, one: int, other: int) -> int:
+        """Return the nearest turn that is on the ways up from two turns, 0 for none."""
+        mine, theirs = self.way(one), self.way(other)
+        root = next((root for root in mine if root in theirs), None)
+        return 0 if root is None else self.common(mine[root], theirs[root])
+
 
 class Chain:
     """The turns of one chain with `start` <= depth < `end`, read page by page when iterated."""
@@ -238,13 +265,29 @@ class Chain:
             start = end
 
 
+class Chains:
+    """Chains one after the other, as one."""
+
+    def __init__(self, chains: Sequence[Chain]) -> None:
+        """Note the chains, the oldest first."""
+        self._chains = chains
+
+    def __len__(self) -> int:
+        """Return the number of turns."""
+        return sum(map(len, self._chains))
+
+    def __iter__(self) -> Iterator[Turn]:
+        """Yield the turns of each, as it does."""
+        return chain.from_iterable(self._chains)
+
+
 class Diff:
     """The difference of two branches: `ancestor` is the last turn they share, 0 for none.
 
     `mine` and `theirs` come after it. Both are lazy and have a length.
     """
 
-    def __init__(self, ancestor: int, mine: Chain, theirs: Chain) -> None:
+    def __init__(self, ancestor: int, mine: Chains, theirs: Chains) -> None:
         """Store the three."""
         self.ancestor = ancestor
         self.mine = mine
@@ -336,19 +379,29 @@ class View:
             raise chain_conflict(turn_id, self.head_id())
 
     def common_ancestor(self, other: View) -> int:
-        """Return the id of the last turn that two chains share, 0 for none."""
-        return self.turns.common(self.head_id(), other.head_id())
+        """Return the id of the last turn that two chains share, 0 for none; see `diff`."""
+        return self.turns.shared(self.head_id(), other.head_id())
 
     def diff(self, other: View, *, payload: bool = True, as_of: int | None = None) -> Diff:
-        """Return what each of two chains has after the last turn that they share."""
+        """Return what each of two chains has after the last turn that they share.
+
+        A chain goes on above its root where the file of its session states what that continues.
+        """
         mine, theirs = self.head_id(), other.head_id()
-        shared = self.turns.common(mine, theirs)
-        start = self._length(shared)
-        chains = [
-            Chain(self.turns, head, start, self._length(head), payload=payload, as_of=as_of)
-            for head in (mine, theirs)
-        ]
-        return Diff(shared, *chains)
+        shared = self.turns.shared(mine, theirs)
+        root = self.turns.ancestor(shared, 0) if shared else 0
+
+        def after(head: int) -> Chains:
+            found = []
+            for begin, end in self.turns.way(head).items():
+                start = self._length(shared) if begin == root else 0
+                length = self._length(end)
+                found.append(Chain(self.turns, end, start, length, payload=payload, as_of=as_of))
+                if begin == root:
+                    break
+            return Chains(found[::-1])
+
+        return Diff(shared, after(mine), after(theirs))
 
 
 def blob_or_turn(name: object) -> bytes | int | None:

@@ -75,7 +75,8 @@ class SessionBranch(Record):
     """A branch of a session: a context that ends at an `entry`, after so many `entries`.
 
     `session` is the session's name, or that of a subagent, which an entry has `started_by`.
-    `leaves_at` is the last entry that it shares with the active branch, which has none.
+    `leaves_at` is the last entry that it shares with the active branch, which has none. Its first
+    entry `continues` another one, if it begins with a compaction of which the file states that.
     """
 
     context_id: int
@@ -85,6 +86,7 @@ class SessionBranch(Record):
     entries: int
     leaves_at: str | None
     started_by: str | None
+    continues: str | None
 
 
 class EntryInfo(Record):

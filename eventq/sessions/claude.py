@@ -67,10 +67,10 @@ class Claude(Plain):
             message = mapping(entry, "message")
             response = string(message, "id") or string(entry, "requestId") or own
         agent = (string(entry, "agentId") or "") if entry.get("isSidechain") else None
-        # The tool ends its way up at a boundary, whatever that names.
-        is_boundary = string(entry, "subtype") == "compact_boundary"
-        parent = None if is_boundary else string(entry, "parentUuid")
-        return Link(own, parent, flags, response, agent)
+        if string(entry, "subtype") == "compact_boundary":  # the tool ends its way up here
+            logical = string(entry, "logicalParentUuid")
+            return Link(own, None, flags, response, agent, continues=logical)
+        return Link(own, string(entry, "parentUuid"), flags, response, agent)
 
     def is_record(self, entry: Entry) -> bool:
         """Return whether an entry looks like a record of the tool, and not like a part of one."""

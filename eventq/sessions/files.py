@@ -347,23 +347,27 @@ class Sessions:
         tool = row.tool
         if row.lines < _SHORT:
             tool = reader_of(_first_entries(file, path, _FIRST)).name
-        if tool == row.tool and not self._lacks_entries(row):
+        if tool == row.tool and not self._was_read_otherwise(row):
             return row, hasher
         empty = blake3()
         self._store.begin_again(row.session, tool, empty.digest())
         new = row._replace(tool=tool, size=0, digest=empty.digest(), lines=0, settled=None)
         return new, empty
 
-    def _lacks_entries(self, row: SessionRow) -> bool:
-        """Return whether a line that is stored as text has entries, which older versions left."""
+    def _was_read_otherwise(self, row: SessionRow) -> bool:
+        """Return whether older versions left entries in text, or what an entry goes on from."""
         if row.lines == 0 or Known.read(row.missing) is not None:
             return False
-        is_record = reader_named(row.tool).is_record
+        reader = reader_named(row.tool)
         after = -1
-        while page := self._store.raw(row.session, after, _PAGE):
+        while page := self._store.raw(row.session, after, _PAGE, roots=True):
             for line in page:
                 text = b"" if not line.size else self._produced.blobs.shown(line.digest) or b""
-                if line.after and any(one.entry for one in pieces(text, is_record)):
+                if line.form != lines.RAW:
+                    link = reader.link(lines.lenient(text) or {})
+                    if link is not None and link.continues:
+                        return True
+                elif line.after and any(one.entry for one in pieces(text, reader.is_record)):
                     return True
             after = page[-1].position
         return False

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownTurnError
 from eventq.records.checks import REF
 from eventq.sessions import lines, tree
-from eventq.sessions.links import CALLS, MORE, ODD, REST, RESULT, Link
+from eventq.sessions.links import CALLS, CONTINUES, MORE, ODD, REST, RESULT, Link
 from eventq.sessions.notes import Noted, of_gaps
 from eventq.sessions.reading import reader_named
 from eventq.sessions.salvage import ROWS, pieces
@@ -265,7 +265,9 @@ class Import:
     ) -> NewLine:
         blob = self._produced.blobs.prepare(packed.payload, refs or ()).blob
         link = self._reader.link(line.entry) if line.entry is not None else None
-        own, parent, kind, response, agent, _ = link or _NO_LINK
+        own, parent, kind, response, agent, _, continues = link or _NO_LINK
+        if continues:
+            parent, marks = continues, marks | CONTINUES
         return NewLine(
             blob, packed.form, line.before, line.after, link is not None,
             own and _text(own), parent and _text(parent), kind | marks,
@@ -529,6 +531,8 @@ def _until(part: Part, settled: int) -> int | None:
 def _link(row: LineLink) -> Link | None:
     if not row.is_node:
         return None
+    if row.kind & CONTINUES:
+        return Link(row.entry, None, row.kind, row.response, row.agent, continues=row.parent)
     return Link(row.entry, row.parent, row.kind, row.response, row.agent)
 
 

@@ -31,6 +31,8 @@ ODD = 128  # an entry that is no JSON as it stands
 # More flags of `Link.kind`, of logs.
 BEGINS = 256  # a turn that may be taken back
 BACK = 512  # no node: takes back as many turns as `Link.parent` says
+# Another flag of what is stored: its parent is what it continues.
+CONTINUES = 1024
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -44,6 +46,7 @@ class Link(Record):
     response: str | None = None  # the answer of the model that this entry is a part of
     agent: str | None = None  # the subagent that wrote it, "" for one without a name
     at: int | None = None  # when, in milliseconds, where a file with gaps may be bridged there
+    continues: str | None = None  # the entry that a root goes on from, without being below it
 
 
 class Title(Record):

@@ -164,14 +164,15 @@ class Views:
             tips = self._store.tips(one.name)
             active = next((tip for tip in tips if tip.name == one.name), None)
             for tip in sorted(tips, key=lambda tip: tip is not active):
-                head = self._contexts.head(tip.context)
-                shared = self._contexts.turns.common(head, active.turn) if active else 0
+                turns, head = self._contexts.turns, self._contexts.head(tip.context)
+                shared = turns.shared(head, active.turn) if active else 0
+                root = turns.ancestor(head, 0) if head else 0
                 found.append(
                     SessionBranch(
                         tip.context, tip.name, one.name, self._id(one, head),
                         self._contexts.turns.depth(head) + 1 if head else 0,
                         None if tip is active else self._id(row, shared) or self._id(one, shared),
-                        one.started_by,
+                        one.started_by, self._id(row, turns.continued(root)),
                     )
                 )  # fmt: skip
         return found

@@ -280,17 +280,25 @@ class Sessions:
         """
         return [StoredLine(*row) for row in self._run(sql, (session, after, without, limit))]
 
-    def raw(self, session: int, after: int, limit: int) -> list[StoredLine]:
-        """Return the next lines without an entry; -1 begins. None is what stands beside one."""
+    def raw(self, session: int, after: int, limit: int, *, roots: bool = False) -> list[StoredLine]:
+        """Return the next lines without an entry; -1 begins. None is what stands beside one.
+
+        With `roots` also the entries that name no other, neither as parent nor otherwise.
+        """
         sql = """
             SELECT position, form, before, after, hash, turn_id, raw_len
             FROM session_lines
                 CROSS JOIN blobs USING (blob_id)
-            WHERE session_id = ? AND position > ? AND form = 0 AND kind & 64 = 0
+            WHERE session_id = ?
+                AND position > ?
+                AND (
+                    form = 0 AND kind & 64 = 0
+                    OR ? <> 0 AND is_node <> 0 AND parent IS NULL AND kind & 1040 = 0
+                )
             ORDER BY position
             LIMIT ?
         """
-        return [StoredLine(*row) for row in self._run(sql, (session, after, limit))]
+        return [StoredLine(*row) for row in self._run(sql, (session, after, int(roots), limit))]
 
     def counts(self, session: int, end: int) -> tuple[int, int]:
         """Return how many lines, and entries, there are before a position.

@@ -380,6 +380,19 @@ class Turns:
         rows = self._run(sql, (turn_id,))
         return Link(*rows[0]) if rows else None
 
+    def continued(self, turn_id: int) -> int:
+        """Return the turn that a root goes on from as the file of its session states, or 0."""
+        sql = """
+            SELECT above.turn_id
+            FROM session_lines own
+                CROSS JOIN session_lines above ON above.session_id = own.session_id
+                    AND above.entry = own.parent
+            WHERE own.turn_id = ? AND own.kind & 1024 <> 0 AND above.turn_id IS NOT NULL
+            ORDER BY own.session_id, above.position DESC
+            LIMIT 1
+        """
+        return self._one(sql, (turn_id,)) or 0
+
     def spot(self, turn_id: int) -> tuple[Any, ...] | None:
         """Return what the link of a child follows from, see `link`, or None."""
         rows = self._run(_SPOT, (turn_id,))

@@ -10,7 +10,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 import pytest
@@ -39,6 +39,7 @@ COMMANDS = groups.every()
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eventq.memory.turns import Turns
     from tests.conftest import Until
 
 TURN_FIELDS = [
@@ -795,6 +796,9 @@ class Forest:
         shared = [a for a, b in zip(self.up(one), self.up(other), strict=False) if a == b]
         return shared[-1] if shared else 0
 
+    def way(self, head: int) -> dict[int, int]:
+        return {self.ancestor(head, 0): head} if head else {}
+
 
 def context_at(number: int, head: int) -> ContextInfo:
     """Return a context; only its id, name and head matter."""
@@ -804,12 +808,8 @@ def context_at(number: int, head: int) -> ContextInfo:
 def drawn(forest: Forest, heads: Sequence[int]) -> list[str]:
     """Draw contexts 1, 2, 3 … with these heads."""
     contexts = [context_at(n, head) for n, head in enumerate(heads, 1)]
-    return list(
-        draw(
-            contexts, forest.common, forest.depth, forest.ancestor,
-            by_turn(forest.depth, lambda c: f"{c.context_id} {c.name}"),
-        )
-    )  # fmt: skip
+    line = by_turn(forest.depth, lambda c: f"{c.context_id} {c.name}")
+    return [*draw(contexts, cast("Turns", forest), line)]
 
 
 def chain(length: int) -> list[int]:

@@ -489,6 +489,15 @@ STATEMENTS = {
         SELECT COALESCE(parent_id, 0), depth FROM eventq.turns WHERE turn_id = $3 AND (turns.bucket
         = $1 AND turns.thread_id = $2)
     """, ""),
+    # turns.Turns.continued
+    "61fe51f62596814a": ("", "", """
+        SELECT above.turn_id FROM eventq.session_lines AS own CROSS JOIN LATERAL (SELECT above.*
+        FROM eventq.session_lines AS above WHERE ((above.session_id = own.session_id AND
+        above.entry = own.parent) AND NOT above.turn_id IS NULL) AND (above.bucket = $1 AND
+        above.thread_id = $2) OFFSET 0) AS above WHERE (own.turn_id = $3 AND own.kind & 1024 <> 0)
+        AND (own.bucket = $1 AND own.thread_id = $2) ORDER BY own.session_id, above.position DESC
+        LIMIT 1
+    """, ""),
     # turns.Turns._jump
     "0d4d04e45c35d1c0": ("", "", """
         SELECT COALESCE(parent_id, 0), COALESCE(jump_id, 0) FROM eventq.turns WHERE turn_id = $3
@@ -1512,13 +1521,14 @@ STATEMENTS = {
         $1 AND session_lines.thread_id = $2) ORDER BY position LIMIT $6
     """, ""),
     # sessions.Sessions.raw
-    "e0f04868d663bde3": ("", "", """
+    "846db456b64efdcb": ("", "", """
         SELECT position, form, before, after, hash, turn_id, raw_len FROM eventq.session_lines
         CROSS JOIN LATERAL (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec,
         blobs.part, blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id =
         session_lines.blob_id AND (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs
-        WHERE (((session_id = $3 AND position > $4) AND form = 0) AND kind & 64 = 0) AND
-        (session_lines.bucket = $1 AND session_lines.thread_id = $2) ORDER BY position LIMIT $5
+        WHERE ((session_id = $3 AND position > $4) AND (form = 0 AND kind & 64 = 0 OR $5 <> 0 AND
+        is_node <> 0 AND parent IS NULL AND kind & 1040 = 0)) AND (session_lines.bucket = $1 AND
+        session_lines.thread_id = $2) ORDER BY position LIMIT $6
     """, ""),
     # sessions.Sessions.counts
     "cb96ceb0c887d372": ("", "", """

@@ -1,0 +1,180 @@
+"""Links that a file states beside its tree: what a compaction continues.
+
+The kind: history that goes on in another tree than that of its entries. Members: a chain of
+compactions, a link that leads nowhere, below itself, or in a circle; a copy, an older import.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eventq.cli.graph import by_turn, draw
+from eventq.errors import LogicError
+from eventq.http.lanes import STEP, lanes_of, line_of
+from eventq.sessions.claude import Claude
+from tests.contract.test_session_branches import export, load, shown, spell
+from tests.servers import ENGINES
+from tests.sessions.support import answers, line, says
+
+if TYPE_CHECKING:
+    import eventq
+    from eventq.records.session import SessionBranch
+
+Entry = dict[str, Any]
+
+pytestmark = [
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.engines(*ENGINES),
+    pytest.mark.into("sqlite", soaked=["postgres"]),
+]
+
+
+def boundary(uuid: str, logical: str | None) -> Entry:
+    """Return the boundary of a compaction that continues an entry."""
+    return line("system", uuid, None, subtype="compact_boundary", logicalParentUuid=logical)
+
+
+OLD = [says("u1", None), answers("a1", "u1"), says("u2", "a1"), answers("a2", "u2")]
+NEW = [boundary("c1", "a2"), says("s1", "c1"), answers("a3", "s1")]
+NEWER = [boundary("c2", "a3"), says("s2", "c2"), answers("a4", "s2")]
+
+
+def told(thread: eventq.Thread) -> dict[str | None, tuple[str | None, str | None]]:
+    """Return what each branch says: where it leaves main, and what it continues."""
+    found: list[SessionBranch] = thread.sessions.views.branches("s")
+    return {one.name: (one.leaves_at, one.continues) for one in found}
+
+
+def difference(thread: eventq.Thread, one: str, other: str) -> tuple[str | None, str, str]:
+    """Return the ids of what two branches share, and of what each has after it."""
+    found = thread.sessions.views.diff(one, other)
+    mine, theirs = (
+        " ".join(str(each.entry) for each in side) for side in (found.mine, found.theirs)
+    )
+    return found.shared.entry, mine, theirs
+
+
+def drawn(thread: eventq.Thread) -> list[str]:
+    """Return the drawing of all contexts, each line with its depth and names alone."""
+    turns = thread.contexts.turns
+    return [*draw(thread.contexts, turns, by_turn(turns.depth, lambda one: one.name or ""))]
+
+
+def lanes(thread: eventq.Thread) -> dict[str | None, tuple[int, int, int, str | None]]:
+    """Return shift, start and end of each lane, and the name of the one that it leaves."""
+    found = lanes_of(thread.contexts.turns, [*thread.contexts])
+    names = {one.y: one.info.name for one in found}
+    assert len(found) == len(names)
+    return {
+        one.info.name: (one.shift, one.start, one.end, names.get(one.from_y or 0)) for one in found
+    }
+
+
+def test_a_compaction_continues_what_it_states(thread: eventq.Thread) -> None:
+    """Main is as the tool has it, and `diff`, the drawings and the branches follow the link."""
+    load(thread, *OLD, *NEW)
+    assert shown(thread) == {"s": "c1 s1 a3", "s/a2": "u1 a1 u2 a2"}
+    assert told(thread) == {"s": (None, "a2"), "s/a2": ("a2", None)}
+    assert difference(thread, "s", "s/a2") == ("a2", "c1 s1 a3", "")
+    assert difference(thread, "s/a2", "s") == ("a2", "", "c1 s1 a3")
+    old, main = thread.contexts.get("s/a2").head_id(), thread.contexts.get("s").head_id()
+    assert thread.contexts.get("s").common_ancestor(thread.contexts.get("s/a2")) == old
+    assert drawn(thread) == [
+        f"turn {old - 3}",
+        f"└─ turn {old} (depth 3)  s/a2",
+        f"   └┄ turn {main - 2}",
+        f"      └─ turn {main} (depth 2)  s",
+    ]
+    assert lanes(thread) == {"s/a2": (0, 0, 3, None), "s": (4, 4, 6, "s/a2")}
+    by_name = {one.info.name: one for one in lanes_of(thread.contexts.turns, [*thread.contexts])}
+    assert line_of(by_name["s"], 0).startswith(f"M{4 * STEP} {by_name['s/a2'].y}L{5 * STEP} ")
+
+
+def test_a_chain_of_compactions_is_one_way(thread: eventq.Thread) -> None:
+    """A branch before the first one shares with what comes after the second what it continues."""
+    rewound = [says("u9", "a1"), answers("a9", "u9")]
+    load(thread, *OLD, *rewound, *NEW, *NEWER)
+    assert shown(thread)["s"] == "c2 s2 a4"
+    assert told(thread)["s/a9"] == ("a1", None)
+    assert told(thread)["s/a3"] == ("a3", "a2")
+    assert difference(thread, "s", "s/a9") == ("a1", "u2 a2 c1 s1 a3 c2 s2 a4", "u9 a9")
+    assert len(thread.contexts.get("s").diff(thread.contexts.get("s/a9")).mine) == 8
+    assert lanes(thread)["s"] == (7, 7, 9, "s/a3")
+    assert sum("┄" in one for one in drawn(thread)) == 2
+
+
+@pytest.mark.parametrize("logical", [None, "gone", "a3", "c1", 7])
+def test_a_link_that_leads_nowhere_is_none(thread: eventq.Thread, logical: Any) -> None:
+    """The boundary begins a tree of its own then, also where it names what is below itself."""
+    load(thread, *OLD, boundary("c1", logical), *NEW[1:])
+    assert told(thread) == {"s": (None, None), "s/a2": (None, None)}
+    assert lanes(thread) == {"s": (0, 0, 2, None), "s/a2": (0, 0, 3, None)}
+    assert len(drawn(thread)) == 4
+    with pytest.raises(LogicError, match="have no entry in common"):
+        difference(thread, "s", "s/a2")
+
+
+def test_a_circle_of_links_ends(thread: eventq.Thread) -> None:
+    """Two compactions that continue each other are shown, each once."""
+    load(thread, boundary("c1", "a4"), *NEW[1:], boundary("c2", "a3"), *NEWER[1:])
+    assert {own: continues for own, (_, continues) in told(thread).items()} == {
+        "s": "a3", "s/a3": "a4",
+    }  # fmt: skip
+    shared, mine, theirs = difference(thread, "s", "s/a3")
+    assert (shared, mine, theirs) in (("a3", "c2 s2 a4", ""), ("a4", "", "c1 s1 a3"))
+    assert sum(one.endswith((" s", " s/a3")) for one in drawn(thread)) == 2
+    assert {*lanes(thread)} == {"s", "s/a3"}
+
+
+def test_a_link_comes_along(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """A copy has it, and a removal of the older branch leaves it, as the session has its turns."""
+    load(thread, *OLD, *NEW)
+    thread.copy_to(other)
+    assert difference(other, "s", "s/a2") == ("a2", "c1 s1 a3", "")
+    thread.contexts.get("s/a2").delete()
+    thread.gc(apply=True, grace=0)
+    assert told(thread) == {"s": (None, "a2")}
+    load(thread, *OLD, *NEW, says("u4", "a3"))
+    assert export(thread) == spell(*OLD, *NEW, says("u4", "a3"))
+    assert told(thread) == {"s": (None, "a2")}
+
+
+def test_an_older_import_is_put_right(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Importing the same file again finds the link; no turn is made for it."""
+    with monkeypatch.context() as patch:
+        link = Claude.link
+
+        def without(self: Claude, entry: Entry) -> Any:
+            made = link(self, entry)
+            return made and made._replace(continues=None)
+
+        patch.setattr(Claude, "link", without)
+        load(thread, *OLD, *NEW)
+    store = thread.database.memory.sessions
+    row = store.find("s")
+    assert row is not None
+    if row.missing is not None:
+        store.settle(row.session, row.settled, json.dumps(json.loads(row.missing)["parents"]))
+    was = thread.contexts.get("s").head_id()
+    assert told(thread)["s"] == (None, None)
+    load(thread, *OLD, *NEW)
+    assert told(thread)["s"] == (None, "a2")
+    assert thread.contexts.get("s").head_id() == was
+
+
+def test_a_fork_of_a_compaction_is_what_the_tool_resumes(thread: eventq.Thread) -> None:
+    """The link changes neither a fork nor an export: both begin at the boundary."""
+    load(thread, *OLD, *NEW)
+    folder = f"{thread.path}.forks"
+    os.makedirs(folder)
+    with open(thread.sessions.fork("s", folder).output, "rb") as file:
+        made = [json.loads(one) for one in file]
+    assert [one["forkedFrom"]["messageUuid"] for one in made if "forkedFrom" in one] == [
+        "c1", "s1", "a3",
+    ]  # fmt: skip
