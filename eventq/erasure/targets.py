@@ -67,10 +67,10 @@ class Targets:
             self._add_state(digest)
         else:
             self._add(digest)
-        patches = self._database.erasures.patches(turn_id)
-        self._parts_of_it += len(patches)
-        for patch in patches:
-            self._add(patch)
+        others = self._database.erasures.others(turn_id)
+        self._parts_of_it += len(others)
+        for other in others:
+            self._add(other)
         self._add_brought()
 
     def add_blob(self, digest: bytes) -> None:

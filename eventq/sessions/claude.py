@@ -170,6 +170,10 @@ class Claude(Plain):
         title = new.title if new.title is not None else self._title(kept, rest) + " (fork)"
         yield {"type": "custom-title", "customTitle": title, "uuid": new.new_id()} | common
 
+    def source(self, first: Entry) -> str | None:
+        """Return the session that one was forked from whose file has this first entry."""
+        return string(mapping(first, "forkedFrom"), "sessionId")
+
     def refusal(self, first: Entry) -> str:  # noqa: ARG002
         """Return why no file can be written that the tool resumes from; "" if one can."""
         return ""

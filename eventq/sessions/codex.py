@@ -43,6 +43,7 @@ _OF_THE_SOURCE = frozenset(
     {"history_base", "history_mode", "parent_thread_id", "context_window", "account_scoped"}
     | {"agent_nickname", "agent_role", "agent_path"}
 )  # of the head
+_OF_THE_LINE = frozenset({"timestamp", "ordinal"})
 _DEFAULTS = {"source": "cli", "originator": "codex_cli_rs", "cli_version": "0.0.0"}
 _LONGEST = 200  # characters of a title that is taken from a prompt
 _HEAD = "session_meta"
@@ -158,15 +159,22 @@ class Codex(Plain):
         thread = string(base, "thread_id")
         return Cut(thread, size) if thread and type(size) is int and size >= 0 else None
 
+    def source(self, first: Entry) -> str | None:
+        """Return the session that one was forked from whose file has this first entry."""
+        head = mapping(first, "payload") if self.is_header(first) else {}
+        return None if mapping(head, "history_base") else string(head, "forked_from_id")
+
+    def copied(self, entry: Entry) -> Entry:
+        """Return what a copy of an entry in the file of a fork has as well: all but its time."""
+        return {key: value for key, value in entry.items() if key not in _OF_THE_LINE}
+
     def origin(self, first: Entry) -> str:
-        """Return what session one comes from whose file has this first entry; "" for none."""
+        """Return a sentence on what session one comes from that has a copy of its lines, or ""."""
         head = mapping(first, "payload") if self.is_header(first) else {}
         spawn = mapping(mapping(mapping(head, "source"), "subagent"), "thread_spawn")
         if parent := string(spawn, "parent_thread_id") or string(head, "parent_thread_id"):
             return f"this is a subagent of session '{parent}'"
-        source = string(head, "forked_from_id")
-        copied = source and not mapping(head, "history_base")
-        return f"this is a fork of session '{source}', with a copy of its lines" if copied else ""
+        return super().origin(first)
 
     def refusal(self, first: Entry) -> str:  # noqa: ARG002
         """Return why no file can be written that the tool resumes from; "" if one can."""

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from eventq.memory.contexts import Context, Contexts
     from eventq.output.output_store import OutputStore
     from eventq.records.turn import Turn
+    from eventq.sessions.links import Entry
     from eventq.sessions.tree import Spawns
     from eventq.sessions.views import Views
     from eventq.store.session_rows import SessionRow
@@ -116,6 +117,18 @@ class Sessions:
         InputError for a file that is no session, and ConflictError for one of the same name from
         another folder, or when somebody has moved the contexts of the session.
         """
+        made, name = self._imported(path, name, blobs)
+        notes = [*made.notes]
+        for row, error in self._join_forks([name] if _is_new(made) else []):
+            notes.append(f"session '{row.name}' goes on from it, and hangs below it now")
+            if error is not None:
+                notes[-1] = f"session '{row.name}' goes on from it, but is not below it: {error}"
+        return made._replace(notes=tuple(notes))
+
+    def _imported(
+        self, path: str, name: str | None, blobs: str | None
+    ) -> tuple[SessionImported, str]:
+        """Import a file; return what was added, and the name of its session."""
         self._database.check_writable()
         try:
             notes: list[str] = []
@@ -123,7 +136,7 @@ class Sessions:
                 found = _first_entries(file, path, 2)
                 name = _name_of(found, path) if name is None else name
                 _check_name(name)
-                return self._import(file, path, name, blobs, notes)
+                return self._import(file, path, name, blobs, notes), name
         except OSError as error:
             raise _unread(error, path) from error
 
@@ -137,9 +150,13 @@ class Sessions:
         """
         self._database.check_writable()
         self._check_outside(path)
-        yield from self._import_below(path, blobs)
+        new: list[str] = []
+        yield from self._import_below(path, blobs, new)
+        for row, error in self._join_forks(new):
+            if error is not None:
+                yield SessionFile(row.place or row.name, None, error)
 
-    def _import_below(self, path: str, blobs: str | None) -> Iterator[SessionFile]:
+    def _import_below(self, path: str, blobs: str | None, new: list[str]) -> Iterator[SessionFile]:
         try:
             with os.scandir(path) as entries:
                 found = sorted(entries, key=attrgetter("name"))
@@ -152,18 +169,21 @@ class Sessions:
         stems = {name.removesuffix(_COMPRESSED).removesuffix(_ENDING) for name in files}
         for one in found:
             if one.name in files:
-                yield from self._import_one(one.path, blobs)
+                yield from self._import_one(one.path, blobs, new)
             elif one.is_dir(follow_symlinks=False):
                 is_of_a_session = one.name in stems or one.name == AGENTS
                 if not is_of_a_session and os.path.realpath(one.path) != self._inside:
-                    yield from self._import_below(one.path, blobs)
+                    yield from self._import_below(one.path, blobs, new)
 
-    def _import_one(self, path: str, blobs: str | None) -> Iterator[SessionFile]:
+    def _import_one(self, path: str, blobs: str | None, new: list[str]) -> Iterator[SessionFile]:
+        """Import a file; note the name of its session if that was not here."""
         try:
             with self._opened(path, _ignore) as file:
                 if not _is_session(file, path):
                     return
-            yield SessionFile(path, self.import_file(path, blobs=blobs), None)
+            made, name = self._imported(path, None, blobs)
+            new += [name] if _is_new(made) else []
+            yield SessionFile(path, made, None)
         except OSError as error:
             yield SessionFile(path, None, _unread(error, path))
         except EventqError as error:
@@ -247,20 +267,67 @@ class Sessions:
     ) -> tuple[SessionRow, _Taken]:
         owner = beside.owner if beside else None
         row, hasher = self._generation(file, path, name, owner)
-        base = self._base_of(row, beside) if beside else self._base_in(row, file, path, fetch)
-        scope = beside.scope if beside else None
-        return row, self._take(file, row, hasher, fetch, base, scope)
+        if beside is not None:
+            base = self._base_of(row, beside)
+            return row, self._take(file, row, hasher, fetch, base, scope=beside.scope)
+        base, source = self._above(row, _first_entries(file, path, 1)[0], fetch.note)
+        if self._store.tips(row.name):  # it has its turns already
+            source = None
+        return row, self._take(file, row, hasher, fetch, base, source)
 
-    def _base_in(self, row: SessionRow, file: BinaryIO, path: str, fetch: _Fetch) -> int:
-        """Return the turn of another session that one goes on from, as its file states."""
+    def _above(self, row: SessionRow, first: Entry, warn: Warn) -> tuple[int, SessionRow | None]:
+        """Return what a log goes on from as its first entry states.
+
+        That is a turn of another session, or one that it begins with a copy of.
+        """
         reader = reader_named(row.tool)
-        cut = reader.begins_in(_first_entries(file, path, 1)[0]) if reader.is_log else None
-        if cut is None:
-            return 0
-        turn, why = Forks(self._contexts, self._produced, fetch.note).base(cut)
-        if why:
-            fetch.note(f"its beginning stands in the file of session {cut.session}: {why}")
-        return turn
+        if not reader.is_log:
+            return 0, None
+        if (cut := reader.begins_in(first)) is not None:
+            turn, why = Forks(self._contexts, self._produced, warn).base(cut)
+            if why:
+                warn(f"its beginning stands in the file of session {cut.session}: {why}")
+            return turn, None
+        source = reader.source(first)
+        return 0, self._store.find(source) if source and source != row.name else None
+
+    def _join_forks(
+        self, names: Iterable[str]
+    ) -> Iterator[tuple[SessionRow, ConflictError | None]]:
+        """Hang the forks of sessions that have come after them below these.
+
+        Yield each, with the error if somebody has moved its contexts.
+        """
+        rows = filter(None, map(self._store.find, names))
+        new = {row.name for row in rows if reader_named(row.tool).is_log}
+        after = ""
+        while new and (page := self._store.newest(after, _PAGE)):
+            logs = [row for row in page if reader_named(row.tool).is_log]
+            for row, first in Forks(self._contexts, self._produced, _ignore).firsts(logs):
+                cut = reader_named(row.tool).begins_in(first)
+                named = cut.session if cut else reader_named(row.tool).source(first)
+                base, source = self._above(row, first, _ignore) if named in new else (0, None)
+                if (base or source) and not self._is_below(row, base, source):
+                    yield row, self._place_again(row, base, source)
+            after = page[-1].name
+
+    def _is_below(self, row: SessionRow, base: int, source: SessionRow | None) -> bool:
+        """Return whether the first turn of a session hangs where it goes on from."""
+        first = next((one for one in self._store.links(row.session) if one.turn), None)
+        if first is None or first.turn is None or source is None:
+            return first is not None and first.turn_parent == base
+        return self._store.has_turn(source.session, first.turn)
+
+    def _place_again(
+        self, row: SessionRow, base: int, source: SessionRow | None
+    ) -> ConflictError | None:
+        """Place what is here of a session elsewhere; return the error if that cannot be."""
+        work = Import(self._contexts, self._produced, row, lambda _: None, base, source)
+        try:
+            work.show(work.place())
+        except ConflictError as error:
+            return error
+        return None
 
     def _take(
         self,
@@ -269,13 +336,14 @@ class Sessions:
         hasher: Any,
         fetch: _Fetch,
         base: int = 0,
+        source: SessionRow | None = None,
         scope: int | None = None,
     ) -> _Taken:
-        """Store what a file has grown by, with its turns under `base` and its tips in a scope."""
+        """Store what a file has grown by; see `Import`. `scope` is that of its tips."""
         if fetch.folder is not None:
             self._fetch_again(row, fetch)
         file.seek(row.size)
-        work = Import(self._contexts, self._produced, row, fetch, base)
+        work = Import(self._contexts, self._produced, row, fetch, base, source)
         read = work.read(read_lines(file), hasher)
         part = work.place()
         context = work.show(part, scope)
@@ -780,6 +848,11 @@ class _Fetch:
     def _leave(self, ref: str, why: str) -> None:
         self._missing.add(ref)
         self.note(why)
+
+
+def _is_new(made: SessionImported) -> bool:
+    """Return whether a session was not here before."""
+    return made.generation == 1 and made.added == made.entries
 
 
 def folder_of(path: str) -> str | None:

@@ -15,14 +15,14 @@ from eventq.output import entries
 from eventq.output.spelling import ASCII, parse, parse_leniently, spell
 from eventq.records.checks import REF, SHA256
 from eventq.sessions import lines
-from eventq.sessions.imports import OF_LINES, bytes_of
+from eventq.sessions.imports import OF_LINES, bytes_of, grouped
 from eventq.sessions.links import BACK, MESSAGE, NewSession
 from eventq.sessions.reading import reader_named, reader_of
 from eventq.system.clock import stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from eventq.memory.contexts import Context, Contexts
     from eventq.output.output_store import OutputStore
@@ -118,11 +118,20 @@ class Forks:
         entries = map(self._entry_of, self._store.lines(row.session, -1, _FIRST))
         return next(filter(None, entries), {})
 
+    def firsts(self, rows: Sequence[SessionRow]) -> Iterator[tuple[SessionRow, Entry]]:
+        """Yield sessions with what is on their first lines, if that is an entry."""
+        by_id = {row.session: row for row in rows}
+        for group in grouped(self._store.edges([*by_id], 1)):
+            payloads = self._produced.blobs.shown_many([line.digest for line in group])
+            for line in group:
+                if line.position == 0 and line.form != lines.RAW:
+                    yield by_id[line.session], lines.lenient(payloads.get(line.digest, b"")) or {}
+
     def base(self, cut: Cut) -> tuple[int, str]:
         """Return the last turn before a cut in another session, or 0 and why there is none."""
         row = self._store.find(cut.session)
         if row is None:
-            return 0, "that is not here: import it, and then this one again"
+            return 0, "that is not here: import it, too"
         links = self._store.links(row.session)
         size = turn = 0
         after = -1

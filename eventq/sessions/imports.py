@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownTurnError
 from eventq.records.checks import REF
 from eventq.sessions import lines, tree
-from eventq.sessions.links import CALLS, CONTINUES, MORE, ODD, REST, RESULT, Link
+from eventq.sessions.links import BACK, CALLS, CONTINUES, MORE, ODD, REST, RESULT, Link
 from eventq.sessions.notes import Noted, of_gaps
 from eventq.sessions.reading import reader_named
 from eventq.sessions.salvage import ROWS, pieces
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.contexts import Contexts
     from eventq.output.output_store import OutputStore
+    from eventq.sessions.links import Entry
     from eventq.sessions.plain import Plain
     from eventq.store.session_rows import EdgeLine, LineLink, SessionRow, StoredLine, Tip
     from eventq.store.turn_rows import PreparedBlob
@@ -158,10 +159,11 @@ class Import:
         row: SessionRow,
         fetch: Fetch,
         base: int = 0,
+        source: SessionRow | None = None,
     ) -> None:
         """Go on with a generation of a session; `fetch` finds the blobs of other tools' refs.
 
-        Its roots hang under the turn `base`.
+        Its roots hang under the turn `base`. It may begin with a copy of `source`.
         """
         self._contexts = contexts
         self._produced = produced
@@ -171,6 +173,7 @@ class Import:
         self._reader: Plain = reader_named(row.tool)
         self._fetch = fetch
         self._base = base
+        self._source = source
         self.new_blobs = 0  # that were stored of images
 
     # --- lines ------------------------------------------------------------------------------------
@@ -281,24 +284,53 @@ class Import:
 
         That is the end of the file, if the rest has no say in it, or else all of it.
         """
-        part = self._grown() or self._whole()
+        if self._source is not None:
+            self._share(self._source)
+            part = self._whole()
+        else:
+            part = self._grown() or self._whole()
         turns = [row.turn or 0 for row in part.rows]
         todo = [
             (part.first + n, part.first + above if above >= 0 else tree.ROOT, part.rows[n].turn)
             for n, above in _to_place(part, turns, self._base)
         ]
-        # Some may be there if it was begun again, but on other lines.
-        known = self._row.generation > 1 or any(turns) or bool(self._store.tips(self._row.name))
         for n in range(0, len(todo), BATCH_TURNS):
             nodes = todo[n : n + BATCH_TURNS]
             try:
                 with self._database.write(relaxed=True):
-                    made = self._store.place(self._row.session, nodes, base=self._base, known=known)
+                    made = self._store.place(self._row.session, nodes, self._base)
             except UnknownTurnError as error:
                 raise OvertakenError(self._row.name) from error
             for (position, _, _), turn in zip(nodes, made, strict=True):
                 turns[position - part.first] = turn
         return part._replace(turns=turns, placed={position for position, _, _ in todo})
+
+    def _share(self, source: SessionRow) -> None:
+        """Take the turns of the session that this one begins with a copy of.
+
+        What hangs elsewhere nevertheless gets a turn of its own when it is placed.
+        """
+        theirs = self._nodes(source.session)
+        shared = []
+        for line, entry in self._nodes(self._row.session):
+            turn = next((one.turn for one, said in theirs if said == entry), None)
+            if turn is None:
+                break
+            shared.append((turn, line.position))
+        self._store.take_over(self._row.session, shared)
+
+    def _nodes(self, session: int) -> Iterator[tuple[StoredLine, Entry]]:
+        """Yield the lines of a log whose entries are nodes, with what a copy has of them."""
+        after = -1
+        while page := self._store.lines(session, after, _PAGE):
+            for group in grouped(page):
+                payloads = self._produced.blobs.shown_many([line.digest for line in group])
+                for line in group:
+                    entry = lines.lenient(payloads.get(line.digest, b"")) or {}
+                    link = self._reader.link(entry) if line.form != lines.RAW else None
+                    if link is not None and not link.kind & BACK:
+                        yield line, self._reader.copied(entry)
+            after = page[-1].position
 
     def _whole(self) -> Part:
         some = self.noted()

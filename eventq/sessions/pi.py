@@ -8,6 +8,8 @@ its target: there it is the end of the path that the session goes on from.
 
 from __future__ import annotations
 
+import re
+
 from eventq.sessions.links import (
     CALLS,
     FOLLOWS,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from eventq.sessions.links import Entry, NewSession
 
+_TIME = re.compile(r"^\d{4}-\d\d-\d\dT[\d-]+Z_")  # in the name of a file, before its id
 VERSION = 3  # of a header, where the source has none
 _TOLD = frozenset({"message", "custom_message", "compaction", "branch_summary"})  # to the model
 _POINTERS = frozenset({"label", "leaf"})  # nodes that no fork has at their place
@@ -89,6 +92,15 @@ class Pi(Plain):
         old = next((one for one in carried if self.is_header(one)), {"version": VERSION})
         cwd = new.cwd if new.cwd is not None else string(old, "cwd") or ""
         return {"type": "session", **old, "id": new.id, "timestamp": new.time, "cwd": cwd}
+
+    def source(self, first: Entry) -> str | None:
+        """Return the session that one was forked from whose file has this first entry.
+
+        A header has its path, or its id.
+        """
+        named = string(first, "parentSession") if self.is_header(first) else None
+        stem = re.split(r"[/\\]", named or "")[-1].removesuffix(".jsonl")
+        return _TIME.sub("", stem) or None
 
     def refusal(self, first: Entry) -> str:  # noqa: ARG002
         """Return why no file can be written that the tool resumes from; "" if one can."""

@@ -120,9 +120,18 @@ class Plain:
         """Return where the beginning of a session stands whose file has this first entry."""
         return None
 
-    def origin(self, first: Entry) -> str:  # noqa: ARG002
-        """Return what session one comes from whose file has this first entry; "" for none."""
-        return ""
+    def source(self, first: Entry) -> str | None:  # noqa: ARG002
+        """Return the session that one was forked from whose file has this first entry."""
+        return None
+
+    def copied(self, entry: Entry) -> Entry:
+        """Return what a copy of an entry in the file of a fork has as well."""
+        return entry
+
+    def origin(self, first: Entry) -> str:
+        """Return a sentence on what session one comes from that has a copy of its lines, or ""."""
+        source = self.source(first)
+        return f"this is a fork of session '{source}', with a copy of its lines" if source else ""
 
     def refusal(self, first: Entry) -> str:  # noqa: ARG002
         """Return why no file can be written that the tool resumes from; "" if one can.

@@ -167,13 +167,22 @@ class Erasures:
         rows = self._run(sql, (digest,))
         return _record(rows[0]) if rows else None
 
-    def patches(self, turn: int) -> list[bytes]:
-        """Return the digest of each patch on a turn that is no tombstone."""
+    def others(self, turn: int) -> list[bytes]:
+        """Return the digests of what else says the same as a turn.
+
+        That is each patch that is no tombstone, and each line of a session that became the turn,
+        which that of a fork may spell otherwise.
+        """
         sql = """
             SELECT hash
             FROM turn_patches
                 CROSS JOIN blobs USING (blob_id)
-            WHERE turn_id = ?
+            WHERE turn_id = ?1
+            UNION
+            SELECT hash
+            FROM session_lines
+                CROSS JOIN blobs USING (blob_id)
+            WHERE turn_id = ?1
         """
         return [row[0] for row in self._run(sql, (turn,))]
 

@@ -376,22 +376,25 @@ class Sessions:
         self,
         session: int,
         nodes: Sequence[tuple[int, int, int | None]],
-        *,
         base: int,
-        known: bool,
     ) -> list[int]:
         """Make a turn of each line, under that of another line, which has one by then.
 
         A line below none, -1, is put under the turn `base`, 0 for none. Return the turns. A line
-        that has another turn than the one given keeps it: somebody else was quicker. With `known`,
-        a turn that is there with this parent and payload is taken. Raises UnknownTurnError for a
-        line that is not there, or has none above it.
+        that has another turn than the one given keeps it: somebody else was quicker. A turn that is
+        there with this parent and payload is taken, be it of another session: a fork begins with
+        the same. Raises UnknownTurnError for a line that is not there, or has none above it.
         """
         with self._db.joined():
-            placing = _Placing(self._db, session, nodes, base=base, known=known)
+            placing = _Placing(self._db, session, nodes, base)
             made = [placing.turn(*node) for node in nodes]
             placing.store()
         return made
+
+    def take_over(self, session: int, placed: Iterable[tuple[int, int]]) -> None:
+        """Note that turns of another session are those of lines, by position, if they are here."""
+        with self._db.joined():
+            self._db.many(_TAKEN_OVER, _spans(session, placed))
 
     def restore(self, new: SessionCopy, lines: Sequence[LineCopy], over: int | None) -> int:
         """Store a session with lines whose blobs and turns are here; return its id.
@@ -472,15 +475,12 @@ class _Placing:
         db: Engine,
         session: int,
         nodes: Sequence[tuple[int, int, int | None]],
-        *,
         base: int,
-        known: bool,
     ) -> None:
         """Read the lines of the nodes, and those that they hang under."""
         self._db = db
         self._session = session
         self._base = base
-        self._known = known
         self._now = db.milliseconds()
         positions = json.dumps([*{n for node in nodes for n in node[:2] if n >= 0}])
         rows = db.run(_LINES, (positions, session))
@@ -500,8 +500,8 @@ class _Placing:
         parent = self._lines[above][2] if above >= 0 else self._base
         if parent is None:
             raise UnknownTurnError(0)
-        may_have = self._known and parent < self._first
-        turn = (self._alike(parent, blob_id) if may_have else None) or self._add(
+        is_here = parent < self._first
+        turn = (self._alike(parent, blob_id) if is_here else None) or self._add(
             parent, blob_id, form
         )
         self._lines[position] = (blob_id, form, turn)
@@ -513,20 +513,7 @@ class _Placing:
         # Only now: of the nodes, some may have been there, and no id is left out.
         self._db.new_ids("turns", len(self._turns))
         self._db.many(_TURN, self._turns)
-        self._db.many(_PLACED, self._spans())
-
-    def _spans(self) -> list[tuple[int, int, int, int]]:
-        """Return how far turns are from their lines' positions: a file is mostly one conversation.
-
-        A span is that, the session, and the first and last position.
-        """
-        spans: list[tuple[int, int, int, int]] = []
-        for turn, position in sorted(self._placed, key=itemgetter(1)):
-            off, first = turn - position, position
-            if spans and spans[-1][0] == off and spans[-1][3] == position - 1:
-                first = spans.pop()[2]
-            spans.append((off, self._session, first, position))
-        return spans
+        self._db.many(_PLACED, _spans(self._session, self._placed))
 
     def _alike(self, parent: int, blob_id: int) -> int | None:
         sql = """
@@ -556,6 +543,20 @@ class _Placing:
             sql = "SELECT depth, jump_id, jump_depth FROM turns WHERE turn_id = ?"
             self._spots[turn] = self._db.run(sql, (turn,))[0]
         return self._spots[turn]
+
+
+def _spans(session: int, placed: Iterable[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+    """Return how far turns are from their lines' positions: a file is mostly one conversation.
+
+    A span is that, the session, and the first and last position.
+    """
+    spans: list[tuple[int, int, int, int]] = []
+    for turn, position in sorted(placed, key=itemgetter(1)):
+        off, first = turn - position, position
+        if spans and spans[-1][0] == off and spans[-1][3] == position - 1:
+            first = spans.pop()[2]
+        spans.append((off, session, first, position))
+    return spans
 
 
 _ADD_BLOB = """
@@ -625,6 +626,14 @@ _PLACED = """
 UPDATE session_lines
 SET turn_id = position + CAST(? AS INTEGER)
 WHERE session_id = ? AND position >= ? AND position <= ?
+"""
+_TAKEN_OVER = """
+UPDATE session_lines
+SET turn_id = position + CAST(?1 AS INTEGER)
+WHERE session_id = ?2
+    AND position >= ?3
+    AND position <= ?4
+    AND EXISTS (SELECT 1 FROM turns t WHERE t.turn_id = position + CAST(?1 AS INTEGER))
 """
 _OUTLINES = """
 SELECT session_id, updated_at_ms,

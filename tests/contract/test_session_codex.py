@@ -285,9 +285,12 @@ def test_a_beginning_in_another_file_is_on_main(
     if first == "s":
         made = load(thread, *child(cut))
         (note,) = made.notes
-        assert note.endswith("session p: that is not here: import it, and then this one again")
+        assert note.endswith("session p: that is not here: import it, too")
         assert said(thread) == {"s": ["c", "C"]}
-    load(thread, *PARENT, name="p", folder="parents")
+    notes = load(thread, *PARENT, name="p", folder="parents").notes
+    if first == "s":
+        assert notes == ("session 's' goes on from it, and hangs below it now",)
+        assert said(thread) == {"p": ["a", "A", "b", "B"], "s": ["a", "A", "c", "C"]}
     for _ in range(2):
         assert load(thread, *child(cut)).notes == ()
         assert said(thread) == {"p": ["a", "A", "b", "B"], "s": ["a", "A", "c", "C"]}

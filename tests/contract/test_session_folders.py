@@ -18,6 +18,7 @@ import pytest
 import zstandard
 
 from eventq.errors import LogicError, StoreError
+from eventq.sessions import imports
 from tests.sessions.support import answers, call, entry, header, says
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def test_a_thread_that_fails_ends_the_import(
     def fail(*_: Any, **__: Any) -> None:
         raise StoreError("the disk is gone", "look for it")
 
-    monkeypatch.setattr(type(thread.sessions), "import_file", fail)
+    monkeypatch.setattr(imports.Import, "read", fail)
     with pytest.raises(StoreError, match="the disk is gone"):
         taken(thread, folder)
 

@@ -1,7 +1,9 @@
-"""Links that a file states beside its tree: what a compaction continues.
+"""Links that a file states beside its tree: what a compaction continues, what a fork begins with.
 
-The kind: history that goes on in another tree than that of its entries. Members: a chain of
-compactions, a link that leads nowhere, below itself, or in a circle; a copy, an older import.
+The kind: history that goes on in another tree or file than that of its entries. Members: a chain of
+compactions, a link that leads nowhere, below itself, or in a circle; a copy, an older import; a fork
+that came before its source, of a fork, of another file of the name, of what was taken back, in a
+folder, whose context was moved; what is erased in one of them.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from eventq.cli.graph import by_turn, draw
 from eventq.errors import LogicError
 from eventq.http.lanes import STEP, lanes_of, line_of
 from eventq.sessions.claude import Claude
-from tests.contract.test_session_branches import export, load, shown, spell
+from tests.contract.test_session_branches import export, load, shown, spell, turns
 from tests.servers import ENGINES
-from tests.sessions.support import answers, line, says
+from tests.sessions.support import answers, back, entry, header, line, meta, prompt, reply, says
 
 if TYPE_CHECKING:
     import eventq
@@ -178,3 +180,141 @@ def test_a_fork_of_a_compaction_is_what_the_tool_resumes(thread: eventq.Thread) 
     assert [one["forkedFrom"]["messageUuid"] for one in made if "forkedFrom" in one] == [
         "c1", "s1", "a3",
     ]  # fmt: skip
+
+
+# --- forks ----------------------------------------------------------------------------------------
+
+
+def fork_of(source: str, *copied: Entry) -> list[Entry]:
+    """Return the beginning of a fork of Codex: its own head, and a copy with other times."""
+    return [meta(id="f", forked_from_id=source), *(one | {"timestamp": LATER} for one in copied)]
+
+
+LATER = "2026-02-02T00:00:00.000Z"
+SOURCE = [meta(id="p"), prompt("a"), reply("A"), prompt("b"), reply("B")]
+FORK = [*fork_of("p", *SOURCE[:3]), prompt("c"), reply("C")]
+PI = [header(id="p"), entry("a", None), entry("b", "a"), entry("c", "b")]
+PI_FORK = [
+    header(id="f", parentSession="/home/x/2026-01-01T00-00-00-000Z_p.jsonl"),
+    *PI[1:3], entry("d", "b"),
+]  # fmt: skip
+FORKS = {"codex": (SOURCE, FORK, 4, 2), "pi": (PI, PI_FORK, 3, 1)}
+
+
+def ways(thread: eventq.Thread) -> tuple[list[int], list[int]]:
+    """Return the turns of the source and of the fork."""
+    source, fork = (
+        [turn.turn_id for turn in thread.contexts.get(name).replay()] for name in ("p", "f")
+    )
+    return source, fork
+
+
+@pytest.mark.parametrize("tool", FORKS)
+@pytest.mark.parametrize("first", ["source", "fork"])
+def test_a_fork_shares_the_turns_that_it_begins_with(
+    thread: eventq.Thread, tool: str, first: str
+) -> None:
+    """Whichever came first: the turns are stored once, and each file comes out as it was."""
+    source, fork, length, own = FORKS[tool]
+    files = {
+        "source": lambda: load(thread, *source, name="p"),
+        "fork": lambda: load(thread, *fork, name="f", folder="forks"),
+    }
+    files.pop(first)()
+    files.popitem()[1]()
+    mine, theirs = ways(thread)
+    assert (mine[:2], len(mine), len(theirs)) == (theirs[:2], length, 2 + own)
+    assert not {*mine[2:]} & {*theirs[2:]}
+    assert export(thread, "p") == spell(*source)
+    assert export(thread, "f") == spell(*fork)
+    found = thread.sessions.views.diff("f", "p")
+    assert (found.shared.turn_id, len(found.mine), len(found.theirs)) == (mine[1], own, length - 2)
+    assert "this is a fork of session 'p', with a copy of its lines" in thread.sessions.views.notes(
+        "f"
+    )
+    thread.gc(apply=True, grace=0)
+    assert turns(thread) == length + own
+    assert thread.check() == []
+    more = reply("D") if tool == "codex" else entry("e", "d")
+    load(thread, *fork, more, name="f", folder="forks")
+    assert ways(thread)[1][:-1] == theirs
+    forked = thread.sessions.fork("f", f"{thread.path}.again")
+    with open(forked.output, "rb") as file:
+        assert len([*file]) == 1 + 2 + own + 1
+
+
+def test_a_source_that_comes_later_is_told_of_its_forks(thread: eventq.Thread) -> None:
+    """Also where a fork cannot be moved, because somebody else has moved its context."""
+    load(thread, *FORK, name="f", folder="forks")
+    load(thread, *fork_of("f", *FORK), prompt("x"), name="g", folder="again")
+    moved = thread.contexts.get("g")
+    moved.append("mine")
+    assert load(thread, *SOURCE, name="p").notes == (
+        "session 'f' goes on from it, and hangs below it now",
+    )
+    assert load(thread, *SOURCE, name="p").notes == ()
+    load(thread, *FORK, name="h", folder="others")
+    mine, theirs = ways(thread)
+    assert mine[:2] == theirs[:2]
+    head = thread.contexts.get("g").head_id()
+    (note,) = load(thread, *fork_of("g"), prompt("y"), name="i", folder="i").notes
+    assert note.startswith("this is a fork")
+    (note,) = load(thread, meta(id="z"), name="z", folder="z").notes or ("",)
+    assert (note, thread.contexts.get("g").head_id()) == ("", head)
+
+
+def test_a_fork_whose_context_was_moved_is_named(thread: eventq.Thread) -> None:
+    """It stays where it is, and the source is imported nevertheless."""
+    load(thread, *FORK, name="f", folder="forks")
+    thread.contexts.get("f").append("mine")
+    (note,) = load(thread, *SOURCE, name="p").notes
+    assert note.startswith("session 'f' goes on from it, but is not below it: somebody else has")
+    assert len(ways(thread)[0]) == 4
+
+
+def test_a_fork_of_another_file_shares_nothing(thread: eventq.Thread) -> None:
+    """What the copy says has to be what the source says, from the first turn on."""
+    load(thread, meta(id="p"), prompt("else"), *SOURCE[2:], name="p")
+    load(thread, *FORK, name="f", folder="forks")
+    mine, theirs = ways(thread)
+    assert not {*mine} & {*theirs}
+    assert export(thread, "f") == spell(*FORK)
+
+
+def test_a_fork_of_what_was_taken_back(thread: eventq.Thread) -> None:
+    """The copy may have the turns that were taken back, or only what is left."""
+    source = [*SOURCE, back(1), prompt("c"), reply("C")]
+    load(thread, *source, name="p")
+    load(thread, *fork_of("p", *source), prompt("d"), name="f", folder="forks")
+    mine, theirs = ways(thread)
+    assert theirs[:-1] == mine
+    load(thread, *fork_of("p", *SOURCE[:3], *source[-2:]), prompt("e"), name="g", folder="again")
+    assert [turn.turn_id for turn in thread.contexts.get("g").replay()][:-1] == mine
+
+
+def test_forks_in_a_folder_come_in_any_order(thread: eventq.Thread) -> None:
+    """They are read by name, and hang below their sources in the end."""
+    folder = f"{thread.path}.many"
+    os.makedirs(folder)
+    for name, lines in (("a", FORK), ("b", SOURCE)):
+        with open(os.path.join(folder, f"{name}.jsonl"), "wb") as file:
+            file.write(spell(*lines))
+    assert [one.error for one in thread.sessions.import_folder(folder)] == [None, None]
+    mine, theirs = ways(thread)
+    assert mine[:2] == theirs[:2]
+    assert turns(thread) - 4 == 4 + 2  # until those of before are collected
+    assert [one.is_new for one in thread.sessions.import_folder(folder)] == [False, False]
+
+
+def test_a_shared_turn_is_erased_in_both(thread: eventq.Thread) -> None:
+    """A copy has other bytes of the same, which must not stay."""
+    secret = prompt("secret-3f1c")
+    load(thread, SOURCE[0], secret, *SOURCE[2:], name="p")
+    load(thread, *fork_of("p", secret, *SOURCE[2:3]), prompt("c"), name="f", folder="forks")
+    mine, theirs = ways(thread)
+    assert mine[:2] == theirs[:2]
+    thread.erasures.turn(mine[0], reason="a key")
+    for name in ("p", "f"):
+        assert b"secret-3f1c" not in export(thread, name)
+        assert len(export(thread, name).splitlines()) >= 4
+    assert thread.check() == []

@@ -1697,6 +1697,13 @@ STATEMENTS = {
         $4 AND position >= $5 AND position <= $6) AND (session_lines.bucket = $1 AND
         session_lines.thread_id = $2)
     """, ""),
+    # sessions._TAKEN_OVER
+    "b84032cd8f746f5d": ("", "", """
+        UPDATE eventq.session_lines SET turn_id = position + CAST($3 AS BIGINT) WHERE (session_id =
+        $4 AND position >= $5 AND position <= $6 AND EXISTS(SELECT 1 FROM eventq.turns AS t WHERE
+        t.turn_id = position + CAST($3 AS BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) OFFSET
+        0)) AND (session_lines.bucket = $1 AND session_lines.thread_id = $2)
+    """, ""),
     # sessions._OUTLINES
     "0496be1ee7c80fff": ("", "", """
         SELECT session_id, updated_at_ms, lines - (SELECT COUNT(*) FROM eventq.session_lines AS l
@@ -1839,13 +1846,17 @@ STATEMENTS = {
         e WHERE e.erasure_id = g.erasure_id AND (e.bucket = $1 AND e.thread_id = $2) OFFSET 0) AS e
         WHERE hash = $3 AND (b.bucket = $1 AND b.thread_id = $2)
     """, ""),
-    # erasures.Erasures.patches
-    "ffbb371d841fd321": ("", "", """
+    # erasures.Erasures.others
+    "113af08048b59517": ("", "", """
         SELECT hash FROM eventq.turn_patches CROSS JOIN LATERAL (SELECT blobs.hash, blobs.raw_len,
         blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms FROM eventq.blobs WHERE
         blobs.blob_id = turn_patches.blob_id AND (blobs.bucket = $1 AND blobs.thread_id = $2)
         OFFSET 0) AS blobs WHERE turn_id = $3 AND (turn_patches.bucket = $1 AND
-        turn_patches.thread_id = $2)
+        turn_patches.thread_id = $2) UNION SELECT hash FROM eventq.session_lines CROSS JOIN LATERAL
+        (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part,
+        blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id = session_lines.blob_id AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs WHERE turn_id = $3 AND
+        (session_lines.bucket = $1 AND session_lines.thread_id = $2)
     """, ""),
     # erasures.Erasures.blobs
     "ad52e59c37cd938a": ("", "", """
