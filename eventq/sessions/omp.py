@@ -12,7 +12,7 @@ from eventq.sessions.links import (
     objects,
     string,
 )
-from eventq.sessions.pi import Pi
+from eventq.sessions.pi import Pi, labelled, short_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,14 +84,13 @@ class OhMyPi(Pi):
             return Beside("session" if ending == "jsonl" else "output", stem, parent)
         return Beside("other", None, parent)
 
-    def carried(self, entry: Entry) -> bool:
-        """Return whether a fork needs an entry wherever in the file it stands."""
-        return self.is_header(entry)
-
     def fork(
         self, path: Iterable[Entry], carried: Iterable[Entry], new: NewSession
     ) -> Iterator[Entry]:
-        """Yield the title's line if there was one, the header, and the path as it is."""
+        """Yield the title's line if there was one, the header, the path as it is, and its labels.
+
+        These are those that other branches have given to its entries, or have taken from them.
+        """
         rest = list(carried)
         old = next((one for one in rest if is_slot(one)), None)
         rest = [one for one in rest if not is_slot(one)]
@@ -105,7 +104,27 @@ class OhMyPi(Pi):
         if parent := next(filter(None, map(self.session_id, rest)), None):
             header["parentSession"] = parent
         yield header
-        yield from (one for one in path if not self.is_header(one))
+        yield from _relabelled((one for one in path if not self.is_header(one)), rest, new)
+
+
+def _relabelled(path: Iterable[Entry], rest: list[Entry], new: NewSession) -> Iterator[Entry]:
+    """Yield a path, and entries that give it the labels which it has at the end of the file."""
+    known: set[str | None] = set()
+    labels = []
+    above = None
+    for entry in path:
+        yield entry
+        own = string(entry, "id")
+        known.add(own)
+        above = own or above
+        if string(entry, "type") == "label":
+            labels.append(entry)
+    was = labelled(labels)
+    for target, entry in labelled(rest).items():
+        if target in known and string(entry, "label") != string(was.get(target), "label"):
+            own = short_id(new, known)
+            yield {**entry, "id": own, "parentId": above}
+            above = own
 
 
 def is_slot(entry: Entry) -> bool:

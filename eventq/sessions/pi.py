@@ -75,16 +75,21 @@ class Pi(Plain):
         rest = list(carried)
         yield self._header(rest, new) | {"parentSession": new.source}
         above = None
-        known = set()
+        known: set[str | None] = set()
+        left: list[str | None] = []
+        instead: dict[str | None, str | None] = {}  # what follows on an entry that is left out
         for entry in path:
-            if string(entry, "type") in _POINTERS or self.is_header(entry):
-                continue
             own = string(entry, "id")
-            yield {**entry, "parentId": above} if own else entry
+            if string(entry, "type") in _POINTERS or self.is_header(entry):
+                left.append(own)
+                continue
+            instead |= dict.fromkeys(left, own)
+            left = []
+            yield _below(above, entry, instead) if own else entry
             above = own or above
             known.add(own)
         for entry in (*_labels(rest, known), *_named(new)):
-            own = _short(new, known)
+            own = short_id(new, known)
             yield {**entry, "id": own, "parentId": above}
             above = own
 
@@ -111,6 +116,13 @@ class Pi(Plain):
         return f"{new.time.replace(':', '-').replace('.', '-')}_{new.id}.jsonl"
 
 
+def _below(above: str | None, entry: Entry, instead: dict[str | None, str | None]) -> Entry:
+    """Return an entry under another one; a compaction may keep what begins with a label."""
+    first = string(entry, "firstKeptEntryId")
+    kept = {"firstKeptEntryId": instead[first]} if instead.get(first) else {}
+    return {**entry, "parentId": above, **kept}
+
+
 def _kind(entry: Entry) -> int:
     """Return the flags of an entry."""
     kind = MESSAGE if string(entry, "type") in _TOLD else 0
@@ -126,14 +138,17 @@ def _kind(entry: Entry) -> int:
 
 def _labels(entries: Iterable[Entry], known: set[str | None]) -> list[Entry]:
     """Return the entries of the labels that known entries have at the end of a file."""
+    labels = {key: one for key, one in labelled(entries).items() if key in known}
+    return [one for one in labels.values() if string(one, "label")]
+
+
+def labelled(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """Return the last entry about the label of each entry that has had one, by its id."""
     labels: dict[str, Entry] = {}
     for entry in entries:
         if string(entry, "type") == "label" and (target := string(entry, "targetId")):
-            if not string(entry, "label"):
-                labels.pop(target, None)
-            elif target in known:
-                labels[target] = entry
-    return list(labels.values())
+            labels[target] = entry
+    return labels
 
 
 def _named(new: NewSession) -> list[Entry]:
@@ -143,7 +158,7 @@ def _named(new: NewSession) -> list[Entry]:
     return [{"type": "session_info", "timestamp": new.time, "name": new.title}]
 
 
-def _short(new: NewSession, known: set[str | None]) -> str:
+def short_id(new: NewSession, known: set[str | None]) -> str:
     """Return a new id of an entry: eight digits, as others have them, if these are free."""
     whole = new.new_id()
     own = whole if whole[:8] in known else whole[:8]

@@ -90,7 +90,8 @@ def test_a_fork_of_oh_my_pi(thread: eventq.Thread, tmp_path: Path) -> None:
     assert made.session_id == head["id"] == ID
     assert (first["title"], head["title"], head["parentSession"]) == ("another", "another", "old")
     assert len(Path(made.output).read_bytes().split(b"\n")[0]) == 255
-    assert rest == [OMP[2], OMP[3], OMP[6]]
+    assert rest[:-1] == [OMP[2], OMP[3], OMP[6]]
+    assert (rest[-1]["targetId"], rest[-1]["label"], rest[-1]["parentId"]) == ("aa1", "here", "c1")
     folder = tmp_path / f"2026_{ID}"
     assert {one.name: one.read_bytes() for one in folder.iterdir()} == {
         "0.bash.log": b"output", "Scout.md": b"found", "Scout.jsonl": spell(header(title="x")),

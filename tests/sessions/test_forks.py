@@ -222,6 +222,25 @@ def test_a_pi_fork_is_closed_over_its_labels() -> None:
     assert forked(PI, [head, *made])[1:4] == made[:3]
 
 
+@pytest.mark.parametrize(
+    ("first", "kept"), [("l1", "c"), ("l2", "c"), ("l3", "m"), ("c", "c"), ("m", "m"), ("x", "x")]
+)
+def test_a_pi_fork_keeps_what_a_compaction_keeps(first: str, kept: str) -> None:
+    """What it keeps may begin with a label: then with what follows on that."""
+    entries = [
+        header(),
+        entry("a", None),
+        entry("l1", "a", "label", targetId="a", label="one"),
+        entry("l2", "l1", "label", targetId="a", label="two"),
+        entry("c", "l2"),
+        entry("l3", "c", "label", targetId="c", label="three"),
+        entry("m", "l3", "compaction", firstKeptEntryId=first),
+        entry("d", "m"),
+    ]
+    made = {one["id"]: one for one in forked(PI, entries)}
+    assert made["m"] == entry("m", "c", "compaction", firstKeptEntryId=kept)
+
+
 def test_a_pi_fork_of_the_first_version_stays_one() -> None:
     """Entries without ids are not changed, as Pi gives them ids when it opens the file."""
     entries: list[Entry] = [header(), {"type": "message"}, {"type": "compaction"}]
@@ -254,6 +273,29 @@ def test_an_oh_my_pi_fork_keeps_its_entries() -> None:
     )
     assert made == entries[2:5]
     assert forked(OMP, entries[1:], "b")[0]["type"] == "session"
+
+
+def test_an_oh_my_pi_fork_has_the_labels_of_other_branches() -> None:
+    """Those of its entries, as they are in the end, follow on the path; others do not come along."""
+    entries = [
+        header(),
+        entry("a", None),
+        entry("l1", "a", "label", targetId="a", label="first"),
+        entry("b", "l1"),
+        entry("l2", "b", "label", targetId="b", label="same"),
+        entry("c", "l2"),
+        entry("d", "a"),
+        entry("l3", "d", "label", targetId="a"),
+        entry("l4", "l3", "label", targetId="c", label="new"),
+        entry("l5", "l4", "label", targetId="d", label="not here"),
+        entry("l6", "l5", "label", targetId="b", label="other"),
+        entry("l7", "l6", "label", targetId="b", label="same"),
+    ]
+    _, *made = forked(OMP, entries, "c")
+    assert made[:5] == entries[1:6]
+    assert [(one["targetId"], one.get("label")) for one in made[5:]] == [("a", None), ("c", "new")]
+    assert [one["parentId"] for one in made[5:]] == ["c", made[5]["id"]]
+    assert made[5]["id"] not in {one["id"] for one in entries}
 
 
 @example("\ud800" * 60, None)
