@@ -31,6 +31,7 @@ ODD = 128  # an entry that is no JSON as it stands
 # More flags of `Link.kind`, of logs.
 BEGINS = 256  # a turn that may be taken back
 BACK = 512  # no node: takes back as many turns as `Link.parent` says
+TO = 2048  # with BACK: takes back the entry `Link.parent`, and what follows on it
 # Another flag of what is stored: its parent is what it continues.
 CONTINUES = 1024
 _EPOCH = datetime.fromtimestamp(0, UTC)

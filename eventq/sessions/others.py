@@ -2,12 +2,24 @@
 
 Where an entry names its parent it hangs there, as in a file of an unknown tool. Copilot CLI names
 none in most of its events (versions up to 1.0.77): they follow each other. Qwen Code (0.21) has the
-links of Claude Code, but goes on from its last line. Gemini CLI (0.40) writes a log.
+links of Claude Code, but goes on from its last line. Gemini CLI (0.40 to 0.61) writes a log, with a
+line again when a message has changed. A mark (`$rewindTo`) takes back a message and what follows.
 """
 
 from __future__ import annotations
 
-from eventq.sessions.links import FOLLOWS, MESSAGE, Link, Title, mapping, objects, string, text_of
+from eventq.sessions.links import (
+    BACK,
+    FOLLOWS,
+    MESSAGE,
+    TO,
+    Link,
+    Title,
+    mapping,
+    objects,
+    string,
+    text_of,
+)
 from eventq.sessions.plain import Plain
 
 TYPE_CHECKING = False
@@ -72,7 +84,10 @@ class Gemini(Other):
 
     def link(self, entry: Entry) -> Link | None:
         """Return how an entry belongs into the tree of its file; None: it does not."""
-        return super().link(entry) if string(entry, "type") else None
+        if back := string(entry, "$rewindTo"):
+            return Link(None, back, BACK | TO)
+        own = string(entry, "id")
+        return Link(own, None, MESSAGE | FOLLOWS) if string(entry, "type") else None
 
 
 OTHERS = (

@@ -20,7 +20,7 @@ from itertools import accumulate
 
 from eventq.record import Record
 from eventq.sessions import gaps
-from eventq.sessions.links import BACK, BEGINS, FOLLOWS, MESSAGE, META, RESULT
+from eventq.sessions.links import BACK, BEGINS, FOLLOWS, MESSAGE, META, RESULT, TO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +164,9 @@ def _parents(links: Sequence[Link | None]) -> tuple[list[int], int]:
     for n, link in enumerate(links):
         if link is None or link.kind & BACK or known.get(link.id, n) != n:
             parents.append(ABSENT)
-            if link and link.kind & BACK and begun:
+            if link and link.kind & TO:
+                end = before = _taken_to(parents, known.get(link.parent), before)
+            elif link and link.kind & BACK and begun:
                 end = before = _taken_back(links, parents, begun, int(link.parent or 0))
             continue
         parent = before if link.kind & FOLLOWS else known.get(link.parent, ROOT)
@@ -190,6 +192,13 @@ def _taken_back(
     while node != first and (above := parents[node]) >= 0 and _is(links[above], META):
         node = above
     return parents[node]
+
+
+def _taken_to(parents: Sequence[int], first: int | None, node: int) -> int:
+    """Return the node that a log goes on from without a node and what follows; of none, ROOT."""
+    while node >= 0 and node != first:
+        node = parents[node] if parents[node] < node else ROOT
+    return parents[node] if node >= 0 else ROOT
 
 
 def _break_cycles(parents: list[int]) -> None:

@@ -62,6 +62,35 @@ def test_events_without_parents_follow_each_other(thread: eventq.Thread) -> None
     assert thread.check() == []
 
 
+def test_a_rewind_takes_messages_back(thread: eventq.Thread) -> None:
+    """Main goes on without that message and what followed; that stays as a branch, each time."""
+    two: Any = GEMINI[-1]
+    three, four, five, six = ({"id": f"g{n}", "type": "user", "content": "x"} for n in range(3, 7))
+
+    def back(to: str) -> Any:
+        return {"$rewindTo": to}
+
+    lines = [*GEMINI, two | {"toolCalls": []}, three, four]
+    steps: list[tuple[Any, dict[str, str]]] = [
+        (four, {"s": "g1 g2 g3 g4"}),
+        (back("g3"), {"s": "g1 g2", "s/g4": "g1 g2 g3 g4"}),
+        (five, {"s": "g1 g2 g5", "s/g4": "g1 g2 g3 g4"}),
+        (back("g2"), {"s": "g1", "s/g5": "g1 g2 g5", "s/g4": "g1 g2 g3 g4"}),
+        (back("g3"), {"s": "", "s/g5": "g1 g2 g5", "s/g4": "g1 g2 g3 g4"}),
+        (six, {"s": "g6", "s/g5": "g1 g2 g5", "s/g4": "g1 g2 g3 g4"}),
+    ]
+    whole = lines[:-1] + [entry for entry, _ in steps]
+    for size, (_, wanted) in enumerate(steps, len(lines)):
+        load(thread, *whole[:size])
+        assert shown(thread) == wanted
+    assert export(thread) == spell(*whole)
+    assert thread.sessions.views.info("s").generation == 1
+    thread.sessions.remove("s")
+    load(thread, *whole)
+    assert shown(thread) == wanted
+    assert thread.check() == []
+
+
 @pytest.mark.parametrize(
     ("tool", "entries", "main", "title"),
     [
