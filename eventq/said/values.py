@@ -1,0 +1,60 @@
+"""Access to JSON values of any shape: a missing key and a value of the wrong type are the same."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Entry = dict[str, Any]
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def string(entry: Any, *keys: str) -> str:
+    """Return the first text under one of some keys; "" if there is none."""
+    found = (entry.get(key) for key in keys) if isinstance(entry, dict) else ()
+    return next((one for one in found if isinstance(one, str) and one), "")
+
+
+def mapping(entry: Any, key: str) -> Entry:
+    """Return the object under a key; an empty one if there is none."""
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def objects(entry: Any, key: str) -> list[Entry]:
+    """Return the objects of the list under a key."""
+    value = entry.get(key) if isinstance(entry, dict) else None
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def number(entry: Any, *keys: str) -> int:
+    """Return the first whole number under one of some keys, 0 if there is none."""
+    found = (entry.get(key) for key in keys) if isinstance(entry, dict) else ()
+    return next((one for one in found if type(one) is int and 0 < one < 1 << 53), 0)
+
+
+def time_of(entry: Any, key: str = "timestamp") -> int | None:
+    """Return when an entry says that it was written, in milliseconds."""
+    value: Any = entry.get(key) if isinstance(entry, dict) else None
+    if type(value) in (int, float) and 0 < value < 1e15:
+        return int(value if value > 1e11 else value * 1_000)
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    if time is None:
+        return None
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+
+
+def dump(value: Any) -> str:
+    """Return a JSON value as text, indented if it is an object or a list with anything in it."""
+    return json.dumps(
+        value, indent=1 if isinstance(value, (dict, list)) else None, ensure_ascii=False
+    )
