@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from eventq.sessions.links import (
     CALLS,
-    FOLLOWS,
+    ENDS,
+    GOES,
     MESSAGE,
     META,
     RESULT,
@@ -57,19 +58,24 @@ class Claude(Plain):
     def link(self, entry: Entry) -> Link | None:
         """Return how an entry belongs into the tree of its file; None: it does not."""
         own, kind = string(entry, "uuid"), string(entry, "type")
+        if kind == "last-prompt" and (leaf := string(entry, "leafUuid")):
+            return Link(None, leaf, GOES)
         if not own or (kind not in LINKED and "parentUuid" not in entry):
             return None
         flags = META if entry.get("isMeta") or entry.get("teamName") else 0
+        agent = (string(entry, "agentId") or "") if entry.get("isSidechain") else None
+        if string(entry, "subtype") == "compact_boundary":
+            # The tool ends its way up there, whatever that names, and forgets where it went on.
+            logical = string(entry, "logicalParentUuid")
+            return Link(own, None, flags | GOES, agent=agent, continues=logical)
         response = None
-        if kind in ("user", "assistant"):
-            flags |= MESSAGE | _calls(entry) | (0 if "parentUuid" in entry else FOLLOWS)
+        if kind in ("attachment", "system"):
+            flags |= ENDS
+        elif kind in ("user", "assistant"):
+            flags |= MESSAGE | _calls(entry)
         if kind == "assistant":
             message = mapping(entry, "message")
             response = string(message, "id") or string(entry, "requestId") or own
-        agent = (string(entry, "agentId") or "") if entry.get("isSidechain") else None
-        if string(entry, "subtype") == "compact_boundary":  # the tool ends its way up here
-            logical = string(entry, "logicalParentUuid")
-            return Link(own, None, flags, response, agent, continues=logical)
         return Link(own, string(entry, "parentUuid"), flags, response, agent)
 
     def is_record(self, entry: Entry) -> bool:

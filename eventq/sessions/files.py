@@ -392,7 +392,7 @@ class Sessions:
             if place and place != row.place:
                 self._store.move(row.session, place)
                 row = row._replace(place=place)
-            return self._recognised(row, file, path, hasher) if owner is None else (row, hasher)
+            return self._recognised(row, file, path, hasher)
         elif row.place and place and owner is None and not _is_beside(row.place, place):
             raise ConflictError(
                 f"session '{row.name}' is another one here: its file was '{row.place}'",
@@ -400,7 +400,7 @@ class Sessions:
             )  # fmt: skip
         tool = owner.tool if owner else reader_of(_first_entries(file, path, _FIRST)).name
         number = row.generation + 1 if row else 1
-        made = self._store.create(name, number, tool, place, blake3().digest())
+        made = self._store.create(name, number, tool, place, blake3().digest(), Known().written())
         if made is None:
             raise OvertakenError(name)
         return made, blake3()
@@ -410,32 +410,35 @@ class Sessions:
     ) -> tuple[SessionRow, Any]:
         """Begin again with a session that is read otherwise now.
 
-        Its tool did not show in the few lines that there were, or an older version left entries.
+        Its tool did not show in the few lines that there were, or an older version left entries, or
+        linked them by other rules.
         """
         tool = row.tool
-        if row.lines < _SHORT:
+        if row.lines < _SHORT and row.owner is None:
             tool = reader_of(_first_entries(file, path, _FIRST)).name
-        if tool == row.tool and not self._was_read_otherwise(row):
+        if tool == row.tool and not self._is_of_older_rules(row):
             return row, hasher
-        empty = blake3()
-        self._store.begin_again(row.session, tool, empty.digest())
-        new = row._replace(tool=tool, size=0, digest=empty.digest(), lines=0, settled=None)
-        return new, empty
+        empty, none = blake3(), Known().written()
+        self._store.begin_again(row.session, tool, empty.digest(), none)
+        new = row._replace(tool=tool, size=0, digest=empty.digest(), lines=0)
+        return new._replace(settled=None, missing=none), empty
 
-    def _was_read_otherwise(self, row: SessionRow) -> bool:
-        """Return whether older versions left entries in text, or what an entry goes on from."""
+    def _is_of_older_rules(self, row: SessionRow) -> bool:
+        """Return whether a session is of an older version, which reads it otherwise.
+
+        That is one of Claude Code, as its links have changed, or one with a line that is stored as
+        text and has entries.
+        """
         if row.lines == 0 or Known.read(row.missing) is not None:
             return False
-        reader = reader_named(row.tool)
+        if row.tool == "claude":
+            return True
+        is_record = reader_named(row.tool).is_record
         after = -1
-        while page := self._store.raw(row.session, after, _PAGE, roots=True):
+        while page := self._store.raw(row.session, after, _PAGE):
             for line in page:
                 text = b"" if not line.size else self._produced.blobs.shown(line.digest) or b""
-                if line.form != lines.RAW:
-                    link = reader.link(lines.lenient(text) or {})
-                    if link is not None and link.continues:
-                        return True
-                elif line.after and any(one.entry for one in pieces(text, reader.is_record)):
+                if line.after and any(one.entry for one in pieces(text, is_record)):
                     return True
             after = page[-1].position
         return False

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownTurnError
 from eventq.records.checks import REF
 from eventq.sessions import lines, tree
-from eventq.sessions.links import BACK, CALLS, CONTINUES, MORE, ODD, REST, RESULT, Link
+from eventq.sessions.links import CALLS, CONTINUES, MORE, ODD, REST, RESULT, Link, is_node
 from eventq.sessions.notes import Noted, of_gaps
 from eventq.sessions.reading import reader_named
 from eventq.sessions.salvage import ROWS, pieces
@@ -44,6 +44,7 @@ BATCH_LINES = 4_000
 BATCH_TURNS = 10_000  # turns that share a transaction
 _NO_LINK = Link(None)
 _MISSING = 1_000  # parents that no line has, with which a file is built anew each time
+_RULES = 2  # by which links were made: they are made anew where an older version has done it
 _PAGE = 500
 _SHORT = 8  # characters of an entry's id in the name of its branch
 LONG = 36  # if that is taken, and of the id of a subagent
@@ -73,20 +74,22 @@ class Read(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of the lines before a settled one."""
+    """What is known of the lines before a settled one; nothing, where there is no such line."""
 
-    parents: set[str]  # that no line has
-    until: int | None  # when the last entry without its parent was written that is not above it
+    parents: frozenset[str] = frozenset()  # that no line has
+    until: int | None = None  # when the last entry without its parent was written, not above it
 
     @classmethod
     def read(cls, text: str | None) -> Known | None:
-        """Return what was written; None for nothing, and for the list that older versions wrote."""
+        """Return what was written; None for nothing, and for what older versions wrote."""
         found = None if text is None else json.loads(text)
-        return cls(set(found["parents"]), found["until"]) if isinstance(found, dict) else None
+        if not isinstance(found, dict) or found.get("rules") != _RULES:
+            return None
+        return cls(frozenset(found["parents"]), found["until"])
 
     def written(self) -> str:
         """Return a text for `read`."""
-        return json.dumps({"parents": sorted(self.parents), "until": self.until})
+        return json.dumps({"rules": _RULES, "parents": sorted(self.parents), "until": self.until})
 
 
 class Part(NamedTuple):
@@ -328,7 +331,7 @@ class Import:
                 for line in group:
                     entry = lines.lenient(payloads.get(line.digest, b"")) or {}
                     link = self._reader.link(entry) if line.form != lines.RAW else None
-                    if link is not None and not link.kind & BACK:
+                    if link is not None and is_node(link):
                         yield line, self._reader.copied(entry)
             after = page[-1].position
 
@@ -402,16 +405,18 @@ class Import:
     def _settle(self, part: Part) -> None:
         """Note from where on the tree has to be built next time."""
         first = tree.settled(part.links, part.tree)
-        if first is None or part.first + first == self._row.settled:
+        if part.first and first is None:
             return
         known = Known.read(self._row.missing) if part.first else None
         missing = tree.unknown(tree.rooted(part.links) if known else part.links, part.tree)
-        missing |= known.parents if known else set()
-        until = known.until if known else _until(part, first)
-        if len(missing) <= _MISSING:
-            self._store.settle(
-                self._row.session, part.first + first, Known(missing, until).written()
-            )
+        missing |= known.parents if known else frozenset()
+        if first is None or len(missing) > _MISSING:
+            now, text = None, Known().written()
+        else:
+            until = known.until if known else _until(part, first)
+            now, text = part.first + first, Known(frozenset(missing), until).written()
+        if (now, text) != (self._row.settled, self._row.missing):
+            self._store.settle(self._row.session, now, text)
 
     def _with_agents(self, links: Sequence[Link | None], found: tree.Tree) -> list[int]:
         """Return the places, those of subagents under the entries that started them."""

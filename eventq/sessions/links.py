@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MESSAGE = 1  # part of the conversation; entries without it only stand beside it
 CALLS = 2  # calls a tool
 RESULT = 4  # has the result of a tool call
-META = 8  # written by the tool itself or by a team mate: no end of a conversation
+META = 8  # written by the tool itself or by a team mate: no branch ends with it
 FOLLOWS = 16  # names no parent: it belongs below the entry before it
 # Flags of what is stored of a line, beside those of its link.
 MORE = 32  # the next row has more of the same line
@@ -34,6 +34,9 @@ BACK = 512  # no node: takes back as many turns as `Link.parent` says
 TO = 2048  # with BACK: takes back the entry `Link.parent`, and what follows on it
 # Another flag of what is stored: its parent is what it continues.
 CONTINUES = 1024
+# More flags of `Link.kind`, of trees.
+ENDS = 4096  # no message, but the session may go on here nevertheless
+GOES = 8192  # the session goes on at `Link.parent`, unless its last entry hangs below that
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -41,13 +44,18 @@ _MILLISECOND = timedelta(milliseconds=1)
 class Link(Record):
     """How an entry belongs into the tree of its file."""
 
-    id: str | None  # unique in the file, unless an entry is repeated
+    id: str | None  # unique in the file, unless an entry is repeated; None for GOES is no node
     parent: str | None = None  # the id of another entry; None at a root
     kind: int = 0  # flags
     response: str | None = None  # the answer of the model that this entry is a part of
     agent: str | None = None  # the subagent that wrote it, "" for one without a name
     at: int | None = None  # when, in milliseconds, where a file with gaps may be bridged there
     continues: str | None = None  # the entry that a root goes on from, without being below it
+
+
+def is_node(link: Link) -> bool:
+    """Return whether an entry is in the tree, and does not only say something about it."""
+    return not link.kind & BACK and (link.id is not None or not link.kind & GOES)
 
 
 class Title(Record):

@@ -20,11 +20,22 @@ from itertools import accumulate
 
 from eventq.record import Record
 from eventq.sessions import gaps
-from eventq.sessions.links import BACK, BEGINS, FOLLOWS, MESSAGE, META, RESULT, TO
+from eventq.sessions.links import (
+    BACK,
+    BEGINS,
+    ENDS,
+    FOLLOWS,
+    GOES,
+    MESSAGE,
+    META,
+    RESULT,
+    TO,
+    is_node,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from eventq.sessions.links import Link, Spawn
 
@@ -53,19 +64,24 @@ class Tree(Record):
 def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
     """Return the tree of a file.
 
-    `last_is_leaf`: the session goes on at its last entry, whatever that is. Else it does at that of
-    the messages above the childless entries which is furthest down in the file, and not META if
-    another is not. None among the links is an entry that is no node.
+    `last_is_leaf`: the session goes on at its last entry, whatever that is. Else at its last one of
+    MESSAGE or ENDS, see `_end`. None among the links is an entry that is no node.
     """
-    parents, end = _parents(links)
+    known = _known(links)
+    parents, end = _parents(links, known)
     order = _parents_first(parents)
+    names = _names(links, parents, order)
+    if not last_is_leaf:  # what hangs behind a gap has no say in that
+        end = _end(links, known, parents, names)
     roots = [n for n, link in enumerate(links) if link and parents[n] == ROOT and link.parent]
     if any(link and link.at is not None for link in links):
         gaps.close(links, parents, order, roots)
         order = _parents_first(parents)
-    names = _names(links, parents, order)
-    places = _places(links, parents, order, names)
-    active, tips = _ends(links, places, names, roots, end, last_is_leaf=last_is_leaf)
+    if end == ABSENT:
+        end = max((n for n in order if names[n] is None), default=ABSENT)
+    places, end = _places(links, parents, order, names, end)
+    active = None if end < 0 else end
+    tips = _tips(links, places, names, active)
     return Tree(places, names, active, tips, _agents(links, names), parents)
 
 
@@ -87,9 +103,10 @@ def settled(links: Sequence[Link | None], tree: Tree) -> int | None:
     It is a message that begins a part of the conversation, hangs below an earlier one, and has the
     active tip below it. So what comes before it has no say in where later entries hang, also when
     the file grows: see `ending`. None if there is no such node, as in a file with subagents, or
-    where META ends are tips.
+    where the session is said to go on at an entry that comes later only.
     """
-    if tree.agents or tree.active is None or _is(links[tree.active], META):
+    said = _said(links, _known(links))
+    if tree.agents or tree.active is None or (said and said[0] < said[1]):
         return None
     highest = [*accumulate(tree.parents, max)]
     lowest = end = len(links) - 1
@@ -117,8 +134,7 @@ def ending(links: Sequence[Link | None], *, last_is_leaf: bool) -> tuple[Tree, s
         return None  # also for a mark, which may take earlier turns back
     begun = rooted(links)
     tree = build(begun, last_is_leaf=last_is_leaf)
-    active = tree.active if tree.active is not None else 0
-    if tree.places[0] == ABSENT or tree.agents or _is(links[active], META):
+    if tree.places[0] == ABSENT or tree.agents:
         return None
     ids = {link.id for link in links[1:] if link and link.id is not None}
     return tree, ids | unknown(begun, tree)
@@ -143,26 +159,33 @@ def lost(links: Sequence[Link | None], tree: Tree) -> list[int]:
 
 
 def unknown(links: Sequence[Link | None], tree: Tree) -> set[str]:
-    """Return the ids of parents that no entry has."""
-    return {link.parent for n in lost(links, tree) if (link := links[n]) and link.parent}
+    """Return the ids of parents that no entry has, and of where the session is said to go on."""
+    gone = {link.parent for n in lost(links, tree) if (link := links[n]) and link.parent}
+    known = _known(links)
+    said = {link.parent for link in links if link and link.kind & GOES and link.parent}
+    return gone | {one for one in said if one not in known}
 
 
 # --- links ----------------------------------------------------------------------------------------
 
 
-def _parents(links: Sequence[Link | None]) -> tuple[list[int], int]:
+def _known(links: Sequence[Link | None]) -> dict[str | None, int]:
+    """Return the position of each id, the last one."""
+    return {link.id: n for n, link in enumerate(links) if link and link.id is not None}
+
+
+def _parents(
+    links: Sequence[Link | None], known: Mapping[str | None, int]
+) -> tuple[list[int], int]:
     """Return the position of each node's parent, without cycles, and where a log goes on.
 
     That is not known (ABSENT) if nothing is taken back.
     """
-    known: dict[str | None, int] = {
-        link.id: n for n, link in enumerate(links) if link and link.id is not None
-    }
     parents: list[int] = []
     begun: list[int] = []  # the turns of a log that are not taken back
     before, end = ROOT, ABSENT
     for n, link in enumerate(links):
-        if link is None or link.kind & BACK or known.get(link.id, n) != n:
+        if link is None or not is_node(link) or known.get(link.id, n) != n:
             parents.append(ABSENT)
             if link and link.kind & TO:
                 end = before = _taken_to(parents, known.get(link.parent), before)
@@ -264,19 +287,20 @@ def _places(
     parents: Sequence[int],
     order: Sequence[int],
     names: Sequence[str | None],
-) -> list[int]:
-    """Return where each node hangs, the lines of one response in one chain."""
+    end: int,
+) -> tuple[list[int], int]:
+    """Return where each node hangs, the lines of one response in one chain, and the end of one."""
     groups = _groups(links, parents, order, names)
     places = list(parents)
     last = _chain(places, order, groups)
-    alive = _alive(parents, order, [_is(link, MESSAGE) for link in links])
+    alive = _alive(parents, order, [_is(link, MESSAGE) or n == end for n, link in enumerate(links)])
     for node in order:
         above = parents[node]
         outside = above >= 0 and groups[above] not in (ROOT, groups[node])
         # What only stands beside the conversation stays where it is, as more may be appended.
         if outside and alive[node] and names[node] == names[above]:
             places[node] = last[groups[above]]
-    return places
+    return places, last[groups[end]] if end >= 0 and groups[end] >= 0 else end
 
 
 def _groups(
@@ -335,53 +359,61 @@ def _alive(places: Sequence[int], order: Sequence[int], counts: Sequence[bool]) 
 # --- ends -----------------------------------------------------------------------------------------
 
 
-def _ends(
+def _end(
+    links: Sequence[Link | None],
+    known: Mapping[str | None, int],
+    parents: Sequence[int],
+    names: Sequence[str | None],
+) -> int:
+    """Return where the session goes on; ABSENT where none of its entries may be that.
+
+    It is the last entry, if that is a message or below one, or else the last message. But where it
+    is said to go on at another one, that is it, unless the last one hangs below that.
+    """
+
+    def may_be(n: int) -> bool:
+        return _is(links[n], MESSAGE | ENDS) and names[n] is None and parents[n] != ABSENT
+
+    def way(n: int) -> Iterator[int]:
+        while n >= 0:
+            yield n
+            n = parents[n]
+
+    def is_said(n: int) -> bool:
+        return any(_is(links[one], MESSAGE) for one in way(n))
+
+    found = [n for n in range(len(links)) if may_be(n)]
+    last = max(found, default=ABSENT)
+    if not is_said(last):
+        last = max((n for n in found if _is(links[n], MESSAGE)), default=last)
+    said = _said(links, known)
+    if said and may_be(said[1]) and is_said(said[1]) and said[1] not in way(last):
+        return said[1]
+    return last
+
+
+def _said(links: Sequence[Link | None], known: Mapping[str | None, int]) -> tuple[int, int] | None:
+    """Return the position of what says last where the session goes on, and that of where."""
+    for n in range(len(links) - 1, -1, -1):
+        link = links[n]
+        if link and link.kind & GOES:
+            return (n, known[link.parent]) if link.parent in known else None
+    return None
+
+
+def _tips(
     links: Sequence[Link | None],
     places: Sequence[int],
     names: Sequence[str | None],
-    closed: Iterable[int],
-    end: int,
-    *,
-    last_is_leaf: bool,
-) -> tuple[int | None, list[int]]:
-    """Return where the session goes on, and the end of each of its branches.
-
-    `end` is where a log with marks goes on, or ABSENT. What hangs behind a gap has no say in where:
-    for that, its nodes in `closed` are roots.
-    """
-    order = _parents_first(places)
-    own = [n for n in order if names[n] is None]
-    stated = list(places)
-    for n in closed:
-        stated[n] = ROOT
-    found = _candidates(links, stated, own)
-    plain = [n for n in found if not _is(links[n], META)]
-    if last_is_leaf:
-        active = max(own, default=None) if end == ABSENT else end
-    else:
-        active = max(plain or found or own, default=None)
+    active: int | None,
+) -> list[int]:
+    """Return the end of each branch, in file order, with where the session goes on."""
     counts = [
-        _is(link, MESSAGE) and name is None and not (plain and _is(link, META))
-        for link, name in zip(links, names, strict=True)
+        n == active or (name is None and _is(link, MESSAGE) and not _is(link, META))
+        for n, (link, name) in enumerate(zip(links, names, strict=True))
     ]
-    if active is None or active < 0:
-        return None, sorted(_leaves(places, order, counts))
-    counts[active] = True
-    return active, sorted({active, *_leaves(places, order, counts)})
-
-
-def _candidates(
-    links: Sequence[Link | None], places: Sequence[int], own: Iterable[int]
-) -> set[int]:
-    """Return the nearest message above each node that has none below it."""
-    nearest: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    for node in own:
-        above = places[node]
-        ends.pop(above, None)
-        if (message := node if _is(links[node], MESSAGE) else nearest.get(above, ROOT)) >= 0:
-            nearest[node] = ends[node] = message
-    return set(ends.values())
+    tips = {*_leaves(places, _parents_first(places), counts)}
+    return sorted(tips if active is None else tips | {active})
 
 
 def _leaves(places: Sequence[int], order: Sequence[int], counts: Sequence[bool]) -> list[int]:

@@ -23,7 +23,7 @@ class SessionRow(Record):
     digest: bytes
     lines: int
     settled: int | None = None  # the line from where on the tree has to be built when it has grown
-    missing: str | None = None  # the parents that no line has, as JSON
+    missing: str | None = None  # what is known of the lines before that one, as JSON
     owner: str | None = None  # of a subagent's: the session in whose folder the file stands
     path: str | None = None  # where it stands there
     started_by: str | None = None  # the entry that started the subagent

@@ -134,37 +134,37 @@ class Sessions:
         return [found for number, name in rows if (found := self.find(name, number))]
 
     def create(
-        self, name: str, generation: int, tool: str, place: str | None, digest: bytes
+        self, name: str, generation: int, tool: str, place: str | None, digest: bytes, missing: str
     ) -> SessionRow | None:
         """Store a generation of a session, without lines; None if it is there."""
         sql = """
             INSERT INTO sessions (
-                name, generation, tool, place, digest, created_at_ms, updated_at_ms
+                name, generation, tool, place, digest, missing, created_at_ms, updated_at_ms
             )
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)
             ON CONFLICT (name, generation) DO NOTHING
             RETURNING session_id
         """
         now = self._db.milliseconds()
         with self._db.write():
-            made = self._run(sql, (name, generation, tool, place, digest, now))
+            made = self._run(sql, (name, generation, tool, place, digest, missing, now))
             return self.find(name, generation) if made else None
 
     def move(self, session: int, place: str) -> None:
         """Note where the file of a session is now."""
         self._db.change("UPDATE sessions SET place = ? WHERE session_id = ?", (place, session))
 
-    def begin_again(self, session: int, tool: str, digest: bytes) -> None:
+    def begin_again(self, session: int, tool: str, digest: bytes, missing: str) -> None:
         """Forget how far a session was read, and with which reader; its lines stay until then.
 
         `digest` is that of no bytes.
         """
         sql = """
             UPDATE sessions
-            SET tool = ?, size = 0, digest = ?, lines = 0, settled = NULL, missing = NULL
+            SET tool = ?, size = 0, digest = ?, lines = 0, settled = NULL, missing = ?
             WHERE session_id = ?
         """
-        self._db.change(sql, (tool, digest, session))
+        self._db.change(sql, (tool, digest, missing, session))
 
     def keep_beside(self, session: int, owner: str, path: str, started_by: str | None) -> None:
         """Note that a session is that of a subagent; see `SessionRow`."""
@@ -280,25 +280,17 @@ class Sessions:
         """
         return [StoredLine(*row) for row in self._run(sql, (session, after, without, limit))]
 
-    def raw(self, session: int, after: int, limit: int, *, roots: bool = False) -> list[StoredLine]:
-        """Return the next lines without an entry; -1 begins. None is what stands beside one.
-
-        With `roots` also the entries that name no other, neither as parent nor otherwise.
-        """
+    def raw(self, session: int, after: int, limit: int) -> list[StoredLine]:
+        """Return the next lines without an entry; -1 begins. None is what stands beside one."""
         sql = """
             SELECT position, form, before, after, hash, turn_id, raw_len
             FROM session_lines
                 CROSS JOIN blobs USING (blob_id)
-            WHERE session_id = ?
-                AND position > ?
-                AND (
-                    form = 0 AND kind & 64 = 0
-                    OR ? <> 0 AND is_node <> 0 AND parent IS NULL AND kind & 1040 = 0
-                )
+            WHERE session_id = ? AND position > ? AND form = 0 AND kind & 64 = 0
             ORDER BY position
             LIMIT ?
         """
-        return [StoredLine(*row) for row in self._run(sql, (session, after, int(roots), limit))]
+        return [StoredLine(*row) for row in self._run(sql, (session, after, limit))]
 
     def counts(self, session: int, end: int) -> tuple[int, int]:
         """Return how many lines, and entries, there are before a position.

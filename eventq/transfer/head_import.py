@@ -38,6 +38,7 @@ class HeadImport:
         self.made: set[int] = set()
         self.moved: set[int] = set()
         self.diverged: dict[int, int] = {}  # contexts here, and the turns of the source's heads
+        self.behind: dict[int, int] = {}  # as well, where these are above the heads here
         self.highest = 0  # id of a turn that a head names, and that may be kept
 
     def run(self) -> None:
@@ -146,8 +147,10 @@ class HeadImport:
         shared = self._turns.common(here, head)
         if shared not in (here, head):
             self.diverged[context_id] = head
-        elif head != here == shared:
+        elif shared == here != head:
             self.move(context_id, head)
+        elif head != here:
+            self.behind[context_id] = head
 
     def move(self, context_id: int, head: int) -> None:
         """Move a context's head to that of the source."""

@@ -104,10 +104,11 @@ class SessionImport:
                 self._store.set_tip(mine, kept, turn)
 
     def _follow(self, context: int, session: int, name: str, turn: int) -> None:
-        """Move a head that went another way, if only imports have moved it, here and there."""
+        """Move a head that is elsewhere there, if only imports have moved it, here and there."""
         newest = self._store.find(name)
         is_newest = newest is not None and newest.session == session
-        if not is_newest or self._heads.diverged.get(context) != turn:
+        elsewhere = self._heads.diverged.get(context) or self._heads.behind.get(context)
+        if not is_newest or elsewhere != turn:
             return
         tips = self._store.tips(name)
         left = next((tip.turn for tip in tips if tip.context == context), None)

@@ -17,6 +17,7 @@ from eventq.errors import InputError
 from tests.sessions import oracle
 from tests.sessions.support import SESSION, answers, entry, header, line, says
 from tests.sessions.test_gaps import at
+from tests.sessions.test_leaf import goes_on
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,13 +41,13 @@ CHAIN = [
     (says if n % 2 else answers)(f"c{n}", f"c{n - 1}" if n > 1 else None) for n in range(1, 15)
 ]
 REWOUND = [
-    says("u1", None, "a {} \u2028 b"), answers("a1", "u1"), says("u2", "a1"), answers("a2", "u2"), line("system", "x1", "a2"),
+    says("u1", None, "a {} \u2028 b"), answers("a1", "u1"), says("u2", "a1"), answers("a2", "u2"), line("system", "x1", "a2"), goes_on("x1"),
     says("u3", "a1"), line("attachment", "x2", "u3"), answers("a3", "x2"), TITLE, says("u4", "a3", isMeta=True), says("u5", "a3"),
-    answers("a5", "u5"), line("system", "x3", "a5"), line("progress", "x4", "a5"),
+    answers("a5", "u5"), line("system", "x3", "a5"), line("progress", "x4", "a5"), goes_on("a5"),
 ]  # fmt: skip
 COMPACTED = [
     says("u1", None), answers("a1", "u1"), says("s1", "a1", isSidechain=True, agentId="ab"),
-    answers("s2", "s1", isSidechain=True, agentId="ab"), says("u2", "a1"), answers("a2", "u2"),
+    answers("s2", "s1", isSidechain=True, agentId="ab"), says("u2", "a1"), answers("a2", "u2"), goes_on("a2"),
     line("system", "cb", None, subtype="compact_boundary", logicalParentUuid="a2"), says("cs", "cb", isCompactSummary=True),
     answers("a3", "cs"), TITLE, says("u4", "a3", '{"uuid":"x","parentUuid":null,"type":"user"}'), answers("a4", "u4"),
 ]  # fmt: skip
@@ -141,5 +142,5 @@ def test_many_edited_files(thread: eventq.Thread, tmp_path: Path, seed: int) -> 
 def test_the_oracle_knows_the_samples() -> None:
     """Of a whole file main is what its author meant."""
     meant = [" ".join(f"c{n}" for n in range(1, 15))] * 3
-    meant += ["u1 a1 u3 x2 a3 u5 a5"] * 2 + ["cb cs a3 u4 a4"] * 2
+    meant += ["u1 a1 u3 x2 a3 u5 a5 x3"] * 2 + ["cb cs a3 u4 a4"] * 2
     assert [" ".join(oracle.main(oracle.records(one))) for one in SAMPLES[:-1]] == meant

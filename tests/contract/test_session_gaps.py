@@ -2,7 +2,7 @@
 
 The kind: what an import knows of a file only when more of it has come. Members: a missing parent
 that comes later, an entry that comes later and is nearer, an import by a version before, which left
-each entry without its parent a root.
+each entry without its parent a root, and passed over what says where a session goes on.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eventq.sessions.claude import Claude
+from eventq.sessions.links import FOLLOWS, Link
 from tests.contract.test_session_branches import export, load, shown, spell, turns
 from tests.servers import ENGINES
 from tests.sessions.support import answers, line, says
 from tests.sessions.test_gaps import GAP, TWO, at
+from tests.sessions.test_leaf import goes_on, rootless
 
 if TYPE_CHECKING:
     import random
@@ -79,6 +81,48 @@ def test_what_an_older_version_imported_is_put_right(
     assert export(thread) == spell(*TWO, *GAP, *more, *late)
     thread.gc(apply=True, grace=0)
     assert turns(thread) == 8
+
+
+def test_what_an_older_version_linked_otherwise_is_put_right(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the file of a subagent; once it is, importing again finds nothing new."""
+    entries = [
+        *TWO,
+        says("u2", "a1"),
+        goes_on("a1"),
+        rootless(says("u3", "u2")),
+        answers("a3", "u3"),
+    ]
+    side = [one | {"isSidechain": True, "agentId": "ab"} for one in entries]
+    folder = f"{thread.path}.files/session/subagents"
+    os.makedirs(folder)
+    with open(os.path.join(folder, "agent-ab.jsonl"), "wb") as file:
+        file.write(spell(*side))
+    ours = Claude.link
+
+    def link(reader: Claude, entry: Entry) -> Link | None:
+        found = ours(reader, entry)
+        if found is None or found.id is None:
+            return None
+        return found if "parentUuid" in entry else found._replace(kind=found.kind | FOLLOWS)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Claude, "link", link)
+        load(thread, *entries, goes_on("u1"))
+    assert shown(thread) == {"s": "u1 a1 u2 u3 a3", "s/agent-ab": "u1 a1 u2 u3 a3"}
+    store = thread.database.memory.sessions
+    for name in shown(thread):
+        row = store.find(name)
+        assert row is not None
+        store.settle(row.session, row.settled, '{"parents": [], "until": null}')
+    for added in (7, 0):
+        assert load(thread, *entries, goes_on("u1")).added == added
+        assert shown(thread) == {
+            "s": "u1", "s/u2": "u1 a1 u2", "s/a3": "u3 a3", "s/agent-ab": "u1 a1", "s/agent-ab/u2": "u1 a1 u2",
+            "s/agent-ab/a3": "u3 a3",
+        }  # fmt: skip
+    assert export(thread) == spell(*entries, goes_on("u1"))
 
 
 BELOW = "line 3 hangs below line 2, the entry written last before it: its parent is not in the file"
@@ -157,7 +201,9 @@ def growing(draw: st.DrawFn) -> list[Entry]:
             time
         )
         kinds = (says(f"{n}", parent, **more), answers(f"{n}", parent, **more), line("system", f"{n}", parent, **more))  # fmt: skip
-        made.append(draw(st.sampled_from(kinds)))
+        leaf = draw(st.sampled_from([*near * 3, *map(str, range(18))]))
+        beside = (goes_on(leaf), line("system", f"{n}", None, subtype="compact_boundary", **more))
+        made.append(draw(st.sampled_from([*kinds * 6, *beside])))
     return made
 
 

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 Entry = dict[str, Any]
-LINKED = ("user", "assistant", "attachment", "system", "progress")
+ENDS = ("user", "assistant", "attachment", "system")
+LINKED = (*ENDS, "progress")
 BLANK = b" \t\r\n"
 LENIENT = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
 
@@ -46,13 +47,13 @@ def on(line: str) -> list[Entry]:
             at += 1
         else:
             linked = "uuid" in value and "parentUuid" in value and value.get("type") in LINKED
-            found += [value] if linked or is_title(value) else []
+            found += [value] if linked or is_beside(value) else []
     return found
 
 
-def is_title(value: Entry) -> bool:
-    """Return whether a record is the title of its session."""
-    return value.get("type") == "custom-title" and "sessionId" in value
+def is_beside(value: Entry) -> bool:
+    """Return whether a record is the title of its session, or says where that goes on."""
+    return value.get("type") in ("custom-title", "last-prompt") and "sessionId" in value
 
 
 def main(entries: list[Entry]) -> list[str]:
@@ -60,15 +61,11 @@ def main(entries: list[Entry]) -> list[str]:
     nodes = [one for one in entries if is_node(one)]
     last = {one["uuid"]: n for n, one in enumerate(nodes)}
     kept = [n for n, one in enumerate(nodes) if last[one["uuid"]] == n]
-    above: dict[int, int | None] = {}
-    for before, n in zip([None, *kept], kept, strict=False):
-        one = nodes[n]
-        said = last.get(stated(one) or "")
-        above[n] = said if "parentUuid" in one or not is_message(one) else before
+    above = {n: last.get(stated(nodes[n]) or "") for n in kept}
     for n in kept:
         if n in way(above, above[n]):
             above[n] = None
-    end = leaf(nodes, kept, dict(above))
+    end = leaf(nodes, kept, above, last.get(said(entries) or ""))
     if end is None:
         return []
     for n in reversed(kept):
@@ -77,9 +74,25 @@ def main(entries: list[Entry]) -> list[str]:
     return [nodes[n]["uuid"] for n in reversed(way(above, end))]
 
 
+def said(entries: list[Entry]) -> str | None:
+    """Return the id of the entry where the session is said to go on."""
+    found = None
+    for one in entries:
+        if is_boundary(one) and is_node(one):
+            found = None
+        if one.get("type") == "last-prompt":
+            found = one.get("leafUuid") or found
+    return found
+
+
 def stated(one: Entry) -> str | None:
     """Return the id of the parent that an entry names."""
-    return None if one.get("subtype") == "compact_boundary" else one.get("parentUuid")
+    return None if is_boundary(one) else one.get("parentUuid")
+
+
+def is_boundary(one: Entry) -> bool:
+    """Return whether an entry is the beginning of what a compaction has left."""
+    return one.get("subtype") == "compact_boundary"
 
 
 def is_node(one: Entry) -> bool:
@@ -107,17 +120,17 @@ def way(above: dict[int, int | None], n: int | None) -> list[int]:
     return found
 
 
-def leaf(nodes: list[Entry], kept: list[int], above: dict[int, int | None]) -> int | None:
-    """Return the last message that a childless entry is, or hangs below."""
+def leaf(
+    nodes: list[Entry], kept: list[int], above: dict[int, int | None], goes: int | None
+) -> int | None:
+    """Return the last entry, or the one that a session is said to go on at."""
     own = [n for n in kept if agent(nodes[n]) is None]
-    inner = {above[n] for n in own}
-    ends = []
-    for n in own:
-        if n not in inner:
-            messages = [one for one in way(above, n) if is_message(nodes[one]) and one in own]
-            ends += messages[:1]
-    plain = [n for n in ends if not nodes[n].get("isMeta")]
-    return max(plain or ends or own, default=None)
+    ends = [n for n in own if nodes[n].get("type") in ENDS and not is_boundary(nodes[n])]
+    spoken = [n for n in ends if any(is_message(nodes[one]) for one in way(above, n))]
+    last = max(ends or own, default=None)
+    if last not in spoken:
+        last = max((n for n in spoken if is_message(nodes[n])), default=last)
+    return goes if goes in spoken and goes not in way(above, last) else last
 
 
 def nearest(

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from eventq.sessions.links import (
     CALLS,
+    ENDS,
     FOLLOWS,
+    GOES,
     MESSAGE,
     META,
     RESULT,
@@ -85,6 +87,15 @@ def test_claude_names_messages_calls_and_results() -> None:
     assert CLAUDE.link(line("yet-unknown", "x", "a")) == Link("x", "a")
 
 
+def test_claude_says_where_it_goes_on() -> None:
+    """At the last prompt; a boundary ends that, and the way up, whatever it names."""
+    told = {"type": "last-prompt", "lastPrompt": "hello", "leafUuid": "a", "sessionId": "s"}
+    assert CLAUDE.link(told) == Link(None, "a", GOES)
+    boundary = line("system", "cb", "a", subtype="compact_boundary")
+    assert CLAUDE.link(boundary) == Link("cb", None, GOES)
+    assert CLAUDE.link(line("attachment", "x", "a")) == Link("x", "a", ENDS)
+
+
 def test_claude_marks_sidechains() -> None:
     """By the id of the agent, or by an empty name in older files."""
     side = says("u", None, isSidechain=True)
@@ -93,13 +104,14 @@ def test_claude_marks_sidechains() -> None:
 
 
 def test_claude_has_lines_without_place() -> None:
-    """A line without an id, and a title with one, are no nodes; a message without key follows."""
+    """A line without an id, and a title with one, are no nodes; a message without key is a root."""
     assert CLAUDE.link({"type": "custom-title", "uuid": "x", "customTitle": "t"}) is None
     assert CLAUDE.link({"type": "user", "message": {}}) is None
     assert CLAUDE.link({"type": "user", "uuid": "", "parentUuid": ""}) is None
     assert CLAUDE.link({"type": "user", "uuid": "u", "parentUuid": ""}) == Link("u", None, MESSAGE)
-    assert CLAUDE.link({"type": "user", "uuid": "u"}) == Link("u", None, MESSAGE | FOLLOWS)
-    assert CLAUDE.link({"type": "system", "uuid": "u"}) == Link("u")
+    assert CLAUDE.link({"type": "user", "uuid": "u"}) == Link("u", None, MESSAGE)
+    assert CLAUDE.link({"type": "system", "uuid": "u"}) == Link("u", None, ENDS)
+    assert CLAUDE.link({"type": "last-prompt", "lastPrompt": "hello"}) is None
 
 
 def test_pi_names_messages_calls_and_results() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eventq.sessions import tree
 from eventq.sessions.claude import Claude
-from eventq.sessions.links import CALLS, FOLLOWS, MESSAGE, META, RESULT, Link, Spawn
+from eventq.sessions.links import CALLS, ENDS, FOLLOWS, GOES, MESSAGE, META, RESULT, Link, Spawn
 from eventq.sessions.tree import ABSENT, ROOT, Spawns, build, path
 from tests.sessions.support import answers, call, entry, grown, header, line, result, says, shape
 
@@ -37,13 +37,15 @@ def test_a_boundary_begins_a_new_root() -> None:
 
 
 def test_what_stands_beside_the_conversation_is_no_branch() -> None:
-    """Progress, attachments and system lines make no tip, and no leaf when they come last."""
+    """Progress, attachments and system lines make no tip but for the one where it goes on."""
     entries = [
         says("u1", None), line("attachment", "x1", "u1"), answers("a1", "u1", call("t1")),
         line("progress", "x2", "a1"), result("r1", "a1", "t1"), answers("a2", "r1"),
         line("system", "x3", "a2"), line("attachment", "x4", "a1"),
     ]  # fmt: skip
-    assert shape(entries) == (["u1 a1 r1 a2"], "u1 a1 r1 a2")
+    assert shape(entries) == (["u1 a1 r1 a2", "u1 a1 r1 x4"], "u1 a1 r1 x4")
+    assert shape(entries[:-1]) == (["u1 a1 r1 a2 x3"], "u1 a1 r1 a2 x3")
+    assert shape(entries[:-2]) == (["u1 a1 r1 a2"], "u1 a1 r1 a2")
 
 
 def test_two_prompts_under_a_system_line_are_a_branch() -> None:
@@ -52,21 +54,19 @@ def test_two_prompts_under_a_system_line_are_a_branch() -> None:
     assert shape(entries) == (["u1 x u2", "u1 x u3"], "u1 x u3")
 
 
-def test_a_line_by_the_tool_is_no_leaf_if_there_is_another() -> None:
-    """An end that is meta or of a team mate is passed over, unless there is no other."""
+def test_a_line_by_the_tool_is_no_branch() -> None:
+    """An end that is meta or of a team mate is no tip, unless the session goes on there."""
     for mark in ({"isMeta": True}, {"teamName": "x"}):
         entries = [says("u1", None), says("u2", "u1"), says("u3", "u1", **mark)]
-        assert shape(entries) == (["u1 u2"], "u1 u2")
-        only = [says("u1", None, **mark), says("u2", "u1", **mark)]
-        assert shape(only) == (["u1 u2"], "u1 u2")
-        two = [*only, says("u3", "u1", **mark)]
-        assert shape(two) == (["u1 u2", "u1 u3"], "u1 u3")
+        assert shape(entries) == (["u1 u2", "u1 u3"], "u1 u3")
+        assert shape([*entries, says("u4", "u2")]) == (["u1 u2 u4"], "u1 u2 u4")
 
 
-def test_a_line_repeated_at_the_end_may_be_the_leaf() -> None:
-    """The tool goes on there if something stands beside it; what hangs below is still a branch."""
-    entries = [says("u1", None), says("u2", "u1"), says("u1", None), line("system", "x", "u1")]
+def test_what_hangs_below_a_line_repeated_at_the_end_is_a_branch() -> None:
+    """The session goes on at the line, and its head is above another one's."""
+    entries = [says("u1", None), says("u2", "u1"), says("u1", None)]
     assert shape(entries) == (["u1 u2", "u1"], "u1")
+    assert shape([*entries, line("system", "x", "u1")]) == (["u1 u2", "u1 x"], "u1 x")
 
 
 def test_a_file_without_messages_goes_on_at_its_last_entry() -> None:
@@ -96,7 +96,8 @@ def test_parallel_calls_are_one_conversation(
 ) -> None:
     """All results are on the path, in the order of the file, whichever the next line hangs from."""
     whole = [says("u", None), *entries, line("attachment", "x", "r1"), answers("b", last)]
-    assert shape(whole[:-1]) == ([expected], expected)
+    assert shape(whole[:-2]) == ([expected], expected)
+    assert shape(whole[:-1]) == ([f"{expected} x"], f"{expected} x")
     assert shape(whole) == ([f"{expected} b"], f"{expected} b")
 
 
@@ -296,8 +297,8 @@ def test_a_chain_may_be_long(step: int) -> None:
     """250,000 entries below each other, in either order, need no recursion."""
     links = [Link(f"{n}", f"{n + step}", MESSAGE, f"{n // 9}") for n in range(250_000)]
     found = build(links, last_is_leaf=False)
-    assert len(path(found.places, found.active or 0)) == 250_000
-    assert len(found.tips) == 1
+    assert len(path(found.places, 0 if step == 1 else 249_999)) == 250_000
+    assert len(found.tips) == (2 if step == 1 else 1)  # the last entry may be above all others
 
 
 # --- growth ---------------------------------------------------------------------------------------
@@ -312,13 +313,17 @@ def growing(draw: st.DrawFn) -> list[Link | None]:
         far = [f"{at}" for at in range(22)]
         parent = draw(st.sampled_from([*near * 9, *far, None]))
         own = draw(st.sampled_from([f"{n}"] * 40 + far))
-        kind = draw(st.sampled_from([MESSAGE] * 4 + [0, META, MESSAGE | META, MESSAGE | FOLLOWS]))
+        kind = draw(
+            st.sampled_from([MESSAGE] * 4 + [0, META, ENDS, MESSAGE | META, MESSAGE | FOLLOWS])
+        )
         if draw(st.booleans()):
             kind |= draw(st.sampled_from([0, CALLS, RESULT]))
         response = draw(st.sampled_from([None, None, None, "m", f"m{n // 4}"]))
         agent = draw(st.sampled_from([None] * 60 + ["s"]))
         one = Link(own, parent, kind, response if kind & MESSAGE else None, agent)
-        links.append(draw(st.sampled_from([one] * 20 + [None])))
+        said = Link(None, draw(st.sampled_from([*near * 9, *far])), GOES)
+        boundary = Link(own, None, GOES)
+        links.append(draw(st.sampled_from([one] * 20 + [None, said, said, boundary])))
     return links
 
 

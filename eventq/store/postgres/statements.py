@@ -1456,10 +1456,10 @@ STATEMENTS = {
         $1 AND sessions.thread_id = $2) GROUP BY name ORDER BY name
     """, ""),
     # sessions.Sessions.create
-    "b10ba7e55bdd137c": ("sessions", "", """
+    "5fa1c390c8e8b496": ("sessions", "", """
         INSERT INTO eventq.sessions (bucket, thread_id, session_id, name, generation, tool, place,
-        digest, created_at_ms, updated_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9) ON
-        CONFLICT(bucket, thread_id, name, generation) DO NOTHING RETURNING session_id
+        digest, missing, created_at_ms, updated_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
+        $10, $10) ON CONFLICT(bucket, thread_id, name, generation) DO NOTHING RETURNING session_id
     """, ""),
     # sessions.Sessions.move
     "07d956d3a5da764d": ("", "", """
@@ -1467,9 +1467,9 @@ STATEMENTS = {
         sessions.thread_id = $2)
     """, ""),
     # sessions.Sessions.begin_again
-    "4a299b26c279c76c": ("", "", """
+    "dc399494c5c9dde3": ("", "", """
         UPDATE eventq.sessions SET tool = $3, size = 0, digest = $4, lines = 0, settled = NULL,
-        missing = NULL WHERE session_id = $5 AND (sessions.bucket = $1 AND sessions.thread_id = $2)
+        missing = $5 WHERE session_id = $6 AND (sessions.bucket = $1 AND sessions.thread_id = $2)
     """, ""),
     # sessions.Sessions.keep_beside
     "20e441a74ff04efe": ("", "", """
@@ -1521,14 +1521,13 @@ STATEMENTS = {
         $1 AND session_lines.thread_id = $2) ORDER BY position LIMIT $6
     """, ""),
     # sessions.Sessions.raw
-    "846db456b64efdcb": ("", "", """
+    "e0f04868d663bde3": ("", "", """
         SELECT position, form, before, after, hash, turn_id, raw_len FROM eventq.session_lines
         CROSS JOIN LATERAL (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec,
         blobs.part, blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id =
         session_lines.blob_id AND (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs
-        WHERE ((session_id = $3 AND position > $4) AND (form = 0 AND kind & 64 = 0 OR $5 <> 0 AND
-        is_node <> 0 AND parent IS NULL AND kind & 1040 = 0)) AND (session_lines.bucket = $1 AND
-        session_lines.thread_id = $2) ORDER BY position LIMIT $6
+        WHERE (((session_id = $3 AND position > $4) AND form = 0) AND kind & 64 = 0) AND
+        (session_lines.bucket = $1 AND session_lines.thread_id = $2) ORDER BY position LIMIT $5
     """, ""),
     # sessions.Sessions.counts
     "cb96ceb0c887d372": ("", "", """
