@@ -50,9 +50,9 @@ def blocks(content: Any, level: int = 0) -> tuple[Block, ...]:
     return tuple(block for one in content for block in blocks(one, level))
 
 
-def data(value: Any) -> Data:
-    """Return a JSON value as what it is."""
-    text = dump(value)
+def data(value: Any, text: str | None = None) -> Data:
+    """Return a JSON value as what it is; `text` is how it is spelled, if that is to be shown."""
+    text = dump(value) if text is None else text
     return Data(f"JSON, {media.amount(len(text.encode('utf-8', 'replace')))}", text)
 
 

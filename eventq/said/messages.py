@@ -128,10 +128,12 @@ def answer(one: Entry) -> Said:
 def node(one: Entry) -> Said | None:
     """Return what a node of a run says: the start, a step, or the text of a step."""
     payload, kind = one.get("payload"), string(one, "type")
-    if one.keys() != _NODE or not isinstance(payload, dict):
+    if one.keys() != _NODE:
         return None
-    if kind == "content":
-        return Said("assistant", blocks(string(payload, "text")), "step")
+    if kind == "content" and isinstance(payload, str):
+        return Said("assistant", blocks(payload), "step")
+    if not isinstance(payload, dict):
+        return None
     if kind == "state":
         meta = payload.get("meta")
         said = (data(meta),) if meta not in (None, {}, []) else ()

@@ -29,8 +29,10 @@ def read(payload: bytes, kind: str = "", *, whole: bool = True) -> Said:
         if whole or error.start < len(payload) - 3:
             return _odd(payload, whole=whole)
         text = payload[: error.start].decode()
+    if media.type_of(payload[:12]):
+        return _odd(payload, whole=whole)
     start = text.lstrip()[:1]
-    if start not in ("{", "[") or not whole:
+    if start not in ("{", "[", '"') or not whole:
         what = f"JSON{' that goes on' if not whole else ''}" if start == "{" else ""
         return Said("", (Data(what, text),) if what else (Text(text),) if text.strip() else ())
     value = _value(text)
@@ -54,8 +56,7 @@ def of(value: Any, text: str | None = None) -> Said:
         return Said("", (Text(value),))
     elif isinstance(value, list) and value and messages.are_blocks(value):
         return messages.of_content(value)
-    shown = data(value)
-    return Said("", (shown if text is None else shown._replace(text=text),))
+    return Said("", (data(value, text),))
 
 
 def _value(text: str) -> Any:
