@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from eventq.cli import show
 from eventq.system import clock, counts
 from eventq.system.jsontext import writer
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from eventq.records.artifact import ArtifactInfo, OutputInfo
     from eventq.records.turn import Blob, ContextInfo, Imported, Move, OpenInfo, Turn
+    from eventq.said import Said
 
 LINES = 20  # of a payload, in readable output
 CHARACTERS = 2000
@@ -130,9 +133,16 @@ def head(one: Turn) -> str:
     )
 
 
-def readable(one: Turn) -> Iterator[str]:
-    """Yield a turn as readable lines, with the start of its payload."""
+def readable(one: Turn, said: Said | None = None) -> Iterator[str]:
+    """Yield a turn as readable lines, with the start of its payload, or of what it says."""
     yield head(one)
+    if said is not None:
+        text = "\n".join(islice(said.lines(), LINES + 1))
+        lines = text[:CHARACTERS].split("\n")[:LINES]
+        yield from (f"  {show.readable(line)}" for line in lines if text)
+        if "\n".join(lines) != text:
+            yield f"  … (all of it: {show.program()} blob get {one.ref})"
+        return
     if not one.payload:
         return
     shown, more = beginning(one.payload)
@@ -166,15 +176,11 @@ def _text(data: bytes, characters: int) -> str | None:
 
 
 def excerpt(one: Turn) -> str:
-    """Return a turn on one line, with the start of its payload."""
-    if not one.payload:
-        return head(one)
-    text = _text(one.payload, EXCERPT)
-    if text is None:
-        return f"{head(one)}  (binary)"
-    return (
-        f"{head(one)}  {show.readable(text)}{'…' if len(text.encode()) < len(one.payload) else ''}"
-    )
+    """Return a turn on one line, with the start of what it says."""
+    from eventq.said import read
+
+    said = read(one.payload, one.type_id) if one.payload else None
+    return head(one) if said is None else f"{head(one)}  {show.readable(said.line(EXCERPT))}"
 
 
 def context(one: ContextInfo) -> str:

@@ -131,7 +131,7 @@ def _show_made(made: Turn, *, json: bool) -> None:
 def last(thread: Thread, *, context: int | str, limit: int, reading: Reading, json: bool) -> None:
     """Show the newest turns of a context, oldest first. 'turn before' shows older ones."""
     page = thread.contexts.get(context).last(limit, **reading)
-    _show(page, reading, json=json)
+    _show(thread, page, reading, json=json)
     if page.next_cursor and not json:
         _say_more("above", f"before {_word(context)} --turn {page.next_cursor}", limit, reading)
 
@@ -141,7 +141,7 @@ def before(
 ) -> None:
     """Show the turns of a context before another, oldest first."""
     page = thread.contexts.get(context).before(turn, limit, **reading)
-    _show(page, reading, json=json)
+    _show(thread, page, reading, json=json)
     if page.next_cursor and not json:
         _say_more("above", f"before {_word(context)} --turn {page.next_cursor}", limit, reading)
 
@@ -151,7 +151,7 @@ def between(
 ) -> None:
     """Show the turns of a context from a depth on."""
     page = thread.contexts.get(context).range(first, limit, **reading)
-    _show(page, reading, json=json)
+    _show(thread, page, reading, json=json)
     if page.next_cursor and not json:
         _say_more("below", f"range {_word(context)} --from {page.next_cursor}", limit, reading)
 
@@ -178,20 +178,24 @@ def replay(
     """Show all turns of a context from its root on. Uses bounded memory."""
     branch = thread.contexts.get(context)
     view = branch if to is None else branch.at(to)
-    _show(view.replay(**reading), reading, json=json)
+    _show(thread, view.replay(**reading), reading, json=json)
 
 
-def _show(turns: Iterable[Turn], reading: Reading, *, json: bool) -> None:
+def _show(thread: Thread, turns: Iterable[Turn], reading: Reading, *, json: bool) -> None:
+    """Show turns; in a terminal what each says, in a pipe what it is."""
     if json:
         render.dump_all(turn_object(turn, payload=reading["payload"]) for turn in turns)
-    else:
-        render.say_all(line for turn in turns for line in render.readable(turn))
+        return
+    said = thread.contexts.turns.said if reading["payload"] and show.is_terminal() else None
+    render.say_all(
+        line for turn in turns for line in render.readable(turn, said(turn) if said else None)
+    )
 
 
 def show_one(thread: Thread, *, turn: int, reading: Reading, json: bool) -> None:
     """Show one turn."""
     found = thread.contexts.turn(turn, **reading)
-    _show([found], reading, json=json)
+    _show(thread, [found], reading, json=json)
     if found.tombstone and found.hash and not json:
         try:
             thread.blobs.get(found.hash)

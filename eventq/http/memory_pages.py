@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -14,7 +13,6 @@ from eventq.memory.turns import View
 from eventq.records.turn import ContextInfo
 from eventq.serving.parameters import image_type
 from eventq.system import clock
-from eventq.system.counts import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,24 +85,11 @@ def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
 
 def excerpt(thread: Thread, turn: Turn, characters: int = EXCERPT) -> str:
     """Return the start of what a turn says."""
-    if turn.tombstone:
-        return "(erased)" if turn.hash else "(hidden)"
     try:
-        start = thread.blobs.part(turn.hash, 0, 4 * characters)
+        text = thread.contexts.turns.said(turn).text
     except EventqError as error:
         return str(error)
-    text = _text(start, is_cut=turn.size > len(start))
-    if text is None:
-        return f"({count(turn.size, 'byte')})"
-    return text[:characters] + "…" * (turn.size > len(start) or len(text) > characters)
-
-
-def _text(data: bytes, *, is_cut: bool) -> str | None:
-    """Return bytes as text, None for what is none; the last character may be cut."""
-    for end in range(len(data), max(-1, len(data) - 1 - 3 * is_cut), -1):
-        with suppress(UnicodeDecodeError):
-            return data[:end].decode()
-    return None if data else ""
+    return text[:characters] + "…" * (len(text) > characters)
 
 
 def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:

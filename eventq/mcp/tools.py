@@ -27,12 +27,12 @@ from eventq.mcp.searching import found_in, name_of
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import NewTurn
+from eventq.said import read as read_said
 from eventq.serving.attention import doing
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.parameters import MOST, Given, Part
 from eventq.serving.plans import READ, WRITE
 from eventq.system import clock
-from eventq.system.counts import count
 from eventq.thread import Thread
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     Object = dict[str, Any]
 
+SAYS = 300  # characters of what an event says, beside its content
 SECONDS = 0.5  # of a look for what is rare
 WINDOW = 20_000  # ids that are looked at with a filter at once
 LISTED = 20  # of each kind, in a status
@@ -200,6 +201,9 @@ def _event(text: str, room: int, limit: int, offset: int) -> Object:
     found = {name: value for name, value in json.loads(text).items() if value is not None}
     for name in found.keys() & {"type", "subtype", "source"}:
         found[name] = cut(found[name], NAME)
+    said = read_said(found["content"].encode("utf-8", "replace"), found.get("type", ""))
+    if said.role and said.kind not in ("question", "answer"):
+        found["says"] = said.line(SAYS)
     rest = {"after": found["id"] - 1, "limit": 1}
     return shorten(found, "content", share(room, limit), offset, rest)
 
@@ -306,13 +310,12 @@ def _turn(thread: Thread, one: Turn, as_of: int, room: int, offset: int) -> Obje
     at = clock.stamp(one.created_at_ms / 1000)
     item = {"turn": one.turn_id, "depth": one.depth, "type": cut(one.type_id, NAME), "at": at,
             "text": ""}  # fmt: skip
-    if one.tombstone:
-        return {**item, "text": "(erased)" if one.hash else "(hidden)"}
-    data = thread.contexts.turns.shown(whole) or b""
-    try:
-        item["text"] = data.decode()
-    except UnicodeDecodeError:
-        return {**item, "text": f"(no text, {count(len(data), 'byte')}: {one.ref})"}
+    said = thread.contexts.turns.said(whole)
+    more = {"role": said.role, "kind": said.kind, "name": cut(said.name, NAME)}
+    item |= {name: value for name, value in more.items() if value}
+    item["text"] = text = said.text
+    if not one.tombstone and text.encode("utf-8", "replace") != whole.payload:
+        item["payload"] = one.ref
     return shorten(item, "text", room, offset, {"from": one.depth, "last": 1})
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from eventq.memory.blobs import Blobs, Prepared
+    from eventq.said import Block, Said
     from eventq.store.engine import Engine
     from eventq.store.turn_rows import TurnRow
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 PAGE_TURNS = 256
 PAGE_BYTES = 4 << 20  # payloads that are held at once while a chain is replayed
+SAID_BYTES = 1 << 20  # of a payload that are read to say what it says
 _TURN = "turn:"
 _KNOWN = 1_000  # type ids that are cached
 
@@ -167,6 +169,32 @@ class Turns:
         if turn.payload is None and turn.tombstone and turn.hash:
             return self.blobs.shown(turn.hash) or None
         return turn.payload
+
+    def said(self, turn: Turn, most: int = SAID_BYTES) -> Said:
+        """Return what a turn says to a person; of a longer payload its beginning, unparsed."""
+        from eventq import said
+        from eventq.memory.nodes import STATE_TYPE
+
+        if turn.tombstone:
+            data = self.shown(turn) or (b"(erased)" if turn.hash else b"(hidden)")
+            return said.read(data, turn.type_id)._replace(kind="erased" if turn.hash else "hidden")
+        data = self.blobs.part(turn.hash, 0, most) if turn.payload is None else turn.payload
+        found = said.read(data, turn.type_id, whole=len(data) == turn.size)
+        if turn.type_id != STATE_TYPE:
+            return found
+        return found._replace(blocks=(*self._text_of_step(data), *found.blocks))
+
+    def _text_of_step(self, data: bytes) -> tuple[Block, ...]:
+        """Return the text of a step, which stands in a node of its own."""
+        from eventq import said
+        from eventq.memory.nodes import StateNode, decode
+
+        try:
+            node = decode(data, "")
+        except DamagedError:
+            return ()
+        content = self.blobs.shown(node.content) if isinstance(node, StateNode) else None
+        return said.read(content).blocks if content else ()
 
     def last_patch(self) -> int:
         """Return the number of the newest patch ever stored."""

@@ -20,7 +20,7 @@ from eventq.said.blocks import (
     Usage,
     one_line,
 )
-from eventq.said.reading import of, read
+from eventq.said.shapes import of, read
 
 __all__ = [
     "Block", "Call", "Data", "Media", "Result", "Said", "Text", "Thinking", "Usage", "of",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from eventq.said.blocks import Result, Said, Text, Thinking
+from eventq.said.chats import message, usage
 from eventq.said.content import blocks, call, data, plain, result
-from eventq.said.messages import message, usage
 from eventq.said.tidy import tidy
 from eventq.said.values import mapping, number, objects, string, time_of
 

@@ -6,6 +6,7 @@ from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 
@@ -65,6 +66,12 @@ class Usage(Record):
     fresh: int
     cached: int
 
+    @property
+    def shown(self) -> str:
+        """The counts in words: "206 tokens out, 33,000 in, 28,000 from the cache"."""
+        cached = f", {self.cached:,} from the cache" if self.cached else ""
+        return f"{self.out:,} tokens out, {self.fresh:,} in{cached}"
+
 
 class Said(Record):
     """What one payload says.
@@ -88,6 +95,18 @@ class Said(Record):
         """All of it as plain text: calls and images are lines, thoughts are left out."""
         return "\n".join(filter(None, map(_plain, self.blocks)))
 
+    def lines(self) -> Iterator[str]:
+        """Yield all of it for a terminal: who speaks, then each block, calls and results marked."""
+        about = [self.kind or self.role, self.name, self.model, self.usage and self.usage.shown]
+        if any(about):
+            yield "  ".join(filter(None, about))
+        for block in self.blocks:
+            mark = _MARKS.get(type(block), "")
+            if isinstance(block, Result) and block.failed:
+                mark += "failed: "
+            text = block.text if isinstance(block, Thinking) else _plain(block)
+            yield from (mark * (not n) + line for n, line in enumerate(text.split("\n")) if text)
+
     def line(self, characters: int) -> str:
         """Return the beginning on one line: what was said, or else what was done, or thought.
 
@@ -99,6 +118,9 @@ class Said(Record):
         rest = [self.kind, *map(_plain, self.blocks)]
         found = (one for one in (*texts, *done, *thoughts, *rest) if one.strip())
         return one_line(next(found, ""), characters)
+
+
+_MARKS: dict[type, str] = {Call: "→ ", Result: "← ", Thinking: "(thinking) "}
 
 
 def one_line(text: str, characters: int) -> str:

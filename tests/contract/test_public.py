@@ -27,7 +27,7 @@ EVENT: Event = Event(7, "2026-03-18T10:30:00.123Z", "self", "note", None, "x")
 LEVELS = [
     ["errors", "record"],
     ["system", "records"],
-    ["log.filters"],
+    ["log.filters", "said"],
     ["store"],
     ["log", "memory"],
     ["output"],

@@ -506,8 +506,8 @@ def test_the_difference_of_two_contexts(box: str) -> None:
     assert lines[0] == "common ancestor: turn 2"
     assert [line[:4] for line in lines[1:]] == ["- #3", "+ #4", "+ #5", "+ #6"]
     assert lines[1].endswith("Z  three")
-    assert lines[3].endswith("Z  a\\nb" + "x" * 57 + "…")
-    assert lines[4].endswith("Z  (binary)")
+    assert lines[3].endswith("Z  a b" + "x" * 56 + "…")
+    assert lines[4].endswith("Z  binary, 2 bytes")
     ok("context create --name empty --thread", box)
     assert ok("turn diff main --with empty --thread", box).startswith(
         "common ancestor: (none)\n- #1 "

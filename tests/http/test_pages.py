@@ -251,7 +251,7 @@ def test_long_contexts_and_turns(client: httpx.Client, thread: eventq.Thread) ->
     other = main.append(b"\xff\xfe\xfd")
     (source,) = seen(client, f"/t/thread/turns/{image.turn_id}").values("img", "src")
     assert client.get(source or "").headers["content-type"] == "image/png"
-    assert "(3 bytes)" in seen(client, f"/t/thread/turns/{other.turn_id}").text
+    assert "binary, 3 bytes" in seen(client, f"/t/thread/turns/{other.turn_id}").text
     thread.erasures.turn(1)
     assert "(erased)" in seen(client, "/t/thread/turns/1").text
     main.append("é" * 70_000)

@@ -503,7 +503,8 @@ def test_a_turn_that_is_no_text(connect: Connect, thread: eventq.Thread) -> None
     async def test() -> None:
         async with connect() as client:
             (one,) = (await call(client, "recall"))["turns"]
-            assert one["text"].startswith("(no text, 20 bytes: blob:blake3:")
+            assert one["text"] == "binary, 20 bytes"
+            assert one["payload"].startswith("blob:blake3:")
 
     run(test)
 

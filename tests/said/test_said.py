@@ -54,7 +54,7 @@ LINES: list[tuple[Any, str, str, str]] = [
     ({"role": "model", "parts": [{"text": "a"}]}, "assistant", "", "a"),
     ({"role": "user", "content": [{"type": "image", "source": BASE}]}, "user", "", "[PNG]"),
     ([{"type": "text", "text": "of a content"}], "", "", "of a content"),
-    ("a string", "", "", "a string"),
+    ("a string", "", "", '"a string"'),
     (says("u", None), "user", "", "hello"),
     (says("u", None, "<system-reminder>no</system-reminder>\nyes"), "user", "", "yes"),
     (says("u", None, "<local-command-stdout>out</local-command-stdout>"), "system", "", "out"),

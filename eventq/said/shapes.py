@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from eventq.said import agents, media, messages
+from eventq.said import agents, chats, media
 from eventq.said.blocks import Data, Said, Text
 from eventq.said.content import data
 from eventq.said.values import string
@@ -13,16 +13,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_SHAPES = (messages.hook, agents.claude, agents.codex, agents.pi, agents.copilot, messages.node,
-           messages.chat)  # fmt: skip
-_TYPED = {"question": messages.question, "approval": messages.question, "answer": messages.answer}
+LONGEST = 8 << 20  # bytes that are parsed
+_SHAPES = (chats.hook, agents.claude, agents.codex, agents.pi, agents.copilot, chats.node,
+           chats.chat)  # fmt: skip
+_TYPED = {"question": chats.question, "approval": chats.question, "answer": chats.answer}
 
 
 def read(payload: bytes, kind: str = "", *, whole: bool = True) -> Said:
     """Return what the bytes of a turn or an event say, whose type may tell more.
 
-    Without `whole` they are only the beginning: they are not parsed, and the size is not known.
+    Without `whole` they are only the beginning, and not parsed. Neither is what is very long.
     """
+    is_short = whole and len(payload) <= LONGEST
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
@@ -32,9 +34,11 @@ def read(payload: bytes, kind: str = "", *, whole: bool = True) -> Said:
     if media.type_of(payload[:12]):
         return _odd(payload, whole=whole)
     start = text.lstrip()[:1]
-    if start not in ("{", "[", '"') or not whole:
-        what = f"JSON{' that goes on' if not whole else ''}" if start == "{" else ""
-        return Said("", (Data(what, text),) if what else (Text(text),) if text.strip() else ())
+    if start not in ("{", "[") or not is_short:
+        if start == "{":
+            size = media.amount(len(payload))
+            return Said("", (Data(f"JSON, {size}{'' if whole else ' and more'}", text),))
+        return Said("", (Text(text),) if text else ())
     value = _value(text)
     if value is None:
         return Said("", (Text(text),))
@@ -54,8 +58,8 @@ def of(value: Any, text: str | None = None) -> Said:
                 return found
     elif isinstance(value, str):
         return Said("", (Text(value),))
-    elif isinstance(value, list) and value and messages.are_blocks(value):
-        return messages.of_content(value)
+    elif isinstance(value, list) and value and chats.are_blocks(value):
+        return chats.of_content(value)
     return Said("", (data(value, text),))
 
 
