@@ -397,7 +397,7 @@ class Import:
         gaps = self._reader.closes_gaps and tree.lost(tree.rooted(links), end)
         if not self._reader.closes_gaps or not (known.parents or gaps):
             return False
-        if gaps or end.places.count(tree.ROOT) > 1:
+        if gaps:
             return True
         times = (link.at for link in self._dated(links, first) if link and link.at is not None)
         return known.until is not None and any(at <= known.until for at in times)

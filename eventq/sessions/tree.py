@@ -136,6 +136,8 @@ def ending(links: Sequence[Link | None], *, last_is_leaf: bool) -> tuple[Tree, s
     tree = build(begun, last_is_leaf=last_is_leaf)
     if tree.places[0] == ABSENT or tree.agents:
         return None
+    if not last_is_leaf and tree.places.count(ROOT) > 1:
+        return None  # it may go on where an earlier line says, as not all hangs below that
     ids = {link.id for link in links[1:] if link and link.id is not None}
     return tree, ids | unknown(begun, tree)
 
@@ -371,25 +373,26 @@ def _end(
     is said to go on at another one, that is it, unless the last one hangs below that.
     """
 
-    def may_be(n: int) -> bool:
-        return _is(links[n], MESSAGE | ENDS) and names[n] is None and parents[n] != ABSENT
+    def is_own(n: int, kind: int) -> bool:
+        return _is(links[n], kind) and names[n] is None and parents[n] != ABSENT
 
     def way(n: int) -> Iterator[int]:
         while n >= 0:
             yield n
             n = parents[n]
 
-    def is_said(n: int) -> bool:
-        return any(_is(links[one], MESSAGE) for one in way(n))
+    def may_be(n: int) -> bool:
+        is_one = is_own(n, MESSAGE | ENDS)
+        return is_one and any(_is(links[one], MESSAGE) for one in way(n))
 
-    found = [n for n in range(len(links)) if may_be(n)]
-    last = max(found, default=ABSENT)
-    if not is_said(last):
-        last = max((n for n in found if _is(links[n], MESSAGE)), default=last)
+    down = range(len(links) - 1, -1, -1)
+    last = next((n for n in down if is_own(n, MESSAGE | ENDS | GOES)), ABSENT)
     said = _said(links, known)
-    if said and may_be(said[1]) and is_said(said[1]) and said[1] not in way(last):
+    if said and may_be(said[1]) and said[1] not in way(last):
         return said[1]
-    return last
+    return (
+        last if last >= 0 and may_be(last) else next((n for n in down if is_own(n, MESSAGE)), last)
+    )
 
 
 def _said(links: Sequence[Link | None], known: Mapping[str | None, int]) -> tuple[int, int] | None:

@@ -214,6 +214,20 @@ def test_a_head_goes_where_a_line_says(thread: eventq.Thread) -> None:
     assert shown(thread)["s"] == "u1 a1 u5"
 
 
+def test_a_line_far_above_says_where_a_session_goes_on(thread: eventq.Thread) -> None:
+    """It does so as soon as an entry comes that does not hang below what the line names."""
+    talk = [
+        one for n in range(2, 9) for one in (says(f"u{n}", f"a{n - 1}"), answers(f"a{n}", f"u{n}"))
+    ]
+    told = {"type": "last-prompt", "leafUuid": "a1", "sessionId": "s"}
+    begin = (says("u1", None), answers("a1", "u1"), told, *talk)
+    load(thread, *begin)
+    load(thread, *begin, says("u9", "a8"))
+    assert shown(thread)["s"].endswith("a8 u9")
+    load(thread, *begin, says("u9", "a8"), says("r", None))
+    assert shown(thread)["s"] == "u1 a1"
+
+
 def test_lines_that_are_no_nodes(thread: eventq.Thread) -> None:
     """Titles, snapshots and what is unknown change no branch, and keep their places."""
     entries = [

@@ -125,12 +125,12 @@ def leaf(
 ) -> int | None:
     """Return the last entry, or the one that a session is said to go on at."""
     own = [n for n in kept if agent(nodes[n]) is None]
-    ends = [n for n in own if nodes[n].get("type") in ENDS and not is_boundary(nodes[n])]
+    ends = [n for n in own if nodes[n].get("type") in ENDS]
     spoken = [n for n in ends if any(is_message(nodes[one]) for one in way(above, n))]
     last = max(ends or own, default=None)
-    if last not in spoken:
-        last = max((n for n in spoken if is_message(nodes[n])), default=last)
-    return goes if goes in spoken and goes not in way(above, last) else last
+    if goes in spoken and goes not in way(above, last):
+        return goes
+    return last if last in spoken else max((n for n in own if is_message(nodes[n])), default=last)
 
 
 def nearest(

@@ -138,6 +138,10 @@ SAID: dict[str, tuple[tuple[Entry, ...], str]] = {
     "behind a compaction": ((*COMPACTED, says("u5", "a2", **LATE), goes_on("cs")), "cb cs"),
     "and a compaction follows": ((*REWOUND, goes_on("a2"), *COMPACTED[4:]), "cb cs a4"),
     "and only a boundary follows": ((*REWOUND, goes_on("a2"), BOUNDARY), "u1 a1 u3 a3"),
+    "the last one is a boundary": ((*TALK, BOUNDARY, goes_on("u2")), "u1 a1 u2"),
+    "the last one is below no message": (
+        (*TALK, line("system", "x", None, **LATE), goes_on("u2")), "u1 a1 u2",
+    ),
     "an entry that is repeated": ((*REWOUND, A2 | {"parentUuid": "u1"}, goes_on("a2")), "u1 a2"),
     "by a summary it is not said": (
         (*REWOUND, {"type": "summary", "summary": "x", "leafUuid": "a2"}), "u1 a1 u3 a3",
