@@ -50,6 +50,7 @@ from eventq.sessions.notes import found, raw
 from eventq.sessions.reading import is_record, reader_named, reader_of
 from eventq.sessions.salvage import ROWS, pieces
 from eventq.sessions.subagents import AGENTS, Agent, Agents
+from eventq.store.session_rows import SessionRow
 from eventq.system import disk
 
 TYPE_CHECKING = False
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from eventq.sessions.links import Entry
     from eventq.sessions.tree import Spawns
     from eventq.sessions.views import Views
-    from eventq.store.session_rows import SessionRow
 
     Warn = Callable[[str], object]
 
@@ -265,11 +265,12 @@ class Sessions:
     def _once(
         self, file: BinaryIO, path: str, name: str, fetch: _Fetch, beside: _Beside | None
     ) -> tuple[SessionRow, _Taken]:
-        owner = beside.owner if beside else None
-        row, hasher = self._generation(file, path, name, owner)
         if beside is not None:
-            base = self._base_of(row, beside)
+            row, hasher = self._generation(file, path, name, beside.owner)
+            row = self._beside(row, beside)
+            base = self._base_of(beside.agent)
             return row, self._take(file, row, hasher, fetch, base, scope=beside.scope)
+        row, hasher = self._generation(file, path, name)
         base, source = self._above(row, _first_entries(file, path, 1)[0], fetch.note)
         if self._store.tips(row.name):  # it has its turns already
             source = None
@@ -373,8 +374,8 @@ class Sessions:
     ) -> tuple[SessionRow, Any]:
         """Return the session that a file goes on with, and what has hashed the bytes before.
 
-        That is the next generation for a file that was rewritten. `owner` is the session in whose
-        folder the file stands.
+        That is the next generation for a file that was rewritten. A new one is stored with its
+        first lines. `owner` is the session in whose folder the file stands.
         """
         threads = 2 if os.fstat(file.fileno()).st_size > _BLOCK else 1  # a start of one costs more
         hasher = blake3(max_threads=threads)
@@ -400,10 +401,9 @@ class Sessions:
             )  # fmt: skip
         tool = owner.tool if owner else reader_of(_first_entries(file, path, _FIRST)).name
         number = row.generation + 1 if row else 1
-        made = self._store.create(name, number, tool, place, blake3().digest(), Known().written())
-        if made is None:
-            raise OvertakenError(name)
-        return made, blake3()
+        empty, none = blake3(), Known().written()
+        row = SessionRow(0, name, number, tool, place, 0, empty.digest(), 0, missing=none)
+        return row, empty
 
     def _recognised(
         self, row: SessionRow, file: BinaryIO, path: str, hasher: Any
@@ -533,12 +533,16 @@ class Sessions:
             fetch.note(f"{agent.path}: {note}")
         return found
 
-    def _base_of(self, row: SessionRow, beside: _Beside) -> int:
-        """Return the turn that a subagent hangs under, 0 for none; note whose it is."""
+    def _beside(self, row: SessionRow, beside: _Beside) -> SessionRow:
+        """Return the session of a subagent that says whose it is."""
         agent = beside.agent
-        known = (beside.owner.name, agent.path, agent.started_by)
-        if (row.owner, row.path, row.started_by) != known:
-            self._store.keep_beside(row.session, *known)
+        now = row._replace(owner=beside.owner.name, path=agent.path, started_by=agent.started_by)
+        if row.session and now != row:
+            self._store.keep_beside(now)
+        return now
+
+    def _base_of(self, agent: Agent) -> int:
+        """Return the turn that a subagent hangs under, 0 for none."""
         parent = self._store.find(agent.parent)
         if parent is None or agent.started_by is None:
             return 0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class SessionRow(Record):
     """A session file as it was last read: `size` and `digest` of its bytes to the last newline."""
 
-    session: int
+    session: int  # 0 for one that is not there yet
     name: str
     generation: int
     tool: str

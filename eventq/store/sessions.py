@@ -133,22 +133,21 @@ class Sessions:
         rows = self._run(sql, (owner,))
         return [found for number, name in rows if (found := self.find(name, number))]
 
-    def create(
-        self, name: str, generation: int, tool: str, place: str | None, digest: bytes, missing: str
-    ) -> SessionRow | None:
-        """Store a generation of a session, without lines; None if it is there."""
+    def _create(self, new: SessionRow) -> SessionRow | None:
+        """Store a generation of a session, without lines; return None if it is there."""
         sql = """
             INSERT INTO sessions (
-                name, generation, tool, place, digest, missing, created_at_ms, updated_at_ms
+                name, generation, tool, place, digest, missing, owner, path, started_by,
+                created_at_ms, updated_at_ms
             )
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)
             ON CONFLICT (name, generation) DO NOTHING
             RETURNING session_id
         """
-        now = self._db.milliseconds()
-        with self._db.write():
-            made = self._run(sql, (name, generation, tool, place, digest, missing, now))
-            return self.find(name, generation) if made else None
+        what = (new.name, new.generation, new.tool, new.place, new.digest, new.missing)
+        beside = (new.owner, new.path, new.started_by)
+        made = self._run(sql, (*what, *beside, self._db.milliseconds()))
+        return new._replace(session=made[0][0]) if made else None
 
     def move(self, session: int, place: str) -> None:
         """Note where the file of a session is now."""
@@ -166,14 +165,14 @@ class Sessions:
         """
         self._db.change(sql, (tool, digest, missing, session))
 
-    def keep_beside(self, session: int, owner: str, path: str, started_by: str | None) -> None:
-        """Note that a session is that of a subagent; see `SessionRow`."""
+    def keep_beside(self, row: SessionRow) -> None:
+        """Note that a session is that of a subagent, as its row has it."""
         sql = """
             UPDATE sessions
             SET owner = ?, path = ?, started_by = ?
             WHERE session_id = ?
         """
-        self._db.change(sql, (owner, path, started_by, session))
+        self._db.change(sql, (row.owner, row.path, row.started_by, row.session))
 
     def remove(self, name: str) -> int:
         """Delete all generations of a session and of its subagents; return how many lines."""
@@ -196,11 +195,14 @@ class Sessions:
         """Store lines and their images, from a position on, in place of the lines that are there.
 
         Return the session as it is now, and how many images are new. `size` and `digest` are those
-        of the file up to its last newline. Changes nothing and returns None when the session is not
-        as it `was`.
+        of the file up to its last newline. A session that was not there is made with its first
+        lines. Changes nothing and returns None when the session is not as it `was`.
         """
-        session = was.session
         with self._db.joined():
+            made = was if was.session else self._create(was)
+            if made is None:
+                return None
+            session = made.session
             now = self._db.milliseconds()
             done = (size, digest, first + len(new), now)
             grown = (*done, session, was.size, was.lines)
@@ -218,7 +220,7 @@ class Sessions:
             if end < was.lines or not was.lines:  # there are lines still where it began again
                 sql = "DELETE FROM session_lines WHERE session_id = ? AND position >= ?"
                 self._run(sql, (session, end))
-        return was._replace(size=size, digest=digest, lines=end), added
+        return made._replace(size=size, digest=digest, lines=end), added
 
     def _kept(self, blobs: Sequence[PreparedBlob], now: int) -> list[int]:
         """Store blobs, most of them new and one piece, and return their row ids."""

@@ -716,18 +716,19 @@ def test_somebody_begins_a_session_at_the_same_time(
     """Two first imports of a session are one, and make no generation."""
     entries = [HEADER, says("a")]
     path = write(tmp_path, lines(*entries))
-    real = Sessions.create
-    calls: list[str] = []
+    real = imports.Import.read
+    calls: list[Any] = []
 
-    def disturbed(self: Sessions, name: str, *given: Any) -> Any:
-        calls.append(name)
+    def disturbed(self: Any, *given: Any) -> Any:
+        calls.append(given)
         if len(calls) == 1:
             with eventq.open(thread.path) as other:
                 other.sessions.import_file(path)
-        return real(self, name, *given)
+        return real(self, *given)
 
-    monkeypatch.setattr(Sessions, "create", disturbed)
+    monkeypatch.setattr(imports.Import, "read", disturbed)
     assert thread.sessions.import_file(path).generation == 1
+    assert len(calls) == 3  # the first one has come too late
     assert len(thread.database.memory.sessions.page(0, 9)) == 1
 
 

@@ -1455,11 +1455,12 @@ STATEMENTS = {
         SELECT MAX(generation), name FROM eventq.sessions WHERE owner = $3 AND (sessions.bucket =
         $1 AND sessions.thread_id = $2) GROUP BY name ORDER BY name
     """, ""),
-    # sessions.Sessions.create
-    "5fa1c390c8e8b496": ("sessions", "", """
+    # sessions.Sessions._create
+    "85f13e40d13eaab1": ("sessions", "", """
         INSERT INTO eventq.sessions (bucket, thread_id, session_id, name, generation, tool, place,
-        digest, missing, created_at_ms, updated_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
-        $10, $10) ON CONFLICT(bucket, thread_id, name, generation) DO NOTHING RETURNING session_id
+        digest, missing, owner, path, started_by, created_at_ms, updated_at_ms) VALUES ($1, $2, $3,
+        $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $13) ON CONFLICT(bucket, thread_id, name,
+        generation) DO NOTHING RETURNING session_id
     """, ""),
     # sessions.Sessions.move
     "07d956d3a5da764d": ("", "", """
