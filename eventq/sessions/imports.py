@@ -646,8 +646,12 @@ def _noted(read: Read, number: int, parts: list[lines.Line]) -> Read:
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a file; raise TooLargeError for a longer one before it is held."""
-    while line := file.readline(LONGEST + 1):
+    """Yield the lines of a file; raise TooLargeError for a longer one before it is held.
+
+    A line that has not ended is the last one, even if the file has grown by then: it would be torn.
+    """
+    line = b"\n"
+    while line.endswith(b"\n") and (line := file.readline(LONGEST + 1)):
         if len(line) > LONGEST:
             raise TooLargeError(
                 None, LONGEST, "line", "give a session file, which has a line for each entry"

@@ -30,6 +30,7 @@ from eventq.store.sessions import Sessions
 from tests.engines import rows_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from eventq.records.session import SessionImported
@@ -578,6 +579,36 @@ def test_a_torn_last_line_is_replaced(thread: eventq.Thread, cut: int) -> None:
     assert (found.entries, found.added, found.notes) == (3, 2, ())
     assert export(thread, "abc") == data
     assert kinds(thread, "abc") == [PLAIN, CUT, PLAIN]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 40])
+def test_a_file_that_grows_while_it_is_read(
+    thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int
+) -> None:
+    """A line that its tool has half written stays one line, and the next import has the rest."""
+    whole = lines(HEADER, says("a"), says("b"), says("c"))
+    cut = whole.index(b"\n", len(lines(HEADER))) + 1 + size
+    path = write(tmp_path, whole[:cut])
+
+    real = imports.Import.read
+
+    def growing(given: Iterable[bytes]) -> Iterator[bytes]:
+        for line in given:
+            if not line.endswith(b"\n"):
+                write(tmp_path, whole)
+            yield line
+
+    monkeypatch.setattr(
+        imports.Import, "read", lambda self, file, hasher: real(self, growing(file), hasher)
+    )
+    made = thread.sessions.import_file(path)
+    assert export(thread, "abc") == whole[:cut]
+    assert (made.entries, made.raw) == (3, 1)
+    again = thread.sessions.import_file(path)
+    assert (again.entries, again.raw) == (4, 0)
+    assert export(thread, "abc") == whole
+    assert len(turns(thread, "abc")) == 3
+    assert thread.sessions.views.info("abc").generation == 1
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])

@@ -1,15 +1,16 @@
 """A hook that names a session file has it imported, before its tool deletes it.
 
 The kind: the file is gone when somebody wants to read it, or keeping it harms the hook. Members: the
-end of a turn and of a session; other events; two hooks at once; a file that is not there, is no
-session, or is refused; a session that has grown; a thread whose setting says no; a thread in
-PostgreSQL; a hook that has to wait for the import.
+end of a turn and of a session; other events; two hooks at once; a file that is not there, is gone
+by then, is no session, no file, or is refused; a link; a session that has grown; a thread whose
+setting says no; a thread in PostgreSQL; a hook that has to wait for the import.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,3 +106,27 @@ def test_what_cannot_be_imported_is_noted(tmp_path: Path, file: Path, until: Unt
         return journal.exists() and "was not imported: " in journal.read_text()
 
     until(is_told, "the journal has the reason")
+
+
+@pytest.mark.parametrize("what", ["a folder", "a pipe", "nothing", "a link to nothing", "a device"])
+def test_what_is_no_file_keeps_nobody_waiting(tmp_path: Path, file: Path, what: str) -> None:
+    """A hook is silent about it; what a file has become by the time of the import is noted."""
+    box = eventq.init(tmp_path / "box")
+    path = tmp_path / "t.jsonl"
+    if what == "a folder":
+        path.mkdir()
+    elif what == "a pipe":
+        os.mkfifo(path)
+    elif what != "nothing":
+        path.symlink_to("/dev/zero" if what == "a device" else tmp_path / "none")
+    hook(box, "Stop", path)
+    assert run("hook", given="", EVENTQ_HOOK_SESSION=str(path), EVENTQ_THREAD=box).code == 0
+    with eventq.open(box) as thread:
+        noted = Path(thread.layout.journal).read_text()
+    assert noted.count("was not imported: ") == 1
+    hook(box, "Stop", "x\0y")
+    assert lines(box) == []
+    file.rename(tmp_path / "real.jsonl")
+    file.symlink_to(tmp_path / "real.jsonl")
+    assert run("hook", given="", EVENTQ_HOOK_SESSION=str(file), EVENTQ_THREAD=box).code == 0
+    assert lines(box) == [("s", 1)]
