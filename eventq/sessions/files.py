@@ -117,28 +117,19 @@ class Sessions:
         InputError for a file that is no session, and ConflictError for one of the same name from
         another folder, or when somebody has moved the contexts of the session.
         """
-        made, name = self._imported(path, name, blobs)
-        notes = [*made.notes]
-        for row, error in self._join_forks([name] if _is_new(made) else []):
-            notes.append(f"session '{row.name}' goes on from it, and hangs below it now")
-            if error is not None:
-                notes[-1] = f"session '{row.name}' goes on from it, but is not below it: {error}"
-        return made._replace(notes=tuple(notes))
-
-    def _imported(
-        self, path: str, name: str | None, blobs: str | None
-    ) -> tuple[SessionImported, str]:
-        """Import a file; return what was added, and the name of its session."""
         self._database.check_writable()
         try:
             notes: list[str] = []
             with self._opened(path, notes.append) as file:
-                found = _first_entries(file, path, 2)
-                name = _name_of(found, path) if name is None else name
-                _check_name(name)
-                return self._import(file, path, name, blobs, notes), name
+                made, name = self._import(file, path, name, blobs, notes)
         except OSError as error:
             raise _unread(error, path) from error
+        for row, problem in self._join_forks([name] if _is_new(made) else []):
+            what = f"session '{row.name}' goes on from it, "
+            notes.append(
+                what + (f"but is not below it: {problem}" if problem else "and hangs below it now")
+            )
+        return made._replace(notes=tuple(notes))
 
     def import_folder(self, path: str, *, blobs: str | None = None) -> Iterator[SessionFile]:
         """Import each session file in a folder and those below it, as `import_file` does.
@@ -178,10 +169,11 @@ class Sessions:
     def _import_one(self, path: str, blobs: str | None, new: list[str]) -> Iterator[SessionFile]:
         """Import a file; note the name of its session if that was not here."""
         try:
-            with self._opened(path, _ignore) as file:
+            notes: list[str] = []
+            with self._opened(path, notes.append) as file:
                 if not _is_session(file, path):
                     return
-            made, name = self._imported(path, None, blobs)
+                made, name = self._import(file, path, None, blobs, notes)
             new += [name] if _is_new(made) else []
             yield SessionFile(path, made, None)
         except OSError as error:
@@ -235,8 +227,12 @@ class Sessions:
         raise LogicError(f"'{path}' is neither a file nor a pipe", "give a session file")
 
     def _import(
-        self, file: BinaryIO, path: str, name: str, folder: str | None, notes: list[str]
-    ) -> SessionImported:
+        self, file: BinaryIO, path: str, name: str | None, folder: str | None, notes: list[str]
+    ) -> tuple[SessionImported, str]:
+        """Import a file that is open; return what was added, and the name of its session."""
+        found = _first_entries(file, path, 2)
+        name = _name_of(found, path) if name is None else name
+        _check_name(name)
         fetch = _Fetch(self._produced, folder, notes)
         row, taken = self._again_and_again(file, path, name, fetch)
         notes += taken.notes
@@ -248,10 +244,11 @@ class Sessions:
         count, agents = self._bring_folder(row, taken.context, beside, fetch)
         read = taken.read
         as_text = sum(map(len, read.raw.values())) + read.rest
-        return SessionImported(
+        made = SessionImported(
             taken.context, read.entries, read.new, taken.blobs + fetch.new, tuple(notes), as_text,
             count, agents, row.generation,
         )  # fmt: skip
+        return made, name
 
     def _again_and_again(
         self, file: BinaryIO, path: str, name: str, fetch: _Fetch, beside: _Beside | None = None

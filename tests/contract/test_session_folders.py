@@ -18,7 +18,8 @@ import pytest
 import zstandard
 
 from eventq.errors import LogicError, StoreError
-from eventq.sessions import imports
+from eventq.sessions.imports import Import
+from eventq.system import zstd
 from tests.sessions.support import answers, call, entry, header, says
 
 if TYPE_CHECKING:
@@ -84,6 +85,25 @@ def test_what_codex_has_compressed(thread: eventq.Thread, folder: Path) -> None:
     assert taken(thread, folder) == {"rollout-c1.jsonl.zst": False}
 
 
+def test_a_compressed_file_is_expanded_once(
+    thread: eventq.Thread, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is looked at only, as it is no session."""
+    expanded, real = [], zstd.ZstdDecompressor
+
+    def counted(**limits: Any) -> Any:
+        expanded.append(limits)
+        return real(**limits)
+
+    monkeypatch.setattr(zstd, "ZstdDecompressor", counted)
+    folder.mkdir()
+    data = json.dumps(says("a", None)).encode() + b"\n"
+    (folder / "s.jsonl.zst").write_bytes(zstandard.compress(data))
+    (folder / "t.jsonl.zst").write_bytes(zstandard.compress(b"{}\n"))
+    assert taken(thread, folder) == {"s.jsonl.zst": True}
+    assert len(expanded) == 2
+
+
 def test_names_that_begin_alike(thread: eventq.Thread, folder: Path) -> None:
     """Long names of files are cut, and each session has its own nevertheless."""
     for end in "ab":
@@ -131,7 +151,7 @@ def test_a_thread_that_fails_ends_the_import(
     def fail(*_: Any, **__: Any) -> None:
         raise StoreError("the disk is gone", "look for it")
 
-    monkeypatch.setattr(imports.Import, "read", fail)
+    monkeypatch.setattr(Import, "read", fail)
     with pytest.raises(StoreError, match="the disk is gone"):
         taken(thread, folder)
 
