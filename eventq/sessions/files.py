@@ -405,7 +405,7 @@ class Sessions:
     def _recognised(
         self, row: SessionRow, file: BinaryIO, path: str, hasher: Any
     ) -> tuple[SessionRow, Any]:
-        """Begin again with a session that is read otherwise now.
+        """Return a session that is read otherwise now as one without lines, to begin again.
 
         Its tool did not show in the few lines that there were, or an older version left entries, or
         linked them by other rules.
@@ -416,7 +416,6 @@ class Sessions:
         if tool == row.tool and not self._is_of_older_rules(row):
             return row, hasher
         empty, none = blake3(), Known().written()
-        self._store.begin_again(row.session, tool, empty.digest(), none)
         new = row._replace(tool=tool, size=0, digest=empty.digest(), lines=0)
         return new._replace(settled=None, missing=none), empty
 

@@ -153,18 +153,6 @@ class Sessions:
         """Note where the file of a session is now."""
         self._db.change("UPDATE sessions SET place = ? WHERE session_id = ?", (place, session))
 
-    def begin_again(self, session: int, tool: str, digest: bytes, missing: str) -> None:
-        """Forget how far a session was read, and with which reader; its lines stay until then.
-
-        `digest` is that of no bytes.
-        """
-        sql = """
-            UPDATE sessions
-            SET tool = ?, size = 0, digest = ?, lines = 0, settled = NULL, missing = ?
-            WHERE session_id = ?
-        """
-        self._db.change(sql, (tool, digest, missing, session))
-
     def keep_beside(self, row: SessionRow) -> None:
         """Note that a session is that of a subagent, as its row has it."""
         sql = """
@@ -196,13 +184,17 @@ class Sessions:
 
         Return the session as it is now, and how many images are new. `size` and `digest` are those
         of the file up to its last newline. A session that was not there is made with its first
-        lines. Changes nothing and returns None when the session is not as it `was`.
+        lines; one that `was` without lines is read again, perhaps by another reader, and those that
+        there are stay until they are replaced. Changes nothing and returns None when the session is
+        not as it `was`.
         """
         with self._db.joined():
             made = was if was.session else self._create(was)
             if made is None:
                 return None
             session = made.session
+            if was.session and not was.lines:
+                self._run(_BEGIN_AGAIN, (was.tool, was.digest, was.missing, session))
             now = self._db.milliseconds()
             done = (size, digest, first + len(new), now)
             grown = (*done, session, was.size, was.lines)
@@ -588,6 +580,11 @@ SELECT ?1, ?2, blob_id, ?4, ?5, ?6, ?7, CAST(?8 AS TEXT), CAST(?9 AS TEXT), ?10,
     CAST(?12 AS TEXT), CAST(?13 AS INTEGER)
 FROM blobs
 WHERE hash = ?3 AND part = 0
+"""
+_BEGIN_AGAIN = """
+UPDATE sessions
+SET tool = ?, size = 0, digest = ?, lines = 0, settled = NULL, missing = ?
+WHERE session_id = ?
 """
 _GROWN = """
 UPDATE sessions

@@ -1,8 +1,8 @@
 """A process is killed while it imports a folder of sessions, or deletes one, at any step.
 
 The kind: something is left that the next run does not put right. Members: the first transaction of
-a session and each later one; a session that has grown, and one that was rewritten; branches; a
-subagent and other files beside it; a compressed file; a deletion.
+a session and each later one; a session that has grown, one that was rewritten, and one that is read
+otherwise now; branches; a subagent and other files beside it; a compressed file; a deletion.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ TASK = [
 SIDE = [says("s1", None, "go", isSidechain=True, agentId="k"), says("s2", "s1", isSidechain=True)]
 OLD = [header(id="rewritten"), entry("o1", None), entry("o2", "o1")]
 NEW = [header(id="rewritten"), entry("n1", None), *(entry(f"n{n}", "n1") for n in range(2, 6))]
+NOTED = [{"type": "note", "timestamp": "t"}, says("v1", None), says("v2", "v1"), says("v3", "v1")]
 PACKED = [header(id="packed"), entry("p1", None), entry("p2", "p1")]
 
 
@@ -43,6 +44,7 @@ def written(entries: list[Any]) -> bytes:
 
 
 FILES = {
+    "noted": written(NOTED),
     "packed": written(PACKED),
     "rewritten": written(NEW),
     "task": written(TASK),
@@ -66,9 +68,10 @@ def place(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "tree.jsonl").write_bytes(written(TREE[:4]))
     (folder / "rewritten.jsonl").write_bytes(written(OLD))
+    (folder / "noted.jsonl").write_bytes(written(NOTED[:1]))  # whose tool does not show yet
     with eventq.open(eventq.init(tmp_path / "template")) as thread:
         assert all(one.error is None for one in thread.sessions.import_folder(str(folder)))
-    for name in ("tree", "rewritten", "task"):
+    for name in ("noted", "rewritten", "task", "tree"):
         (folder / f"{name}.jsonl").write_bytes(FILES[name])
     (folder / "packed.jsonl.zst").write_bytes(zstandard.compress(FILES["packed"]))
     (folder / "task" / "subagents").mkdir(parents=True)
@@ -82,7 +85,7 @@ def bring(path: str, place: Path) -> None:
     """Import the folder."""
     with eventq.open(path) as thread:
         made = [*thread.sessions.import_folder(str(place / "in"))]
-        assert [one.error for one in made] == [None] * 4
+        assert [one.error for one in made] == [None] * 5
 
 
 def shown(thread: eventq.Thread) -> dict[str, Any]:

@@ -1467,11 +1467,6 @@ STATEMENTS = {
         UPDATE eventq.sessions SET place = $3 WHERE session_id = $4 AND (sessions.bucket = $1 AND
         sessions.thread_id = $2)
     """, ""),
-    # sessions.Sessions.begin_again
-    "dc399494c5c9dde3": ("", "", """
-        UPDATE eventq.sessions SET tool = $3, size = 0, digest = $4, lines = 0, settled = NULL,
-        missing = $5 WHERE session_id = $6 AND (sessions.bucket = $1 AND sessions.thread_id = $2)
-    """, ""),
     # sessions.Sessions.keep_beside
     "20e441a74ff04efe": ("", "", """
         UPDATE eventq.sessions SET owner = $3, path = $4, started_by = $5 WHERE session_id = $6 AND
@@ -1657,6 +1652,11 @@ STATEMENTS = {
         r.p5 AND part = 0) AND (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs
         WHERE TRUE
     """),
+    # sessions._BEGIN_AGAIN
+    "dc399494c5c9dde3": ("", "", """
+        UPDATE eventq.sessions SET tool = $3, size = 0, digest = $4, lines = 0, settled = NULL,
+        missing = $5 WHERE session_id = $6 AND (sessions.bucket = $1 AND sessions.thread_id = $2)
+    """, ""),
     # sessions._GROWN
     "ea0364b879688cd7": ("", "", """
         UPDATE eventq.sessions SET size = $3, digest = $4, lines = $5, updated_at_ms = $6 WHERE
