@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
     from eventq.records.consumer import ConsumerStatus
     from eventq.records.info import ThreadStatus
+    from eventq.records.turn import ContextInfo
     from eventq.serving.attention import Need
     from eventq.store.protocol import Watcher
     from eventq.thread import Thread
 
 LOOK = 1.0  # seconds between two looks
 CLAIMS = 1_000  # that are looked at
+WORDS = 200  # characters of what was said last
 _COLOURS = {"question": "cyan", "approval": "cyan", "lag": "yellow", "lease": "yellow"}
 
 
@@ -108,6 +110,17 @@ class View:
         found = needs(status, [one for one, _ in claims], self._history.earlier(), clock.now())
         return status, found
 
+    def last_words(self, info: ContextInfo) -> str:
+        """Return what the newest turn of a context says, on one line."""
+        if not info.head_turn_id:
+            return ""
+        turns = self.thread.contexts.turns
+        try:
+            found = turns.said(self.thread.contexts.turn(info.head_turn_id, payload=False))
+        except EventqError as error:
+            return show.readable(error.what)
+        return show.readable(found.line(WORDS))
+
     def wait(self) -> None:
         """Wait for a change, or a second."""
         self._watcher = self._watcher or self.thread.database.watch()
@@ -122,7 +135,8 @@ def screen(views: Sequence[View], many: bool) -> Any:  # noqa: FBT001 (it has no
 
     parts: list[Any] = []
     consumers = Table("Consumer", "Now", "Waiting", "Oldest", "24 hours", box=None, expand=True)
-    contexts = Table("Context", "Turns", "Last", box=None, expand=True)
+    contexts = Table("Context", "Turns", "Last", "Last words", box=None, expand=True)
+    contexts.columns[3].no_wrap = True
     calm: list[str] = []
     for view in views:
         prefix = f"{view.name}: " if many else ""
@@ -140,7 +154,7 @@ def screen(views: Sequence[View], many: bool) -> Any:  # noqa: FBT001 (it has no
             name = show.readable(info.name or str(info.context_id))
             turns = f"{info.head_depth + 1:,}" if info.head_turn_id else "0"
             ago = _ago(clock.now() - info.updated_at_ms / 1000)
-            contexts.add_row(Text(prefix + name), Text(turns), Text(ago))
+            contexts.add_row(*map(Text, (prefix + name, turns, ago, view.last_words(info))))
     if not parts:
         last = max(calm, default="")
         when = f": the last event came at {last}" if last else ""

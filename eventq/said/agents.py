@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 # What a tool says in the name of a person is wrapped as a whole.
 _WRAPPED = re.compile(r"\s*<([a-z][\w-]*)>.*</\1>\s*", re.DOTALL)
-_RULES = ("# AGENTS.md instructions", "Caveat: The messages below")
+_RULES = (
+    "# AGENTS.md instructions", "Caveat: The messages below", "[Request interrupted by user",
+)  # fmt: skip
+_COMMANDS = ("<command-name>", "<bash-input>")
 _COMPACTED = "compaction"
 _ITEMS = frozenset({"response_item", "compacted", "inter_agent_communication"})
 _BARE = frozenset({"reasoning", "function_call", "function_call_output"})
@@ -61,6 +64,8 @@ def _claude_message(one: Entry, told: Entry, at: int | None, name: str) -> Said 
         role, kind = "system", "summary"
     elif one.get("isMeta") or (role == "user" and _is_wrapped(found.blocks)):
         role = "system"
+    elif role == "user" and any(map(_is_command, found.blocks)):
+        kind = "command"
     counted = found.usage or usage(mapping(one, "usageMetadata"))
     return found._replace(
         role=role, blocks=texts, kind=kind, name=name or found.name, usage=counted,
@@ -87,8 +92,15 @@ def _is_wrapped(found: tuple[Block, ...]) -> bool:
     return bool(texts) and len(texts) == len(found) and all(map(_by_a_tool, texts))
 
 
+def _is_command(block: Block) -> bool:
+    """Return whether a block is a command that a person gave to the tool itself."""
+    return isinstance(block, Text) and (
+        "<command-name>" in block.text or "<bash-input>" in block.text
+    )
+
+
 def _by_a_tool(text: str) -> bool:
-    if "<command-name>" in text or "<bash-input>" in text:
+    if _is_command(Text(text)):
         return False
     return text.lstrip().startswith(_RULES) or _WRAPPED.fullmatch(text[: 1 << 20]) is not None
 
@@ -125,13 +137,13 @@ _PI = {
 }  # fmt: skip
 
 
-def _pi_message(told: Entry, at: int | None) -> Said | None:
+def _pi_message(told: Entry, at: int | None) -> Said:
     if string(told, "role") == "bashExecution":
         ran = call({"name": "bash", "input": {"command": string(told, "command")}})
         shown = Result("", plain(blocks(string(told, "output"))), number(told, "exitCode") > 0)
         return Said("user", (ran, shown), at=at)
-    found = message(told, at=at)
-    if found is not None and (problem := string(told, "errorMessage")):
+    found = message(told, at=at) or Said("", blocks(told.get("content")), at=at)
+    if problem := string(told, "errorMessage"):
         return found._replace(blocks=(*found.blocks, Text(problem)), kind="error")
     return found
 

@@ -105,6 +105,8 @@ class Said(Record):
             if isinstance(block, Result) and block.failed:
                 mark += "failed: "
             text = block.text if isinstance(block, Thinking) else _plain(block)
+            if isinstance(block, Data) and self.kind:
+                text = block.what
             yield from (mark * (not n) + line for n, line in enumerate(text.split("\n")) if text)
 
     def line(self, characters: int) -> str:

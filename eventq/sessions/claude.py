@@ -6,6 +6,7 @@ its subagents write stands in files of their own, or, in older ones, in sidechai
 
 from __future__ import annotations
 
+from eventq.said.values import mapping, objects, time_of
 from eventq.sessions.links import (
     CALLS,
     ENDS,
@@ -18,11 +19,8 @@ from eventq.sessions.links import (
     Spawn,
     Start,
     Title,
-    mapping,
-    objects,
+    message_text,
     string,
-    text_of,
-    time_of,
 )
 from eventq.sessions.plain import Plain
 
@@ -103,15 +101,6 @@ class Claude(Plain):
             return None
         found = (Title(string(entry, key) or "", rank) for key, rank in _TITLES.items())
         return next((one for one in found if one.text), None)
-
-    def text(self, entry: Entry) -> str | None:
-        """Return the text of the message in an entry."""
-        return text_of(mapping(entry, "message"))
-
-    def prompt(self, entry: Entry) -> str | None:
-        """Return what a person wrote in an entry; None for any other."""
-        by_the_tool = entry.get("isMeta") or entry.get("isCompactSummary")
-        return None if by_the_tool else super().prompt(entry)
 
     def spawns(self, entry: Entry) -> list[Spawn]:
         """Return the starts of subagents that an entry knows of."""
@@ -196,7 +185,7 @@ class Claude(Plain):
         if titles:
             return max(reversed(titles), key=lambda title: title.rank).text
         for entry in path:
-            text = self.text(entry) if string(entry, "type") == "user" else None
+            text = message_text(entry) if string(entry, "type") == "user" else None
             if (
                 text
                 and text[0] != "<"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+from eventq.said.values import mapping, objects
 from eventq.sessions.links import (
     BACK,
     BEGINS,
@@ -22,8 +23,6 @@ from eventq.sessions.links import (
     Cut,
     Link,
     Title,
-    mapping,
-    objects,
     string,
     text_of,
 )
@@ -184,21 +183,6 @@ class Codex(Plain):
         """Return why the tool may not resume from a file of this name; "" if it does."""
         what = f"Codex looks for this session in a file of the name '{self.file_name(new)}'"
         return "" if _NAME.fullmatch(name) and name.endswith(f"-{new.id}.jsonl") else what
-
-    def kind(self, entry: Entry) -> str | None:
-        """Return what an entry is, in a word: the role of a message, or its type."""
-        item = item_of(entry)
-        return string(item, "role") or string(item, "type") or string(entry, "type")
-
-    def text(self, entry: Entry) -> str | None:
-        """Return the text of the message in an entry, or what a call or its result has."""
-        item = item_of(entry)
-        if name := string(item, "name"):
-            return f"{name} {string(item, 'arguments') or string(item, 'input') or ''}".strip()
-        output = item.get("output")
-        whole = output if isinstance(output, str) else text_of({"content": output})
-        summary = text_of({"content": item.get("summary")})
-        return whole or text_of(item) or summary or string(item, "message")
 
 
 def _line(time: str, kind: str, payload: Entry) -> Entry:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from itertools import groupby
 from operator import attrgetter
 
+from eventq import said
 from eventq.records.session import SessionInfo
+from eventq.said.values import time_of
 from eventq.sessions import lines
 from eventq.sessions.imports import grouped
-from eventq.sessions.links import MESSAGE, time_of
+from eventq.sessions.links import MESSAGE
 from eventq.sessions.reading import reader_named
 
 TYPE_CHECKING = False
@@ -47,7 +49,7 @@ class Glance:
         found = reader.title(entry)
         if found is not None and (self._title is None or found.rank >= self._title.rank):
             self._title = found
-        self.prompt = self.prompt or _excerpt(reader.prompt(entry))
+        self.prompt = self.prompt or _prompt(entry)
         self.cwd = self.cwd or reader.cwd(entry)
         at = time_of(entry)
         self.at = self.at if at is None else max(at, self.at or at)
@@ -94,6 +96,13 @@ def _chosen(edges: Sequence[EdgeLine]) -> Iterator[EdgeLine]:
         for one in rows:
             if one.position in wanted or (one.size <= _SHORT and not one.kind & MESSAGE):
                 yield one
+
+
+def _prompt(entry: Entry) -> str | None:
+    """Return the beginning of what a person wrote in an entry; None for any other."""
+    found = said.of(entry)
+    is_prompt = found.role == "user" and not found.kind and not found.name
+    return _excerpt(found.line(_EXCERPT)) if is_prompt else None
 
 
 def _excerpt(text: str | None) -> str | None:

@@ -15,7 +15,17 @@ from typing import Generic, NamedTuple, TypeVar
 from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownTurnError
 from eventq.records.checks import REF
 from eventq.sessions import lines, tree
-from eventq.sessions.links import CALLS, CONTINUES, MORE, ODD, REST, RESULT, Link, is_node
+from eventq.sessions.links import (
+    CALLS,
+    CONTINUES,
+    MORE,
+    ODD,
+    REST,
+    RESULT,
+    Link,
+    is_node,
+    message_text,
+)
 from eventq.sessions.notes import Noted, of_gaps
 from eventq.sessions.reading import reader_named
 from eventq.sessions.salvage import ROWS, pieces
@@ -423,7 +433,7 @@ class Import:
         if not found.agents:
             return found.places
         begun = tree.starts(
-            links, found, self._spawns(links), lambda n: self._reader.text(self._entry(n))
+            links, found, self._spawns(links), lambda n: message_text(self._entry(n))
         )
         return tree.hung(found, begun)
 

@@ -7,9 +7,8 @@ here.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from eventq.record import Record
+from eventq.said.values import mapping, objects
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ CONTINUES = 1024
 # More flags of `Link.kind`, of trees.
 ENDS = 4096  # no message, but the session may go on here nevertheless
 GOES = 8192  # the session goes on at `Link.parent`, unless its last entry hangs below that
-_EPOCH = datetime.fromtimestamp(0, UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Link(Record):
@@ -115,18 +112,6 @@ def string(entry: Any, key: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def mapping(entry: Any, key: str) -> dict[str, Any]:
-    """Return the object under a key; an empty one if there is none."""
-    value = entry.get(key) if isinstance(entry, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def objects(entry: Any, key: str) -> list[dict[str, Any]]:
-    """Return the objects of the list under a key."""
-    value = entry.get(key) if isinstance(entry, dict) else None
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
 def text_of(message: Any) -> str | None:
     """Return the text of a message, of all its blocks."""
     if whole := string(message, "content"):
@@ -135,14 +120,6 @@ def text_of(message: Any) -> str | None:
     return "\n".join(one for one in blocks if one) or None
 
 
-def time_of(entry: Any) -> int | None:
-    """Return when an entry says that it was written, in milliseconds."""
-    written = string(entry, "timestamp")
-    if written is None:
-        return None
-    try:
-        time = datetime.fromisoformat(written)
-    except ValueError:
-        return None
-    time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return (time - _EPOCH) // _MILLISECOND
+def message_text(entry: Any) -> str | None:
+    """Return the text of the message in an entry."""
+    return text_of(mapping(entry, "message"))

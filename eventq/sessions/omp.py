@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import json
 
-from eventq.sessions.links import (
-    Beside,
-    Spawn,
-    Title,
-    mapping,
-    objects,
-    string,
-)
+from eventq.said.values import mapping, objects
+from eventq.sessions.links import Beside, Spawn, Title, string
 from eventq.sessions.pi import Pi, labelled, short_id
 
 TYPE_CHECKING = False

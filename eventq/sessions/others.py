@@ -8,18 +8,9 @@ line again when a message has changed. A mark (`$rewindTo`) takes back a message
 
 from __future__ import annotations
 
-from eventq.sessions.links import (
-    BACK,
-    FOLLOWS,
-    MESSAGE,
-    TO,
-    Link,
-    Title,
-    mapping,
-    objects,
-    string,
-    text_of,
-)
+from eventq import said
+from eventq.said.values import mapping
+from eventq.sessions.links import BACK, FOLLOWS, MESSAGE, TO, Link, Title, string
 from eventq.sessions.plain import Plain
 
 TYPE_CHECKING = False
@@ -39,13 +30,9 @@ class Other(Plain):
 
     def title(self, entry: Entry) -> Title | None:
         """Return the title that an entry gives to its session: what was said first."""
-        text = self.text(entry) if string(entry, "type") in ("user", "user.message") else None
+        found = said.of(entry)
+        text = found.text if found.role == "user" and not found.kind else None
         return Title(" ".join(text.split())[:_LONGEST], -1) if text and text.strip() else None
-
-    def text(self, entry: Entry) -> str | None:
-        """Return the text of the message in an entry."""
-        parts = objects(mapping(entry, "message"), "parts")
-        return text_of({"content": parts}) or text_of(mapping(entry, "data")) or super().text(entry)
 
     def refusal(self, first: Entry) -> str:  # noqa: ARG002
         """Return why no file can be written that the tool resumes from; "" if one can."""

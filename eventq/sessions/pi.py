@@ -10,17 +10,8 @@ from __future__ import annotations
 
 import re
 
-from eventq.sessions.links import (
-    CALLS,
-    FOLLOWS,
-    MESSAGE,
-    RESULT,
-    Link,
-    Title,
-    mapping,
-    objects,
-    string,
-)
+from eventq.said.values import mapping, objects
+from eventq.sessions.links import CALLS, FOLLOWS, MESSAGE, RESULT, Link, Title, string
 from eventq.sessions.plain import Plain
 
 TYPE_CHECKING = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from eventq.sessions.links import FOLLOWS, MESSAGE, Beside, Link, Start, mapping, string, text_of
+from eventq.said.values import mapping
+from eventq.sessions.links import FOLLOWS, MESSAGE, Beside, Link, Start, string
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,22 +57,6 @@ class Plain:
 
     def title(self, entry: Entry) -> Title | None:  # noqa: ARG002
         """Return the title that an entry gives to its session."""
-        return None
-
-    def kind(self, entry: Entry) -> str | None:
-        """Return what an entry is, in a word: the role of a message, or its type."""
-        return string(mapping(entry, "message"), "role") or string(entry, "type")
-
-    def text(self, entry: Entry) -> str | None:
-        """Return the text of the message in an entry."""
-        return text_of(mapping(entry, "message")) or text_of(entry)
-
-    def prompt(self, entry: Entry) -> str | None:
-        """Return what a person wrote in an entry; None for any other."""
-        for message in (mapping(entry, "message"), mapping(entry, "payload"), entry):
-            if (string(message, "role") or string(message, "type")) == "user":
-                text = text_of(message)
-                return None if text is None or _BY_A_TOOL.match(text) else text
         return None
 
     def cwd(self, entry: Entry) -> str | None:

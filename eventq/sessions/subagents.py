@@ -8,7 +8,7 @@ import posixpath
 
 from eventq.record import Record
 from eventq.sessions.imports import LONG, free_name
-from eventq.sessions.links import Start
+from eventq.sessions.links import Start, message_text
 from eventq.sessions.reading import reader_named
 from eventq.system import disk
 
@@ -149,5 +149,5 @@ class Agents:
         if at is None and beside.parent:
             at = spawns.of(agent=beside.parent)
         if at is None:
-            at = spawns.of(prompt=self._reader.text(first))
+            at = spawns.of(prompt=message_text(first))
         return None if at is None else ids[at]

@@ -7,11 +7,13 @@ from itertools import chain, starmap
 
 from eventq.errors import LogicError, UnknownContextError, UnknownSessionError, UsageError
 from eventq.records.session import EntryInfo, SessionBranch, SessionDifference
+from eventq.said import Data
+from eventq.said import of as said_by
 from eventq.sessions import lines
 from eventq.sessions.forks import Forks, as_json
 from eventq.sessions.glances import infos
 from eventq.sessions.imports import OF_LINES, Import
-from eventq.sessions.links import MESSAGE
+from eventq.sessions.links import MESSAGE, string
 from eventq.sessions.notes import of_entries, of_gaps, raw
 from eventq.sessions.reading import READERS, reader_named, reader_of
 
@@ -236,10 +238,11 @@ class Views:
     def _described(self, turn: Turn, reader: Plain) -> EntryInfo:
         entry = self._parsed(turn)
         link = reader.link(entry)
-        kind = reader.kind(entry) or turn.type_id
-        text = reader.text(entry)
-        shown = None if text is None else " ".join(text[: 4 * _EXCERPT].split())[:_EXCERPT]
-        return EntryInfo(turn.turn_id, link.id if link else None, kind or None, shown)
+        found = said_by(entry)
+        kind = found.kind or found.role or string(entry, "type") or turn.type_id
+        is_told = any(not isinstance(block, Data) for block in found.blocks)
+        shown = found.line(_EXCERPT) if is_told else None
+        return EntryInfo(turn.turn_id, link.id if link else None, kind or None, shown or None)
 
     def _parsed(self, turn: Turn) -> Entry:
         """Return the entry of a turn, images left out; an empty one for any other turn."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eventq.errors import ConflictError, LogicError
+from eventq.said import of
 from eventq.sessions.reading import READERS
 from tests.contract.test_session_branches import export, load, spell
 from tests.sessions.support import (
@@ -48,7 +49,7 @@ def said(thread: eventq.Thread) -> dict[str, list[str | None]]:
 
 def test_what_was_taken_back_is_a_branch(thread: eventq.Thread) -> None:
     """However the file grew: each import shows what the whole file says so far."""
-    lost = ["a", "A", "b", "shell {}", "done", "B"]
+    lost = ["a", "A", "b", "shell", "done", "B"]
     for size in range(1, len(TAKEN_BACK) + 1):
         load(thread, *TAKEN_BACK[:size])
         if size in (4, 5):
@@ -132,8 +133,11 @@ NUMBERED = [
 
 def kinds(entries: list[Any]) -> list[str]:
     """Return what the lines of a file are."""
-    reader = READERS["codex"]
-    return [str(reader.text(one) or one["payload"].get("type") or one["type"]) for one in entries]
+    found = [(of(one), one) for one in entries]
+    return [
+        what.text if what.role else str(one["payload"].get("type") or one["type"])
+        for what, one in found
+    ]
 
 
 def fork(thread: eventq.Thread, out: Path, **more: Any) -> list[Any]:
@@ -151,8 +155,8 @@ def test_a_fork_has_all_but_what_was_taken_back(thread: eventq.Thread, tmp_path:
     load(thread, *NUMBERED)
     head, *rest = fork(thread, tmp_path)
     assert kinds(rest) == [
-        "task_started", "a", "token_count", "A", "task_complete", "task_started", "c", "shell {}",
-        "shell {}", "done", "done", "C", "task_complete",
+        "task_started", "a", "token_count", "A", "task_complete", "task_started", "c", "shell",
+        "shell", "done", "done", "C", "task_complete",
     ]  # fmt: skip
     own = head["payload"]["id"]
     assert head["payload"]["forked_from_id"] == SESSION
@@ -169,7 +173,7 @@ def test_a_fork_at_any_turn(thread: eventq.Thread, tmp_path: Path) -> None:
     begun = ["task_started", "a", "token_count"]
     assert found[:2] == [begun, [*begun, "A", "task_complete"]]
     assert found[3] == found[4] == found[2] == [*begun, "A", "task_complete", "task_started", "c"]
-    assert found[5][-2:] == ["shell {}", "done"]
+    assert found[5][-2:] == ["shell", "done"]
     lost = next(one.name for one in thread.contexts if one.name != "s")
     made = thread.sessions.fork(str(lost), str(tmp_path), cwd="/b", title="T")
     lines = [json.loads(line) for line in Path(made.output).read_bytes().splitlines()]

@@ -73,7 +73,7 @@ def test_the_first_words_are_those_of_a_person(thread: eventq.Thread, folder: st
     )  # fmt: skip
     prompt = only(thread).prompt or ""
     assert prompt.startswith("mend the roof roof")
-    assert len(prompt) == 200
+    assert len(prompt) in (199, 200)
 
 
 def test_the_last_entry_says_when_a_session_was_used(thread: eventq.Thread, folder: str) -> None:

@@ -120,7 +120,7 @@ def test_a_session_is_drawn(box: str) -> None:
     ]
     assert ok("session show t --tree --thread", box).splitlines() == [
         'x  user  "hello"',
-        "└─ y  assistant  [3 t]",
+        '└─ y  assistant  "Task go"  [3 t]',
         '   └─ s1  user  "go"  [4 t/agent-k]',
     ]
     done = run("session show p --tree --json --thread", box)
@@ -157,7 +157,7 @@ def test_a_branch_is_written(box: str) -> None:
 def test_branches_are_compared(box: str) -> None:
     """The last entry that both have, then those of one and of the other."""
     assert ok("session diff p p/b1 --thread", box).splitlines() == [
-        '  a1  user  "hello"', '- c1  user  "hello"', '- c2  user  "hello"', "+ n1  session_info",
+        '  a1  user  "hello"', '- c1  user  "hello"', '- c2  user  "hello"', '+ n1  session info  "A title"',
         '+ b1  assistant  "one\\x1b[31m two"',
     ]  # fmt: skip
     (made,) = objects("session diff p p/b1 --thread", box)

@@ -171,3 +171,28 @@ def test_a_time_of_another_tool_is_shown_as_it_is(path: str) -> None:
         row = NewEvent("self", "note", "x", None, None)
         thread.database.events.append([row], None, "yesterday")
     assert "yesterday" in terminal("tail", "--thread", path)
+
+
+def test_a_turn_says_what_it_says(path: str) -> None:
+    """Who speaks, then what was said, called and answered; in a pipe it is the payload as ever."""
+    calls = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls\x1b[31m"}}
+    content = [{"type": "text", "text": "I look.\nThen I go."}, calls]
+    answer = {"type": "tool_result", "tool_use_id": "t", "is_error": True, "content": "none"}
+    with eventq.open(path) as thread:
+        main = thread.contexts.create("main")
+        usage = {"input_tokens": 5, "output_tokens": 1_200, "cache_read_input_tokens": 7}
+        told = {"role": "assistant", "model": "m", "usage": usage, "content": content}
+        main.append(json.dumps(told))
+        main.append(json.dumps({"role": "user", "content": [answer]}))
+        main.append("plain\n" * 30)
+    words = ("turn", "last", "main", "--thread", path)
+    shown = terminal(*words).splitlines()
+    assert shown[1:5] == [
+        "  assistant  m  1,200 tokens out, 5 in, 7 from the cache", "  I look.", "  Then I go.",
+        "  → Bash ls\\x1b[31m",
+    ]  # fmt: skip
+    assert shown[6:8] == ["  tool", "  ← failed: none"]
+    assert shown[9:29] == ["  plain"] * 20
+    assert "all of it: eventq blob get blob:blake3:" in shown[29]
+    piped = raw_run(*words).stdout.decode()
+    assert f"  {json.dumps(told)[:40]}" in piped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -33,7 +34,8 @@ def test_it_is_written_once_without_a_terminal(thread: eventq.Thread, path: str)
     thread.subscribe("w", max_attempts=1, on_failure="dead")
     thread.settle(dead=[one.token for one in thread.claim("w")], error="broken")
     thread.push("self", "note", "x")
-    thread.contexts.create("main").append("x")
+    said = {"role": "assistant", "content": [{"type": "text", "text": "All is well."}]}
+    thread.contexts.create("main").append(json.dumps(said))
     thread.ask("\x1b[31mRed?")
     done = subprocess.run(
         [*ARGV, "--thread", path], capture_output=True, text=True, timeout=60,
@@ -46,7 +48,7 @@ def test_it_is_written_once_without_a_terminal(thread: eventq.Thread, path: str)
     assert re.search(
         r"^ *w +.*2 events wait +\d+s ago +0 done, 0 failed, 1 dead", done.stdout, re.MULTILINE
     )
-    assert re.search(r"^ *main +1 +\d+s ago", done.stdout, re.MULTILINE)
+    assert re.search(r"^ *main +1 +\d+s ago +All is well\.", done.stdout, re.MULTILINE)
 
 
 def test_calm(thread: eventq.Thread, path: str) -> None:

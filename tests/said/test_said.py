@@ -60,7 +60,7 @@ LINES: list[tuple[Any, str, str, str]] = [
     (says("u", None, "<local-command-stdout>out</local-command-stdout>"), "system", "", "out"),
     (
         says("u", None, "<command-name>/x</command-name>\n<command-args>y</command-args>"),
-        "user", "", "/x y",
+        "user", "command", "/x y",
     ),
     (says("u", None, isMeta=True), "system", "", "hello"),
     (says("u", None, isCompactSummary=True), "system", "summary", "hello"),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eventq.said import of
 from eventq.sessions import tree
 from eventq.sessions.links import BACK, BEGINS, CALLS, FOLLOWS, MESSAGE, META, RESULT, Link, Title
 from eventq.sessions.reading import READERS, reader_of
@@ -40,7 +41,7 @@ def paths(*entries: Entry) -> tuple[list[str], str]:
     found = tree.build([*map(reader.link, entries)], last_is_leaf=reader.last_is_leaf)
 
     def texts(tip: int) -> str:
-        return " ".join(str(reader.text(entries[n])) for n in tree.path(found.places, tip))
+        return " ".join(str(of(entries[n]).text) for n in tree.path(found.places, tip))
 
     return [*map(texts, found.tips)], "" if found.active is None else texts(found.active)
 
@@ -100,7 +101,7 @@ def test_a_mark_takes_turns_off_main() -> None:
         codex_output("c"),
         reply("B"),
     ]
-    lost = "a A b shell {} done B"
+    lost = "a A b shell done B"
     assert paths(*one, back(1), prompt("c"), reply("C")) == ([lost, "a A c C"], "a A c C")
     assert paths(*one, back(1)) == (["a A", lost], "a A")
     assert paths(*one, back(2), prompt("c")) == ([lost, "c"], "c")
@@ -161,24 +162,6 @@ def test_a_title_is_a_name_or_what_was_said_first(title: Title | None, entry: En
     assert CODEX.title(entry) == title
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "entry"),
-    [
-        ("user", "hello", prompt("hello")),
-        ("function_call", "shell {}", codex_call("c")),
-        ("custom_tool_call", "patch *** Begin", item("custom_tool_call", name="patch", input="*** Begin")),
-        ("function_call_output", "done", codex_output("c")),
-        ("function_call_output", "seen", item("function_call_output", output=[{"type": "input_text", "text": "seen"}])),
-        ("reasoning", "thought", item("reasoning", summary=[{"type": "summary_text", "text": "thought"}])),
-        ("compacted", "all", {"timestamp": "t", "type": "compacted", "payload": {"message": "all"}}),
-        ("event_msg", None, event("token_count")),
-    ],
-)  # fmt: skip
-def test_what_an_entry_is_and_says(kind: str, text: str | None, entry: Entry) -> None:
-    """A role or a type, and the text, the call, the result or the summary."""
-    assert (CODEX.kind(entry), CODEX.text(entry)) == (kind, text)
-
-
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["message", "user"]),
@@ -191,5 +174,5 @@ def test_what_an_entry_is_and_says(kind: str, text: str | None, entry: Entry) ->
 def test_nothing_makes_the_reader_fail(payload: Any, kind: str) -> None:
     """Whatever an entry holds."""
     entry = {"timestamp": "t", "type": kind, "payload": payload}
-    for ask in (CODEX.link, CODEX.title, CODEX.kind, CODEX.text, CODEX.is_record, CODEX.session_id):
+    for ask in (CODEX.link, CODEX.title, CODEX.is_record, CODEX.session_id):
         ask(entry)

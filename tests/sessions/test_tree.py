@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from eventq.sessions import tree
 from eventq.sessions.claude import Claude
-from eventq.sessions.links import CALLS, ENDS, FOLLOWS, GOES, MESSAGE, META, RESULT, Link, Spawn
+from eventq.sessions.links import (
+    CALLS,
+    ENDS,
+    FOLLOWS,
+    GOES,
+    MESSAGE,
+    META,
+    RESULT,
+    Link,
+    Spawn,
+    message_text,
+)
 from eventq.sessions.tree import ABSENT, ROOT, Spawns, build, path
 from tests.sessions.support import answers, call, entry, grown, header, line, result, says, shape
 
@@ -437,7 +448,7 @@ def begun(entries: list[dict[str, Any]]) -> dict[str, int | None]:
     links = [reader.link(one) for one in entries]
     found = build(links, last_is_leaf=False)
     spawns = Spawns((n, spawn) for n, one in enumerate(entries) for spawn in reader.spawns(one))
-    return tree.starts(links, found, spawns, lambda n: reader.text(entries[n]))
+    return tree.starts(links, found, spawns, lambda n: message_text(entries[n]))
 
 
 # --- Pi -------------------------------------------------------------------------------------------
