@@ -11,10 +11,12 @@ from eventq.sessions.links import (
     CALLS,
     ENDS,
     GOES,
+    KEEPS,
     MESSAGE,
     META,
     RESULT,
     Beside,
+    Kept,
     Link,
     Spawn,
     Start,
@@ -64,8 +66,9 @@ class Claude(Plain):
         agent = (string(entry, "agentId") or "") if entry.get("isSidechain") else None
         if string(entry, "subtype") == "compact_boundary":
             # The tool ends its way up there, whatever that names, and forgets where it went on.
+            flags |= GOES if self.kept(entry) is None else GOES | KEEPS
             logical = string(entry, "logicalParentUuid")
-            return Link(own, None, flags | GOES, agent=agent, continues=logical)
+            return Link(own, None, flags, agent=agent, continues=logical)
         response = None
         if kind in ("attachment", "system"):
             flags |= ENDS
@@ -90,6 +93,16 @@ class Claude(Plain):
     def at(self, entry: Entry) -> int | None:
         """Return when an entry was written, in milliseconds; None for what is only progress."""
         return None if string(entry, "type") == "progress" else time_of(entry)
+
+    def kept(self, entry: Entry) -> Kept | None:
+        """Return what a compaction has kept: each entry, or those from one to another."""
+        about = mapping(entry, "compactMetadata")
+        messages, segment = mapping(about, "preservedMessages"), mapping(about, "preservedSegment")
+        ids = messages.get("uuids", [segment.get("headUuid"), segment.get("tailUuid")])
+        anchor = string(messages or segment, "anchorUuid")
+        if anchor is None or not isinstance(ids, list) or not ids or not all(map(_is_id, ids)):
+            return None
+        return Kept(anchor, tuple(ids), bool(messages))
 
     def session_id(self, entry: Entry) -> str | None:
         """Return the id of the session; a subagent's entries state that of its parent."""
@@ -193,6 +206,10 @@ class Claude(Plain):
             ):
                 return " ".join(text.split())[:_LONGEST]
         return "Forked session"
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def _blocks(entry: Entry) -> list[Entry]:

@@ -18,6 +18,7 @@ from eventq.sessions import lines, tree
 from eventq.sessions.links import (
     CALLS,
     CONTINUES,
+    KEEPS,
     MORE,
     ODD,
     REST,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.contexts import Contexts
     from eventq.output.output_store import OutputStore
-    from eventq.sessions.links import Entry
+    from eventq.sessions.links import Entry, Kept
     from eventq.sessions.plain import Plain
     from eventq.store.session_rows import EdgeLine, LineLink, SessionRow, StoredLine, Tip
     from eventq.store.turn_rows import PreparedBlob
@@ -281,9 +282,9 @@ class Import:
     ) -> NewLine:
         blob = self._produced.blobs.prepare(packed.payload, refs or ()).blob
         link = self._reader.link(line.entry) if line.entry is not None else None
-        own, parent, kind, response, agent, _, continues = link or _NO_LINK
-        if continues:
-            parent, marks = continues, marks | CONTINUES
+        own, parent, kind, response, agent = (link or _NO_LINK)[:5]
+        if link is not None and link.continues:
+            parent, marks = link.continues, marks | CONTINUES
         return NewLine(
             blob, packed.form, line.before, line.after, link is not None,
             own and _text(own), parent and _text(parent), kind | marks,
@@ -354,11 +355,18 @@ class Import:
         """Return all rows of the session, and their tree."""
         rows = [*self._store.links(self._row.session)]
         links = [_link(row) for row in rows]
+        if kept := self._kept(links):
+            links = tree.relinked(links, kept)
         found = tree.build(links, last_is_leaf=self._reader.last_is_leaf)
         if self._reader.closes_gaps and tree.lost(links, found):
             links = [*self._dated(links, 0)]
             found = tree.build(links, last_is_leaf=self._reader.last_is_leaf)
         return Noted(1, rows, links, found)
+
+    def _kept(self, links: Sequence[Link | None]) -> dict[int, Kept]:
+        """Return what compactions have kept, by the positions of their entries."""
+        keep = [n for n, link in enumerate(links) if link and link.kind & KEEPS]
+        return {n: one for n in keep if (one := self._reader.kept(self._entry(n)))}
 
     def gaps(self, part: Part) -> list[str]:
         """Return the notes on entries of a part that were placed, and whose parents are missing."""

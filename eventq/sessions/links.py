@@ -36,6 +36,7 @@ CONTINUES = 1024
 # More flags of `Link.kind`, of trees.
 ENDS = 4096  # no message, but the session may go on here nevertheless
 GOES = 8192  # the session goes on at `Link.parent`, unless its last entry hangs below that
+KEEPS = 16384  # a compaction has kept entries: see `Kept`
 
 
 class Link(Record):
@@ -46,8 +47,17 @@ class Link(Record):
     kind: int = 0  # flags
     response: str | None = None  # the answer of the model that this entry is a part of
     agent: str | None = None  # the subagent that wrote it, "" for one without a name
+    on: str | None = None  # the id of the entry where the session goes on if this is the last one
     at: int | None = None  # when, in milliseconds, where a file with gaps may be bridged there
     continues: str | None = None  # the entry that a root goes on from, without being below it
+
+
+class Kept(Record):
+    """What a compaction has kept: entries that are a chain now, below one that comes later."""
+
+    anchor: str  # the id of that one
+    ids: tuple[str, ...]  # of all entries of the chain, or of its ends
+    is_whole: bool
 
 
 def is_node(link: Link) -> bool:

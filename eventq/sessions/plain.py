@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from eventq.sessions.links import Cut, Entry, NewSession, Spawn, Title
+    from eventq.sessions.links import Cut, Entry, Kept, NewSession, Spawn, Title
 
 # What tools write into a prompt: the output of a command, the environment, or that it was ended.
 _BY_A_TOOL = re.compile(r"\s*(<[a-z][\w-]*[\s>]|\[Request interrupted by user)")
@@ -49,6 +49,10 @@ class Plain:
 
     def at(self, entry: Entry) -> int | None:  # noqa: ARG002
         """Return when an entry was written, in milliseconds, if the tool closes gaps by that."""
+        return None
+
+    def kept(self, entry: Entry) -> Kept | None:  # noqa: ARG002
+        """Return what a compaction has kept; None for nothing, and for any other entry."""
         return None
 
     def session_id(self, entry: Entry) -> str | None:  # noqa: ARG002

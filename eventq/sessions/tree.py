@@ -26,6 +26,7 @@ from eventq.sessions.links import (
     ENDS,
     FOLLOWS,
     GOES,
+    KEEPS,
     MESSAGE,
     META,
     RESULT,
@@ -37,7 +38,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from eventq.sessions.links import Link, Spawn
+    from eventq.sessions.links import Kept, Link, Spawn
 
 ROOT = -1  # the place of a node that hangs under nothing
 ABSENT = -2  # of an entry that is no node: unlinked, or repeated later with the same id
@@ -85,6 +86,45 @@ def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
     return Tree(places, names, active, tips, _agents(links, names), parents)
 
 
+def relinked(links: Sequence[Link | None], kept: Mapping[int, Kept]) -> list[Link | None]:
+    """Return links as compactions have left them; what these have kept is by their positions.
+
+    Each entry hangs below the one before, the first below the anchor, and what comes below that
+    hangs below the last. Nothing changes if one of them is not there.
+    """
+    known = _known(links)
+    found = [*links]
+    for one in kept.values():
+        ids = one.ids if one.is_whole else _between(links, known, *one.ids)
+        chain = [known.get(own, ABSENT) for own in ids]
+        needed = (*chain, known.get(one.anchor, ABSENT))
+        if not chain or any(n < 0 or not _is(links[n], MESSAGE | ENDS | GOES) for n in needed):
+            continue
+        above = dict(zip(chain, (one.anchor, *ids), strict=False))
+        if anchor := found[needed[-1]]:
+            found[needed[-1]] = anchor._replace(on=ids[-1])
+        for n, link in enumerate(found):
+            below = link and link.parent == one.anchor and not link.kind & GOES
+            if link and (n in above or below):
+                found[n] = link._replace(parent=above.get(n, ids[-1]))
+    return found
+
+
+def _between(
+    links: Sequence[Link | None], known: Mapping[str | None, int], first: str, last: str
+) -> list[str]:
+    """Return the ids of the entries from one down to another; none, if they are not one chain."""
+    found: dict[str, None] = {}
+    own: str | None = last
+    while own is not None and own in known and own not in found:
+        found[own] = None
+        if own == first:
+            return [*found][::-1]
+        link = links[known[own]]
+        own = link and link.parent
+    return []
+
+
 def path(places: Sequence[int], end: int) -> list[int]:
     """Return the positions from the root to a node."""
     found = []
@@ -129,9 +169,9 @@ def ending(links: Sequence[Link | None], *, last_is_leaf: bool) -> tuple[Tree, s
     """
     first = links[0] if links else None
     if first is None or any(
-        link and (link.agent != first.agent or link.kind & BACK) for link in links
+        link and (link.agent != first.agent or link.kind & (BACK | KEEPS)) for link in links
     ):
-        return None  # also for a mark, which may take earlier turns back
+        return None  # also for what may take earlier turns back, or keeps some
     begun = rooted(links)
     tree = build(begun, last_is_leaf=last_is_leaf)
     if tree.places[0] == ABSENT or tree.agents:
@@ -387,6 +427,8 @@ def _end(
 
     down = range(len(links) - 1, -1, -1)
     last = next((n for n in down if is_own(n, MESSAGE | ENDS | GOES)), ABSENT)
+    if last >= 0 and (link := links[last]) and link.on:
+        last = known[link.on]
     said = _said(links, known)
     if said and may_be(said[1]) and said[1] not in way(last):
         return said[1]

@@ -28,6 +28,7 @@ from tests.sessions.support import (
     result,
     says,
 )
+from tests.sessions.test_leaf import LONG, ON, SUMMARY, keeps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,6 +227,21 @@ def test_a_line_far_above_says_where_a_session_goes_on(thread: eventq.Thread) ->
     assert shown(thread)["s"].endswith("a8 u9")
     load(thread, *begin, says("u9", "a8"), says("r", None))
     assert shown(thread)["s"] == "u1 a1"
+
+
+def test_what_a_compaction_keeps_moves(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A file that grew is like one that came whole, and a fork has all that main has."""
+    entries = [*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, says("u5", "a4"), answers("a5", "u5")]
+    for end in range(6, len(entries) + 1):
+        load(thread, *entries[:end])
+    assert shown(thread) == {"s": "cb cs u3 a3 u4 a4 u5 a5", "s/a2": "u1 a1 u2 a2"}
+    made = thread.sessions.fork("s", str(tmp_path))
+    load(thread, *entries, name="w")
+    assert [*shown(thread).values()] == [*shown(thread).values()][:2] * 2
+    with open(made.output, "rb") as file:
+        load(thread, *file.read().splitlines(), name="f")
+    fork = [json.loads(turn.payload or b"") for turn in thread.contexts.get("f").replay()]
+    assert [one["forkedFrom"]["messageUuid"] for one in fork] == shown(thread)["s"].split()
 
 
 def test_lines_that_are_no_nodes(thread: eventq.Thread) -> None:

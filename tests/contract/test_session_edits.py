@@ -17,7 +17,7 @@ from eventq.errors import InputError
 from tests.sessions import oracle
 from tests.sessions.support import SESSION, answers, entry, header, line, says
 from tests.sessions.test_gaps import at
-from tests.sessions.test_leaf import goes_on
+from tests.sessions.test_leaf import goes_on, keeps, keeps_from
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,10 +51,18 @@ COMPACTED = [
     line("system", "cb", None, subtype="compact_boundary", logicalParentUuid="a2"), says("cs", "cb", isCompactSummary=True),
     answers("a3", "cs"), TITLE, says("u4", "a3", '{"uuid":"x","parentUuid":null,"type":"user"}'), answers("a4", "u4"),
 ]  # fmt: skip
+KEPT = [
+    *COMPACTED[:7],
+    keeps("cs", "u2", "a2"),
+    *COMPACTED[8:],
+    says("u5", "a2"),
+    answers("a5", "u5"),
+]
 PI = [header(), *(entry(f"{n}", f"{n - 1}" if n else None) for n in range(9)), entry("9", "4")]
 SAMPLES = [
     timed(CHAIN, [1000]), timed(CHAIN, [4000, 30, 7000]), timed(CHAIN, [0]), timed(REWOUND, [900, 10, 3000]),
-    timed(REWOUND, [6000]), timed(COMPACTED, [2000, 1]), timed(COMPACTED, [400, 8000]), timed(PI, [1]),
+    timed(REWOUND, [6000]), timed(COMPACTED, [2000, 1]), timed(COMPACTED, [400, 8000]), timed(KEPT, [700, 6000]),
+    timed([*KEPT[:7], keeps_from("u2", "a2"), *KEPT[8:]], [900]), timed(PI, [1]),
 ]  # fmt: skip
 BYTES = [
     b"\0",
@@ -142,5 +150,5 @@ def test_many_edited_files(thread: eventq.Thread, tmp_path: Path, seed: int) -> 
 def test_the_oracle_knows_the_samples() -> None:
     """Of a whole file main is what its author meant."""
     meant = [" ".join(f"c{n}" for n in range(1, 15))] * 3
-    meant += ["u1 a1 u3 x2 a3 u5 a5 x3"] * 2 + ["cb cs a3 u4 a4"] * 2
+    meant += ["u1 a1 u3 x2 a3 u5 a5 x3"] * 2 + ["cb cs a3 u4 a4"] * 2 + ["cb cs u2 a2 u5 a5"] * 2
     assert [" ".join(oracle.main(oracle.records(one))) for one in SAMPLES[:-1]] == meant

@@ -62,16 +62,45 @@ def main(entries: list[Entry]) -> list[str]:
     last = {one["uuid"]: n for n, one in enumerate(nodes)}
     kept = [n for n, one in enumerate(nodes) if last[one["uuid"]] == n]
     above = {n: last.get(stated(nodes[n]) or "") for n in kept}
+    on: dict[int | None, int] = {}
+    for n in kept:
+        on |= keep(nodes, last, above, n)
     for n in kept:
         if n in way(above, above[n]):
             above[n] = None
-    end = leaf(nodes, kept, above, last.get(said(entries) or ""))
+    end = leaf(nodes, kept, above, last.get(said(entries) or ""), on)
     if end is None:
         return []
     for n in reversed(kept):
         if above[n] is None and stated(nodes[n]):
             above[n] = nearest(nodes, kept, above, n)
     return [nodes[n]["uuid"] for n in reversed(way(above, end))]
+
+
+def keep(
+    nodes: list[Entry], last: dict[str, int], above: dict[int, int | None], boundary: int
+) -> dict[int | None, int]:
+    """Hang what a compaction has kept below its anchor, and the rest of that below the last.
+
+    Return the last one by the anchor.
+    """
+    about = nodes[boundary].get("compactMetadata", {}) if is_boundary(nodes[boundary]) else {}
+    some = about.get("preservedMessages", {})
+    chain = [last.get(own) for own in some.get("uuids", [])]
+    if "preservedSegment" in about and not some:
+        some = about["preservedSegment"]
+        first, at = last.get(some.get("headUuid")), last.get(some.get("tailUuid"))
+        while at is not None and at not in chain:
+            chain.insert(0, at)
+            at = last.get(stated(nodes[at]) or "") if at != first else None
+        chain = chain if chain[:1] == [first] else []
+    anchor = last.get(some.get("anchorUuid", ""))
+    ends = [n for n in chain if n is not None and nodes[n].get("type") in ENDS]
+    if anchor is None or not chain or ends != chain:
+        return {}
+    above |= {n: ends[-1] for n, parent in above.items() if parent == anchor}
+    above |= dict(zip(ends, [anchor, *ends], strict=False))
+    return {anchor: ends[-1]}
 
 
 def said(entries: list[Entry]) -> str | None:
@@ -121,13 +150,18 @@ def way(above: dict[int, int | None], n: int | None) -> list[int]:
 
 
 def leaf(
-    nodes: list[Entry], kept: list[int], above: dict[int, int | None], goes: int | None
+    nodes: list[Entry],
+    kept: list[int],
+    above: dict[int, int | None],
+    goes: int | None,
+    on: dict[int | None, int],
 ) -> int | None:
     """Return the last entry, or the one that a session is said to go on at."""
     own = [n for n in kept if agent(nodes[n]) is None]
     ends = [n for n in own if nodes[n].get("type") in ENDS]
     spoken = [n for n in ends if any(is_message(nodes[one]) for one in way(above, n))]
     last = max(ends or own, default=None)
+    last = on.get(last, last)
     if goes in spoken and goes not in way(above, last):
         return goes
     return last if last in spoken else max((n for n in own if is_message(nodes[n])), default=last)

@@ -31,7 +31,11 @@ def at(milliseconds: float) -> dict[str, str]:
 def main(*entries: Entry) -> str:
     """Return the ids of the entries that a session goes on with."""
     reader = Claude()
-    links = [(link := reader.link(one)) and link._replace(at=reader.at(one)) for one in entries]
+    kept = {n: one for n, entry in enumerate(entries) if (one := reader.kept(entry))}
+    links = tree.relinked([*map(reader.link, entries)], kept)
+    links = [
+        link and link._replace(at=reader.at(one)) for link, one in zip(links, entries, strict=True)
+    ]
     found = tree.build(links, last_is_leaf=reader.last_is_leaf)
     assert found.active is not None
     return names(entries, tree.path(found.places, found.active))

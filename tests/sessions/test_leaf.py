@@ -107,6 +107,69 @@ ROOTS: dict[str, tuple[tuple[Entry, ...], str]] = {
     "all": (tuple(map(rootless, TALK)), "a2"),
     "a system line": ((*TALK, rootless(line("system", "x", None, **LATE)), says("u4", "x", **LATE)), "x u4"),
 }  # fmt: skip
+LONG = (U1, A1, U2, A2, says("u3", "a2", **at(15_000)), answers("a3", "u3", **at(16_000)))
+SUMMARY = says("cs", "cb", isCompactSummary=True, **at(30_001))
+ON = (says("u4", "cs", **at(40_000)), answers("a4", "u4", **at(41_000)))
+
+
+def keeps(anchor: str, *ids: str, own: str = "cb") -> Entry:
+    """Return the boundary of a compaction that has kept some entries."""
+    about = {"preservedMessages": {"anchorUuid": anchor, "uuids": [*ids]}}
+    return BOUNDARY | {"uuid": own, "compactMetadata": about}
+
+
+def keeps_from(head: str, tail: str, anchor: str = "cs") -> Entry:
+    """Return the boundary of a compaction that has kept the entries from one to another."""
+    segment = {"headUuid": head, "anchorUuid": anchor, "tailUuid": tail}
+    return BOUNDARY | {"compactMetadata": {"preservedSegment": segment}}
+
+
+BOTH = BOUNDARY | {
+    "compactMetadata": keeps("cs", "u3", "a3")["compactMetadata"] | keeps_from("u2", "a3")["compactMetadata"]
+}  # fmt: skip
+KEPT: dict[str, tuple[tuple[Entry, ...], str]] = {
+    "some entries": ((*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON), "cb cs u3 a3 u4 a4"),
+    "a segment": ((*LONG, keeps_from("u3", "a3"), SUMMARY, *ON), "cb cs u3 a3 u4 a4"),
+    "one entry": ((*LONG, keeps_from("a3", "a3"), SUMMARY, *ON), "cb cs a3 u4 a4"),
+    "the entries count, not the segment": ((*LONG, BOTH, SUMMARY, *ON), "cb cs u3 a3 u4 a4"),
+    "nothing follows": ((*LONG, keeps("cs", "u3", "a3"), SUMMARY), "cb cs u3 a3"),
+    "more comes below the last": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, says("u4", "a3", **at(40_000))), "cb cs u3 a3 u4",
+    ),
+    "more comes below another": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, says("u5", "u3", **LATE)), "cb cs u3 u5",
+    ),
+    "more comes below the summary": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, says("u5", "cs", **LATE)), "cb cs u3 a3 u5",
+    ),
+    "an entry that is written again": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, LONG[5] | {"parentUuid": "cs"}, says("u4", "a3", **LATE)),
+        "cb cs u3 a3 u4",
+    ),
+    "entries that are no chain": ((*LONG, keeps("cs", "u2", "a3"), SUMMARY, *ON), "cb cs u2 a3 u4 a4"),
+    "below the boundary": ((*LONG, keeps("cb", "u3", "a3"), SUMMARY, *ON), "cb u3 a3 cs u4 a4"),
+    "an attachment among them": (
+        (*LONG[:5], line("attachment", "x", "u3", **at(15_500)), LONG[5] | {"parentUuid": "x"},
+         keeps_from("u3", "a3"), SUMMARY, *ON), "cb cs u3 x a3 u4 a4",
+    ),
+    "by two compactions": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, says("u4", "a3", **at(40_000)), keeps("c2", "a3", "u4", own="b2"),
+         says("c2", "b2", isCompactSummary=True, **at(50_000)), says("u5", "u4", **LATE)), "b2 c2 a3 u4 u5",
+    ),
+    "where a line says": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, says("u5", "cs", **LATE), goes_on("a4")), "cb cs u3 a3 u4 a4",
+    ),
+    "one is not there": ((*LONG, keeps("cs", "u3", "gone", "a3"), SUMMARY, *ON), "cb cs u4 a4"),
+    "the anchor is not there": ((*LONG, keeps("gone", "u3", "a3"), SUMMARY, *ON), "cb cs u4 a4"),
+    "one is only progress": (
+        (*LONG, line("progress", "x", "a3", **LATE), keeps("cs", "a3", "x"), SUMMARY, *ON), "cb cs u4 a4",
+    ),
+    "the ends are no chain": ((*LONG, keeps_from("a3", "u3"), SUMMARY, *ON), "cb cs u4 a4"),
+    "a gap in the segment": (
+        (*LONG[:4], says("u3", "gone", **at(12_000)), LONG[5], keeps_from("u2", "a3"), SUMMARY, *ON), "cb cs u4 a4",
+    ),
+    "none": ((*LONG, keeps("cs"), SUMMARY, *ON), "cb cs u4 a4"),
+}  # fmt: skip
 SAID: dict[str, tuple[tuple[Entry, ...], str]] = {
     "another branch": ((*REWOUND, goes_on("a2")), "u1 a1 u2 a2"),
     "an inner entry of it": ((*REWOUND, goes_on("u2")), "u1 a1 u2"),
@@ -160,6 +223,13 @@ def test_a_session_goes_on_at_its_last_entry(name: str) -> None:
 def test_an_entry_without_the_key_of_a_parent_is_a_root(name: str) -> None:
     """As one is that names none, whatever was written right before it."""
     entries, expected = ROOTS[name]
+    assert main(*entries) == expected
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_a_compaction_has_kept_hangs_below_its_summary(name: str) -> None:
+    """And what comes below the summary hangs below that, unless anything of it is not there."""
+    entries, expected = KEPT[name]
     assert main(*entries) == expected
 
 
