@@ -114,7 +114,7 @@ class Access:
         if len(self._sessions) > _SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         # A browser sends a cookie to every port of a host.
-        name = _cookie_name(headers)
+        name = cookie_name(headers)
         return f"{name}={session}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000"
 
     def was_link(self, key: str) -> bool:
@@ -137,7 +137,7 @@ class Access:
         return hmac.compare_digest(word.encode("utf-8", "replace"), self.csrf.encode())
 
     def _of_cookie(self, headers: Mapping[str, str]) -> Token | None:
-        name = _cookie_name(headers)
+        name = cookie_name(headers)
         for one in headers.get("cookie", "").split(";"):
             key, _, value = one.strip().partition("=")
             if key == name:
@@ -231,6 +231,7 @@ def _is_followed(method: str, headers: Mapping[str, str]) -> bool:
     return (method, mode.lower(), shown.lower()) == ("GET", "navigate", "document")
 
 
-def _cookie_name(headers: Mapping[str, str]) -> str:
+def cookie_name(headers: Mapping[str, str]) -> str:
+    """Return a name that no other server of the host has: its port is in it."""
     port = headers.get("host", "").rpartition(":")[2]
     return f"eventq-{port}" if port.isdigit() else "eventq"

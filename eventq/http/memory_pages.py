@@ -6,25 +6,30 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from eventq import said
 from eventq.errors import EventqError
 from eventq.http.lanes import ROW, STEP, WIDE, dots_of, lanes_of, line_of
 from eventq.http.page_request import whole_in
+from eventq.http.talk import messages, shown
 from eventq.memory.turns import View
 from eventq.records.turn import ContextInfo
-from eventq.serving.parameters import image_type
+from eventq.said.media import IMAGES, of_bytes, type_of
+from eventq.said.values import dump
 from eventq.system import clock
+from eventq.system.counts import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eventq.http.page_request import Ask
+    from eventq.records.run import Step
     from eventq.records.turn import Turn
     from eventq.thread import Thread
 
     Values = dict[str, Any]
 
 LANES = 200  # contexts that are drawn
-PAGE = 50  # turns or steps of a page
+PAGE = 200  # turns or steps of a page
 EXCERPT = 300  # characters of a payload in a list
 SHOWN = 100_000  # characters of a payload by itself
 LINES = 500  # of an artifact
@@ -76,35 +81,60 @@ def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
     session = thread.database.memory.sessions.of_context(found.id)
     return "context.html", {
         "notes": thread.sessions.views.notes_of(session, found.head_id()) if session else [],
-        "info": found.info(), "turns": [(one, excerpt(thread, one)) for one in reversed(page)],
+        "info": found.info(), "talk": messages(thread, page),
         "older": older, "continues": root and found.turns.continued(root),
         "others": [*islice(thread.contexts.list(), LISTED)],
         "moves": [*islice(found.history(), LISTED)][-10:][::-1],
     }  # fmt: skip
 
 
-def excerpt(thread: Thread, turn: Turn, characters: int = EXCERPT) -> str:
-    """Return the start of what a turn says."""
+def last_words(thread: Thread, turn_id: int) -> str:
+    """Return what a turn says on one line, or why that cannot be read; "" for none."""
+    if not turn_id:
+        return ""
     try:
-        text = thread.contexts.turns.said(turn).text
+        found = thread.contexts.turns.said(thread.contexts.turn(turn_id, payload=False))
     except EventqError as error:
         return str(error)
-    return text[:characters] + "…" * (len(text) > characters)
+    return found.line(EXCERPT)
 
 
 def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:
     """Show one turn, where it stands, and what follows it."""
     found = thread.contexts.turn(whole_in(ask.names, "turn"), payload=False)
-    text = excerpt(thread, found, SHOWN)
-    is_image = not found.tombstone and bool(image_type(thread.blobs.part(found.hash, 0, 12)))
+    is_image = not found.tombstone and type_of(thread.blobs.part(found.hash, 0, 12)) in IMAGES
+    talk = messages(thread, [found], text=SHOWN)
+    what, text = payload_of(thread, found)
+    is_told = talk[0]["role"] or talk[0]["kind"] if talk else False
     heads = [
         one for one in map(ContextInfo._make, thread.database.memory.overview(LANES).contexts)
         if one.head_turn_id and thread.contexts.turns.is_above(found.turn_id, one.head_turn_id)
     ]  # fmt: skip
     return "turn.html", {
-        "turn": found, "text": text, "is_image": is_image, "contexts": heads,
+        "turn": found, "talk": talk if is_told else [], "what": what, "text": text,
+        "is_image": is_image, "contexts": heads,
         "children": thread.contexts.children(found.turn_id, PAGE),
     }  # fmt: skip
+
+
+def payload_of(thread: Thread, turn: Turn) -> tuple[str, str | None]:
+    """Return what the payload of a turn is, and the beginning of its text, None for bytes."""
+    if turn.tombstone:
+        return "payload", "(erased)" if turn.hash else "(hidden)"
+    start = thread.blobs.part(turn.hash, 0, 4 * SHOWN)
+    text = _text(start, is_cut=turn.size > len(start))
+    if text is None:
+        return of_bytes(start, turn.size), of_bytes(start, turn.size)
+    end = "…" if turn.size > len(start) or len(text) > SHOWN else ""
+    return f"payload, {count(turn.size, 'byte')}", text[:SHOWN] + end
+
+
+def _text(data: bytes, *, is_cut: bool) -> str | None:
+    """Return bytes as text, None for what is none; the last character may be cut."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        return data[: error.start].decode() if is_cut and error.start >= len(data) - 3 else None
 
 
 def diff(thread: Thread, ask: Ask) -> tuple[str, Values]:
@@ -112,10 +142,10 @@ def diff(thread: Thread, ask: Ask) -> tuple[str, Values]:
     pair = [thread.contexts.get(ask.query.get(name, "")) for name in ("a", "b")]
     found = pair[0].diff(pair[1], payload=False)
     sides = [
-        (one.info(), [(each, excerpt(thread, each)) for each in islice(side, PAGE)], len(side))
+        (one.info(), messages(thread, islice(side, PAGE)), len(side))
         for one, side in zip(pair, (found.mine, found.theirs), strict=True)
     ]
-    return "diff.html", {"ancestor": found.ancestor, "sides": sides}
+    return "diff.html", {"ancestor": found.ancestor, "sides": sides, "shown": PAGE}
 
 
 def runs(thread: Thread, ask: Ask) -> tuple[str, Values]:
@@ -131,9 +161,16 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
     info, first = found.info(), whole_in(ask.query, "from", 1)
     steps = [*islice(found.replay(first), PAGE + 1)]
     return "run.html", {
-        "info": info, "prompt": found.prompt()[:SHOWN], "steps": steps[:PAGE],
+        "info": info, "prompt": found.prompt()[:SHOWN], "steps": [*map(_step, steps[:PAGE])],
         "more": steps[PAGE].number if len(steps) > PAGE else None, "first": first,
     }  # fmt: skip
+
+
+def _step(one: Step) -> tuple[Step, list[Values], str]:
+    """Return a step with the blocks of its text, and its meta as text."""
+    blocks = [shown(block) for block in said.read(one.content.encode("utf-8", "replace")).blocks]
+    meta = one.meta if isinstance(one.meta, str) else dump(one.meta) if one.meta else ""
+    return one, blocks, meta[:SHOWN]
 
 
 # --- what was produced ----------------------------------------------------------------------------

@@ -11,17 +11,19 @@ from contextlib import suppress
 from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from eventq.errors import EventqError, FilterError, UnknownConsumerError
 from eventq.http import memory_pages as memory
-from eventq.http.access import RefusedError, WrongTokenError
+from eventq.http.access import RefusedError, WrongTokenError, cookie_name
 from eventq.http.operations import Reply
 from eventq.http.page_request import Ask, path_of, whole_in, word_in
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_reply
+from eventq.record import Record
+from eventq.said import one_line
 from eventq.serving.attention import doing, needs, tail, waiting
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.plans import QUICK, READ, WRITE
@@ -30,11 +32,10 @@ from eventq.system import clock
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from eventq.http.access import Access
     from eventq.records.consumer import ConsumerStatus
-    from eventq.records.turn import ContextInfo
     from eventq.serving.principal import Principal
     from eventq.serving.served import ServedThread
     from eventq.thread import Thread
@@ -54,10 +55,14 @@ VIEWS = (
 ROWS = 100  # events of the live view
 CLAIMS = 1_000  # that are looked at
 CARDS = 12
-SHOWN = 200  # characters of what was said last
 LONGEST = 4_000  # characters of an event
 MOST_NEEDS = 100  # of a thread
 MOST_FORM = 64 << 10  # bytes
+LISTED = 500  # threads to choose from
+NOTED = 30  # seconds until a note on an act is not shown any more
+_MOST_NOTE = 500  # characters
+_NOTE = "-note"  # at the end of the name of its cookie
+_LIMITS = "Path=/; HttpOnly; SameSite=Strict"
 HEARTBEAT = 15.0
 PAUSE = 0.2  # seconds between two changes that a page hears of
 _POLICY = (
@@ -88,19 +93,15 @@ def now(thread: Thread, served: ServedThread) -> Values:
     status = thread.status()
     claims = [*islice(thread.claims(), CLAIMS)] if any(c.leased for c in status.consumers) else []
     found = needs(status, claims, served.history.earlier(), clock.now())
+    served.needed = len(found)
     return {
         "name": served.name, "at": path_of(served), "status": status, "problem": "",
         "needs": found[:MOST_NEEDS], "has_more": len(found) > MOST_NEEDS,
-        "cards": [_card(thread, one) for one in status.contexts[:CARDS]],
+        "cards": [
+            {"info": one, "words": memory.last_words(thread, one.head_turn_id)}
+            for one in status.contexts[:CARDS]
+        ],
     }  # fmt: skip
-
-
-def _card(thread: Thread, info: ContextInfo) -> Values:
-    """Return a context with the start of what was said last."""
-    if not info.head_turn_id:
-        return {"info": info, "excerpt": "", "type": "made"}
-    turn = thread.contexts.turn(info.head_turn_id, payload=False)
-    return {"info": info, "excerpt": memory.excerpt(thread, turn, SHOWN), "type": turn.type_id}
 
 
 def live(thread: Thread, ask: Ask) -> tuple[str, Values]:
@@ -177,49 +178,74 @@ def health(thread: Thread, ask: Ask) -> tuple[str, Values]:
 # --- actions: each changes something, and the page is shown again ---------------------------------
 
 
-def _answer(thread: Thread, ask: Ask) -> None:
-    thread.answer(whole_in(ask.form, "id"), ask.form.get("text", ""), source="person")
+class Note(Record):
+    """What an act did, and the header with which it is not shown again."""
+
+    text: str
+    forget: tuple[bytes, bytes]
 
 
-def _resume(thread: Thread, ask: Ask) -> None:
-    thread.resume(word_in(ask.form, "consumer"))
+class Done(Record):
+    """What an act did, in a sentence, and the page that it leads to, by default the one before."""
+
+    note: str
+    place: str | None = None
 
 
-def _pause(thread: Thread, ask: Ask) -> None:
-    thread.pause(word_in(ask.form, "consumer"))
+def _answer(thread: Thread, ask: Ask) -> Done:
+    number, text = whole_in(ask.form, "id"), ask.form.get("text", "")
+    thread.answer(number, text, source="person")
+    return Done(f"You answered event {number}: {one_line(text, 100)}")
 
 
-def _replay(thread: Thread, ask: Ask) -> None:
-    thread.ack(word_in(ask.form, "consumer"), max(0, whole_in(ask.form, "id") - 1), replay=True)
+def _resume(thread: Thread, ask: Ask) -> Done:
+    name = word_in(ask.form, "consumer")
+    thread.resume(name)
+    return Done(f"{name} goes on.")
 
 
-def _retry(thread: Thread, ask: Ask) -> None:
-    thread.retry_dead(_letters(ask), word_in(ask.form, "consumer"))
+def _pause(thread: Thread, ask: Ask) -> Done:
+    name = word_in(ask.form, "consumer")
+    thread.pause(name)
+    return Done(f"{name} is paused. What comes waits until it goes on.")
 
 
-def _drop(thread: Thread, ask: Ask) -> None:
-    thread.drop_dead(_letters(ask), word_in(ask.form, "consumer"))
+def _replay(thread: Thread, ask: Ask) -> Done:
+    name, number = word_in(ask.form, "consumer"), whole_in(ask.form, "id")
+    thread.ack(name, max(0, number - 1), replay=True)
+    return Done(f"{name} handles event {number} and all that match after it once more.")
+
+
+def _retry(thread: Thread, ask: Ask) -> Done:
+    name = word_in(ask.form, "consumer")
+    found = thread.retry_dead(_letters(ask), name)
+    return Done(f"{name} tries {count(found, 'dead letter')} again.")
+
+
+def _drop(thread: Thread, ask: Ask) -> Done:
+    name = word_in(ask.form, "consumer")
+    found = thread.drop_dead(_letters(ask), name)
+    return Done(f"{count(found, 'dead letter')} of {name} dropped. The events stay in the log.")
 
 
 def _letters(ask: Ask) -> list[int] | None:
     return [whole_in(ask.form, "event")] if "event" in ask.form else None
 
 
-def _fork(thread: Thread, ask: Ask) -> str:
-    made = thread.contexts.fork(
-        word_in(ask.form, "context"),
-        at=whole_in(ask.form, "turn"),
-        name=ask.form.get("name") or None,
-    )
-    return f"{ask.at}/contexts/{made.id}"
+def _fork(thread: Thread, ask: Ask) -> Done:
+    at = whole_in(ask.form, "turn")
+    name = ask.form.get("name") or None
+    made = thread.contexts.fork(word_in(ask.form, "context"), at=at, name=name)
+    return Done(f"Forked at turn {at}.", f"{ask.at}/contexts/{made.id}")
 
 
-def _check(thread: Thread, ask: Ask) -> None:
+def _check(thread: Thread, ask: Ask) -> Done:
     faults = thread.check()
     ask.served.checked = {"at": clock.now(), "faults": faults, "warnings": thread.warnings()}
+    return Done(f"Checked: {count(len(faults), 'fault') if faults else 'no fault'}.")
 
 
-_ACTIONS: Mapping[str, tuple[str, str, Callable[[Thread, Ask], str | None]]] = {
+_ACTIONS: Mapping[str, tuple[str, str, Callable[[Thread, Ask], Done]]] = {
     "answer": ("answer", WRITE, _answer),
     "resume": ("work", WRITE, _resume),
     "pause": ("work", WRITE, _pause),
@@ -317,13 +343,14 @@ class Pages:
             return None
         if target == "home" and len(self._threads) == 1:
             return _moved(path_of(next(iter(self._threads.values()))) + "/")
+        note = _note(headers)
         if target == "home":
-            return await self._now(None, who)
+            return await self._now(None, who, note)
         served = self._threads.get(found[1]["thread"])
         if served is None:
             return self._problem(404, "there is no such thread")
         if target == "now":
-            return await self._now(served, who)
+            return await self._now(served, who, note)
         if target == "do":
             self._access.check_change(who)
             action = _ACTIONS.get(found[1]["action"])
@@ -332,7 +359,7 @@ class Pages:
             self._access.check(who, action[0])
             form = await _form(receive, headers)
             return await self._do(Ask(served, found[1], query, form), headers, who, *action[1:])
-        return await self._view(Ask(served, found[1], query, {}), target, who)
+        return await self._view(Ask(served, found[1], query, {}), target, who, note)
 
     # --- who comes in -----------------------------------------------------------------------------
 
@@ -356,7 +383,7 @@ class Pages:
 
     def _page(
         self, template: str, values: Values, served: ServedThread | None = None, *,
-        view: str = "", status: int = 200, who: Principal | None = None,
+        view: str = "", status: int = 200, who: Principal | None = None, note: Note | None = None,
     ) -> Reply:  # fmt: skip
         """Return a page, as its caller may see it; what needs the token of forms has it."""
         may_write = who is not None and who.may_write
@@ -367,16 +394,23 @@ class Pages:
             "view": view, "views": VIEWS, "csrf": self._access.csrf if may_write else "",
             "may_write": may_write, "may_sign_in": self._access.has_token and not may_write,
             "who": who, "rights": who.rights if who is not None else (),
-            "changes": f"/changes?thread={part}" if name else "/changes",
+            "changes": f"/changes?thread={part}" if name else "/changes", "note": note,
+            "needed": 0, "threads_here": self._listed() if who is not None else [],
         }  # fmt: skip
         text = self._templates.get_template(template).render(shown | values)
-        return Reply(text.encode("utf-8", "replace"), type=_HTML, status=status, more=_HEADERS)
+        more = (*_HEADERS, note.forget) if note else _HEADERS
+        return Reply(text.encode("utf-8", "replace"), type=_HTML, status=status, more=more)
+
+    def _listed(self) -> list[Values]:
+        """Return the threads to choose from, with how many things needed a person at last."""
+        some = islice(self._threads.values(), LISTED)
+        return [{"name": one.name, "at": path_of(one), "needed": one.needed} for one in some]
 
     def _problem(self, status: int, what: str) -> Reply:
         values = {"status": status, "title": HTTPStatus(status).phrase, "detail": what}
         return self._page("problem.html", values, status=status)
 
-    async def _now(self, served: ServedThread | None, who: Principal) -> Reply:
+    async def _now(self, served: ServedThread | None, who: Principal, note: Note | None) -> Reply:
         every = [served] if served is not None else [*self._threads.values()]
 
         async def look(one: ServedThread) -> Values:
@@ -391,26 +425,27 @@ class Pages:
         threads = await for_each(look, every)
         if served is None:  # whoever needs a person comes first
             threads.sort(key=lambda one: not one.get("needs"))
-        return self._page("now.html", {"threads": threads}, served, view="Now", who=who)
+        values = {"threads": threads, "needed": sum(len(one.get("needs", ())) for one in threads)}
+        return self._page("now.html", values, served, view="Now", who=who, note=note)
 
-    async def _view(self, ask: Ask, target: str, who: Principal) -> Reply:
+    async def _view(self, ask: Ask, target: str, who: Principal, note: Note | None) -> Reply:
         view, read = _VIEWS[target]
 
         def run(thread: Thread) -> Reply:
             template, values = read(thread, ask)
-            return self._page(template, values, ask.served, view=view, who=who)
+            return self._page(template, values, ask.served, view=view, who=who, note=note)
 
         return await ask.served.do(run, READ)
 
     async def _do(
         self, ask: Ask, headers: Mapping[str, str], who: Principal, how: str,
-        act: Callable[[Thread, Ask], str | None],
+        act: Callable[[Thread, Ask], Done],
     ) -> Reply:  # fmt: skip
         if not self._access.is_csrf(ask.form.get("csrf", "")):
             raise RefusedError(403, "The form is not of this server, or an old one: load its page.")
         run = who.acting("page", lambda thread: act(thread, ask))
-        place = await ask.served.do(run, how, alone=True)
-        return _moved(place or _back(headers, ask.at))
+        done = await ask.served.do(run, how, alone=True)
+        return _moved(done.place or _back(headers, ask.at), _cookie(headers, done.note, NOTED))
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -445,6 +480,22 @@ def _back(headers: Mapping[str, str], at: str) -> str:
     return f"{at}/"
 
 
+def _note(headers: Mapping[str, str]) -> Note | None:
+    """Return what the act before this page did: once, and for a page that a person sees."""
+    if headers.get("sec-fetch-dest", "document") != "document":
+        return None
+    pairs = (one.strip().partition("=") for one in headers.get("cookie", "").split(";"))
+    own = cookie_name(headers) + _NOTE
+    text = next((unquote(value) for name, _, value in pairs if name == own), "")[:_MOST_NOTE]
+    return Note(text, _cookie(headers, "", 0)) if text else None
+
+
+def _cookie(headers: Mapping[str, str], note: str, seconds: int) -> tuple[bytes, bytes]:
+    value = quote(note[:_MOST_NOTE], safe="")
+    name = cookie_name(headers) + _NOTE
+    return b"set-cookie", f"{name}={value}; {_LIMITS}; Max-Age={seconds}".encode("ascii")
+
+
 def _moved(path: str, *more: tuple[bytes, bytes]) -> Reply:
     headers = ((b"location", path.encode("latin-1", "replace")), *_HEADERS, *more)
     return Reply(b"", type=_HTML, status=303, more=headers)
@@ -467,10 +518,10 @@ def _iso(at: float | str) -> str:
 
 
 def _points(values: Sequence[int]) -> str:
-    """Return the points of a line through values, in a box of 120 by 24."""
-    most, step = max(*values, 1), 120 / (len(values) - 1)
+    """Return the points of a line through values, in a box of 100 by 100."""
+    most, step = max(*values, 1), 100 / (len(values) - 1)
     return " ".join(
-        f"{n * step:.1f},{22 - 20 * value / most:.1f}" for n, value in enumerate(values)
+        f"{n * step:.2f},{100 - 100 * value / most:.1f}" for n, value in enumerate(values)
     )
 
 
@@ -493,10 +544,19 @@ def _bytes(size: int) -> str:
     return f"{number:,.1f} TiB"
 
 
-def _state(one: ConsumerStatus) -> str:
-    if one.stalled is not None:
-        return "stalled"
-    return "paused" if one.paused else "busy" if one.running or one.workers else "idle"
+def _mark(one: ConsumerStatus) -> str:
+    """Return the class of the mark that a consumer's state has."""
+    if one.stalled is not None or one.pending is None:
+        return "bad"
+    return "off" if one.paused else "good" if one.running or one.workers else "off"
+
+
+def _bars(values: Sequence[int]) -> Iterator[tuple[str, str, str]]:
+    """Yield left edge, width and height of the bars of counts, in a box of 100 by 100."""
+    most, step = max(*values, 1), 100 / len(values)
+    for n, value in enumerate(values):
+        if value:
+            yield f"{n * step:.2f}", f"{0.86 * step:.2f}", f"{100 * value / most:.1f}"
 
 
 def _since(one: ConsumerStatus) -> float | None:
@@ -504,7 +564,8 @@ def _since(one: ConsumerStatus) -> float | None:
 
 
 _FILTERS = {
-    "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "state": _state,
+    "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
+    "bars": _bars, "hash": lambda ref: ref.rpartition(":")[2],
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
     "segment": lambda text: quote(str(text), safe=""),
 }  # fmt: skip

@@ -106,6 +106,7 @@ class ServedThread:
         self.feed = Feed(url or place, self.loop)
         self.history = History()
         self.checked: dict[str, Any] | None = None  # what the last check found
+        self.needed = 0  # how many things needed a person when that was looked at last
         self._asked_at = 0.0
         self._looks: asyncio.Task[None] | None = None
         if not self._is_shared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -181,7 +182,7 @@ def test_branches(client: httpx.Client, thread: eventq.Thread) -> None:
     assert "solve" in page.text
     context = seen(client, "/t/thread/contexts/other")
     assert "apart" in context.text
-    assert context.text.index("apart") < context.text.index("turn 1")
+    assert context.text.index("turn 1") < context.text.index("apart")
     assert "turn 3" not in context.text
     assert "turn 2" in seen(client, "/t/thread/contexts/main?depth=2").text
     shown = seen(client, "/t/thread/turns/2")
@@ -239,12 +240,13 @@ def test_what_is_missing_in_a_session(
 def test_long_contexts_and_turns(client: httpx.Client, thread: eventq.Thread) -> None:
     """They are read page by page, and cut; bytes and images are shown as such."""
     main = thread.contexts.create("main")
-    for n in range(60):
-        main.append(f"turn {n} " + "x" * 1_000)
+    for n in range(210):
+        main.append(f"turn {n} " + "x" * 300 * n)
     page = seen(client, "/t/thread/contexts/main")
-    assert "turn 59" in page.text
+    assert "turn 209" in page.text
     assert "turn 9 " not in page.text
-    assert "x" * 301 not in page.text
+    assert "x" * 20_001 not in page.text
+    assert "more characters" in page.text
     older = next(one for one in page.values("a", "href") if one and "before" in one)
     assert "turn 9 " in seen(client, f"/t/thread/contexts/main{older}").text
     image = main.append(b"\x89PNG\r\n\x1a\n" + bytes(10))
@@ -408,7 +410,9 @@ def test_threads_together(serve: Serve, path: str, tmp_path: Path) -> None:
     with eventq.open(other) as thread:
         thread.ask("Now?")
     page = seen(client, "/")
-    assert page.text.index("other") < page.text.index("thread")
+    main = page.text[page.text.index("Now, all threads") :]
+    assert main.index("other") < main.index("thread", 20)
+    assert page.text.lstrip().startswith("(1) Now")
     assert {"/t/other/", "/t/thread/"} <= {*page.values("a", "href")}
     (tmp_path / "other").rename(tmp_path / "gone")
     page = seen(client, "/")
@@ -578,3 +582,73 @@ def test_pretty_is_bounded() -> None:
     assert len(shown) < 4_100
     assert "6,000 more characters" in shown
     assert pages.pretty("[1") == "[1"
+
+
+SAID: list[Any] = [
+    {"role": "user", "content": "Mend <b>it</b>"},
+    {
+        "role": "assistant", "model": "m-1", "id": "r", "usage": {"input_tokens": 1_500, "output_tokens": 20},
+        "content": [
+            {"type": "thinking", "thinking": "first look"},
+            {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}},
+            {"type": "tool_use", "id": "t2", "name": "Read", "input": {"file_path": "/a"}},
+        ],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "one\ntwo"}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t2", "is_error": True, "content": "no"}]},
+    {"role": "assistant", "model": "m-1", "content": "Mended."},
+]  # fmt: skip
+
+
+def test_a_conversation(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Who speaks, calls as a line with what came of them, tokens once, nothing twice."""
+    main = thread.contexts.create("main")
+    for one in SAID:
+        main.append(json.dumps(one))
+    main.append(b"{no json")
+    page = seen(client, "/t/thread/contexts/main")
+    classes = [one for one in page.values("li", "class") if one and one.startswith("msg")]
+    assert classes == ["msg user", "msg assistant", "msg assistant", "msg other"]
+    words = " ".join(page.text.split())
+    for text in (
+        "you",
+        "Mend <b>it</b>",
+        "thinking",
+        "Bashlsdone, 2 lines",
+        "one two",
+        "Read/afailed, 1 line",
+        "20 out · 1.5 k in m-1",
+        "Mended.",
+        "{no json",
+    ):
+        assert words.count(text) == 1, text
+    assert "tool_result" not in words
+    turn = seen(client, "/t/thread/turns/2")
+    assert "Bashlsno result" in " ".join(turn.text.split())
+    assert '"tool_use"' in turn.text
+    between = main.fork(at=1, name="other")
+    between.append(json.dumps(SAID[4]))
+    assert "Bashlsdone" in " ".join(seen(client, "/t/thread/diff?a=main&b=other").text.split())
+
+
+def test_an_act_is_noted_once(client: httpx.Client, thread: eventq.Thread) -> None:
+    """On the page that it leads to; a page that is fetched again in the background leaves it."""
+    thread.subscribe("w", max_attempts=1, on_failure="dead")
+    thread.push_many([("self", "note", "x")] * 3)
+    thread.settle(dead=[one.token for one in thread.claim("w", 3)], error="broken")
+    page = seen(client, "/t/thread/consumers/w")
+    assert "these 3 events" in page.text
+    assert page.values("details", "class").count("sure") >= 4
+    send(client, "drop", "/t/thread/consumers/w", consumer="w")
+    behind = client.get("/t/thread/", headers={"sec-fetch-dest": "empty"})
+    assert "dropped" not in behind.text
+    assert (
+        "3 dead letters of w dropped. The events stay in the log."
+        in seen(client, "/t/thread/consumers/w").text
+    )
+    assert "dropped" not in seen(client, "/t/thread/consumers/w").text
+    thread.ask("<i>Well?</i>")
+    send(client, "answer", id=4, text="<script>x</script>" * 30)
+    noted = client.get("/t/thread/").text
+    assert "You answered event 4: &lt;script&gt;" in noted
+    assert "<script>x" not in noted

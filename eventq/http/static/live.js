@@ -36,7 +36,7 @@ function row(event) {
   made.id = `event-${event.id}`;
   made.className = "fresh";
   const link = document.createElement("a");
-  link.href = `?id=${event.id}`;
+  link.href = `?id=${event.id}#event-${event.id}`;
   link.textContent = event.id;
   const time = document.createElement("time");
   time.dateTime = event.created_at;
@@ -47,6 +47,7 @@ function row(event) {
   cell(made, event.source);
   cell(made, event.subtype ? `${event.type} / ${event.subtype}` : event.type);
   cell(made, content);
+  made.lastChild.className = "full";
   return made;
 }
 

@@ -23,9 +23,16 @@ const path = document.body.dataset.changes;
 let fetching = false;
 let again = false;
 
+function tell(what) {
+  status.textContent = what;
+  status.classList.toggle("late", what !== "live");
+}
+
+// What a person writes, or has opened to decide on, is not taken from under their hands.
 function isBusy(part) {
   const active = document.activeElement;
-  return part.contains(active) && active.matches("input") && active.value !== active.defaultValue;
+  const isWritten = active.matches("input") && active.value !== active.defaultValue;
+  return (part.contains(active) && isWritten) || part.querySelector(".sure[open], .call[open]");
 }
 
 function replace(part, fresh) {
@@ -57,9 +64,10 @@ export async function refresh() {
       const one = fresh.getElementById(part.id);
       if (one && !isBusy(part)) replace(part, one);
     }
-    status.textContent = "live";
+    tell("live");
+    document.title = fresh.title;
   } catch {
-    status.textContent = "the server does not answer";
+    tell("the server does not answer");
   }
   fetching = false;
   if (again) {
@@ -79,10 +87,10 @@ function follow(path, heard) {
     } else if (!source) {
       source = new EventSource(path());
       source.onopen = () => {
-        status.textContent = "live";
+        tell("live");
         heard();  // what changed before the stream began is not in it
       };
-      source.onerror = () => (status.textContent = "the server does not answer");
+      source.onerror = () => tell("the server does not answer");
       source.onmessage = heard;
     }
   };

@@ -1,0 +1,129 @@
+"""What turns say as messages of a page: who speaks, texts, calls with what came of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eventq import said
+from eventq.errors import EventqError
+from eventq.said.media import IMAGES
+from eventq.said.values import dump
+from eventq.system.counts import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from eventq.records.turn import Turn
+    from eventq.said import Block, Said
+    from eventq.thread import Thread
+
+    Values = dict[str, Any]
+
+TEXT = 20_000  # characters of a text
+RESULT = 1_400  # of what came of a call; the turn's page has all of it
+LINE = 200  # of what stands for it while it is folded
+_SPEAKERS = {"user": "you", "assistant": "agent", "tool": "tool", "system": "system"}
+
+
+def messages(thread: Thread, turns: Iterable[Turn], *, text: int = TEXT) -> list[Values]:
+    """Return turns as messages, the results beside the calls that they are of.
+
+    Tokens of a response are stated once, and a turn that only has results of calls before it is
+    left out.
+    """
+    made: list[Values] = []
+    calls: dict[str, Values] = {}
+    told = ""
+    for turn in turns:
+        one = _said(thread, turn)
+        blocks = [*_blocks(one, calls, text)]
+        if not blocks and one.role == "tool" and one.blocks:
+            continue
+        usage = one.usage if one.usage and (not one.response or one.response != told) else None
+        told = one.response or told
+        speaker = one.name or _SPEAKERS.get(one.role, turn.type_id or "turn")
+        made.append({
+            "turn": turn.turn_id, "at": one.at or turn.created_at_ms, "role": one.role,
+            "speaker": speaker, "kind": one.kind, "blocks": blocks,
+            "is_same": bool(made) and made[-1]["speaker"] == speaker and not one.kind,
+            "usage": f"{_amount(usage.out)} out · {_amount(usage.fresh + usage.cached)} in"
+            if usage else "",
+            "model": one.model if one.model and one.model != _model(made) else "",
+            "told_model": one.model,
+        })  # fmt: skip
+    return made
+
+
+def _said(thread: Thread, turn: Turn) -> Said:
+    """Return what a turn says, or why that cannot be read."""
+    try:
+        return thread.contexts.turns.said(turn)
+    except EventqError as error:
+        return said.Said("", (said.Text(str(error)),), "damaged")
+
+
+def _model(made: list[Values]) -> str:
+    """Return the model that was named last."""
+    return next((one["told_model"] for one in reversed(made) if one["told_model"]), "")
+
+
+def _blocks(one: Said, calls: dict[str, Values], most: int) -> Iterator[Values]:
+    """Yield the blocks of a message; what came of a known call goes there."""
+    for block in one.blocks:
+        if isinstance(block, said.Call):
+            given = block.given if isinstance(block.given, str) else dump(block.given or "")
+            made = {
+                "shape": "call", "name": block.name, "argument": block.argument,
+                "given": _cut(given, most) if block.given else "", "result": [], "lines": 0,
+                "state": "no result",
+            }  # fmt: skip
+            calls[block.id or f"#{len(calls)}"] = made
+            yield made
+        elif isinstance(block, said.Result):
+            if (known := calls.get(block.call)) is not None:
+                known |= _result(block, most)
+            else:
+                line = said.one_line(said.Said("", block.blocks).text, LINE)
+                yield {"shape": "result", "argument": line, **_result(block, most)}
+        else:
+            yield shown(block, most)
+
+
+def _result(block: said.Result, most: int) -> Values:
+    """Return what came of a call."""
+    texts = [each.text for each in block.blocks if isinstance(each, said.Text)]
+    lines = sum(text.count("\n") + 1 for text in texts)
+    result = [shown(each, min(most, RESULT)) for each in block.blocks]
+    state = "failed" if block.failed else "done"
+    return {"state": state, "lines": lines, "result": result}
+
+
+def shown(block: Block, most: int = TEXT) -> Values:
+    """Return a block that is no call and no result as a page shows it."""
+    if isinstance(block, said.Media):
+        is_image = block.media_type in IMAGES or block.media_type == "image/"
+        return {"shape": "media", "shown": is_image, **block._asdict()}
+    if isinstance(block, said.Data):
+        line = said.one_line(block.text, LINE)
+        return {
+            "shape": "data",
+            "what": block.what,
+            "argument": line,
+            "text": _cut(block.text, most),
+        }
+    shape = "thinking" if isinstance(block, said.Thinking) else "text"
+    return {"shape": shape, "text": _cut(getattr(block, "text", ""), most)}
+
+
+def _cut(text: str, most: int) -> str:
+    left = len(text) - most
+    return text if left <= 0 else f"{text[:most]}\n… {count(left, 'more character')}"
+
+
+def _amount(number: int) -> str:
+    """Return a number of tokens: 206, 2.2 k, 33 k, 1.24 M."""
+    if number < 1_000:
+        return str(number)
+    if number < 999_500:
+        return f"{number / 1_000:.1f} k" if number < 9_950 else f"{number / 1_000:.0f} k"
+    return f"{number / 1_000_000:.2f} M"
