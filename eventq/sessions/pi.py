@@ -1,9 +1,10 @@
 """Sessions of Pi: a header, then entries that name their parents.
 
 Everything is a node of the tree, also labels and changes of the model. The first version had no
-ids: each entry belongs below the one before it. A newer one moves its leaf with an entry of type
-`leaf`, which hangs from the old leaf and names the new one as its target. The tree has it below
-its target: there it is the end of the path that the session goes on from.
+ids: each entry belongs below the one before it. The agent library of version 0.74 moves its leaf
+with an entry of type `leaf`, which hangs from the old leaf and names the new one as its target;
+1.6 writes none. The tree has it below its target: there it is the end of the path that the session
+goes on from.
 """
 
 from __future__ import annotations
