@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from eventq import said
 from eventq.errors import EventqError
 from eventq.http.lanes import ROW, STEP, WIDE, dots_of, lanes_of, line_of
+from eventq.http.markdown import html
 from eventq.http.page_request import whole_in
 from eventq.http.talk import messages, shown
 from eventq.memory.turns import View
@@ -169,6 +170,9 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
 def _step(one: Step) -> tuple[Step, list[Values], str]:
     """Return a step with the blocks of its text, and its meta as text."""
     blocks = [shown(block) for block in said.read(one.content.encode("utf-8", "replace")).blocks]
+    for block in blocks:
+        if block["shape"] == "text":
+            block["html"] = html(block["text"])
     meta = one.meta if isinstance(one.meta, str) else dump(one.meta) if one.meta else ""
     return one, blocks, meta[:SHOWN]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eventq import said
 from eventq.errors import EventqError
+from eventq.http.markdown import html
 from eventq.said.media import IMAGES
 from eventq.said.values import dump
 from eventq.system.counts import count
@@ -28,30 +29,46 @@ _SPEAKERS = {"user": "you", "assistant": "agent", "tool": "tool", "system": "sys
 def messages(thread: Thread, turns: Iterable[Turn], *, text: int = TEXT) -> list[Values]:
     """Return turns as messages, the results beside the calls that they are of.
 
-    Tokens of a response are stated once, and a turn that only has results of calls before it is
-    left out.
+    Tokens of a response are stated once. A turn that only has results of calls before it is left
+    out, and what no one says, as the notes of hooks, stands together.
     """
     made: list[Values] = []
     calls: dict[str, Values] = {}
-    told = ""
+    told = last = ""
     for turn in turns:
         one = _said(thread, turn)
         blocks = [*_blocks(one, calls, text)]
+        for block in blocks:
+            if block["shape"] in ("text", "thinking"):
+                block["html"] = html(block["text"], breaks=one.role != "assistant")
         if not blocks and one.role == "tool" and one.blocks:
             continue
         usage = one.usage if one.usage and (not one.response or one.response != told) else None
         told = one.response or told
         speaker = one.name or _SPEAKERS.get(one.role, turn.type_id or "turn")
-        made.append({
+        found = {
             "turn": turn.turn_id, "at": one.at or turn.created_at_ms, "role": one.role,
             "speaker": speaker, "kind": one.kind, "blocks": blocks,
-            "is_same": bool(made) and made[-1]["speaker"] == speaker and not one.kind,
+            "is_same": last == speaker and not one.kind, "beside": [],
             "usage": f"{_amount(usage.out)} out · {_amount(usage.fresh + usage.cached)} in"
             if usage else "",
             "model": one.model if one.model and one.model != _model(made) else "",
             "told_model": one.model,
-        })  # fmt: skip
+        }  # fmt: skip
+        if not _is_beside(found):
+            made.append(found)
+            last = speaker
+        elif made and made[-1]["beside"]:
+            made[-1]["beside"].append(found)
+        else:
+            made.append({"beside": [found], "told_model": ""})
     return made
+
+
+def _is_beside(one: Values) -> bool:
+    """Return whether a message only stands beside the conversation: data of a kind, or nothing."""
+    is_said = any(block["shape"] != "data" for block in one["blocks"])
+    return bool(one["kind"]) and one["role"] in ("system", "") and not is_said
 
 
 def _said(thread: Thread, turn: Turn) -> Said:
@@ -112,7 +129,7 @@ def shown(block: Block, most: int = TEXT) -> Values:
             "text": _cut(block.text, most),
         }
     shape = "thinking" if isinstance(block, said.Thinking) else "text"
-    return {"shape": shape, "text": _cut(getattr(block, "text", ""), most)}
+    return {"shape": shape, "html": "", "text": _cut(getattr(block, "text", ""), most)}
 
 
 def _cut(text: str, most: int) -> str:

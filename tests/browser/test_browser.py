@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,56 @@ VIEWS = (
 )  # fmt: skip
 
 
+def talk(text: str) -> list[dict[str, Any]]:
+    """Return a conversation of twelve messages, with calls and what came of them."""
+
+    def calls(n: int, says: str, command: str) -> dict[str, Any]:
+        call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": command}}
+        usage = {
+            "input_tokens": 900 * n,
+            "output_tokens": 120 + n,
+            "cache_read_input_tokens": 8_000,
+        }
+        content = [{"type": "text", "text": f"{says} {text}"}, call]
+        return {
+            "role": "assistant",
+            "model": "m-5",
+            "id": f"r{n}",
+            "usage": usage,
+            "content": content,
+        }
+
+    def came(n: int, what: str, *, failed: bool = False) -> dict[str, Any]:
+        result = {
+            "type": "tool_result",
+            "tool_use_id": f"t{n}",
+            "content": what,
+            "is_error": failed,
+        }
+        return {"role": "user", "content": [result]}
+
+    def says(role: str, what: str) -> dict[str, Any]:
+        return {"role": role, "content": f"{what} {text}"}
+
+    return [
+        says("user", "The build is red since this morning. Find out why, and mend it."),
+        calls(1, "I look at what the build says.", "make test 2>&1 | tail -20"),
+        came(1, f"FAILED tests/test_theme.py::test_dark {text}\n1 failed, 213 passed"),
+        says(
+            "assistant",
+            "One test fails:\n\n- `test_dark` expects **two** themes\n- the registry has one",
+        ),
+        says("user", "Since when?"),
+        calls(2, "The log of that file tells.", "git log --oneline -3 src/theme.py"),
+        came(2, "fatal: not a git repository", failed=True),
+        calls(3, "It is one folder up.", "git -C .. log --oneline -3 src/theme.py"),
+        came(3, "3f2a1 themes: read the registry once\n99aa2 themes: dark\n11bc0 themes"),
+        says("assistant", "Since `3f2a1`: the registry is read before the dark theme is added."),
+        says("user", "Mend it then."),
+        says("assistant", "Done: it is read at first use now. All 214 tests pass."),
+    ]
+
+
 def fill(thread: eventq.Thread, text: str = "") -> None:
     """Put something of everything into a thread."""
     thread.push("alice", "note", f"A plain event {text}")
@@ -33,8 +84,8 @@ def fill(thread: eventq.Thread, text: str = "") -> None:
     thread.subscribe("worker", max_attempts=1, on_failure="dead")
     thread.settle(dead=[one.token for one in thread.claim("worker", 2)], error=f"no disk {text}")
     main = thread.contexts.create("main")
-    for n in range(12):
-        main.append(f"turn {n}: what was said {text}")
+    for one in talk(text):
+        main.append(json.dumps(one))
     main.fork(at=5, name="retry").append("another way")
     thread.runs.start("solve", f"fix the build {text}", label="build").step(
         "coder", meta={"files": 2}, content="done"

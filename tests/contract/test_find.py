@@ -365,7 +365,7 @@ def test_what_is_stored_meanwhile_is_left_with_the_way_to_go_on(
 
     def meanwhile() -> None:
         scrub()
-        monkeypatch.undo()
+        monkeypatch.setattr(thread.database, "scrub", scrub)
         monkeypatch.setattr(mirror, "ROTATE_LINES", 2)
         for content in ("other", PLAIN, f"also {PLAIN}", "other"):
             thread.push("self", "note", content)

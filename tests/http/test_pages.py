@@ -14,6 +14,7 @@ import pytest
 
 import eventq
 from eventq.http import memory_pages, pages
+from eventq.http.markdown import html
 from eventq.records.claim import ClaimInfo
 from eventq.serving.attention import needs
 from eventq.system.environment import user_name
@@ -608,7 +609,7 @@ def test_a_conversation(client: httpx.Client, thread: eventq.Thread) -> None:
     main.append(b"{no json")
     page = seen(client, "/t/thread/contexts/main")
     classes = [one for one in page.values("li", "class") if one and one.startswith("msg")]
-    assert classes == ["msg user", "msg assistant", "msg assistant", "msg other"]
+    assert classes == ["msg user", "msg assistant", "msg assistant same", "msg other"]
     words = " ".join(page.text.split())
     for text in (
         "you",
@@ -652,3 +653,42 @@ def test_an_act_is_noted_once(client: httpx.Client, thread: eventq.Thread) -> No
     noted = client.get("/t/thread/").text
     assert "You answered event 4: &lt;script&gt;" in noted
     assert "<script>x" not in noted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>evil()</script>", "<img src=x onerror=evil()>", "[a](javascript:evil())",
+        "![a](https://evil.example/a.png)", "[a](data:text/html,<script>evil()</script>)",
+        "<https://ok.example>", "[a]: javascript:evil\n\n[a]", "```<script>\nevil\n```",
+        '[a](https://ok.example/"onclick="evil())', "| <b>a</b> |\n|---|\n| <i>b</i> |",
+        "# <svg onload=evil()>", "&lt;script&gt;", "[x](vbscript:evil)", "[x](//evil.example)",
+    ],
+)  # fmt: skip
+def test_what_is_said_is_no_markup(text: str) -> None:
+    """Nothing runs, and nothing is fetched from elsewhere; links lead to the web alone."""
+    made = str(html(text))
+    for tag in ("<script", "<img", "<svg", "<b>", "<i>"):
+        assert tag not in made
+    links = Text(made).values("a", "href")
+    assert all(one and re.match("https?://", one) for one in links)
+    assert not re.search(r"<[^>]*\son\w+=", made)
+
+
+def test_markdown_is_shown_as_it_is_meant() -> None:
+    """Lists, code, tables; what is too long stays text, and takes no time."""
+    made = str(html("# A\n- b `c`\n\n```\n<d>\n```\n\n|e|\n|-|\n|f|\n\n**g**\nh"))
+    for part in (
+        "<h4>A</h4>",
+        "<li>b <code>c</code></li>",
+        "&lt;d&gt;",
+        "<td>f</td>",
+        "<strong>g</strong>\nh",
+    ):
+        assert part in made
+    assert "<br" in str(html("a\nb", breaks=True))
+    long = str(html("*" * 100_000 + "<b>"))
+    assert long.startswith('<p class="said">***')
+    assert "<b>" not in long
+    for hostile in ("[" * 9_000, "> " * 4_500, "*a " * 3_000, "`" * 9_000, "- " * 4_500):
+        html(hostile)
