@@ -54,6 +54,7 @@ BATCH_BYTES = 2 << 20  # of lines that share a transaction
 BATCH_LINES = 4_000
 BATCH_TURNS = 10_000  # turns that share a transaction
 _NO_LINK = Link(None)
+_EVER = 1 << 62
 _MISSING = 1_000  # parents that no line has, with which a file is built anew each time
 _RULES = 2  # by which links were made: they are made anew where an older version has done it
 _PAGE = 500
@@ -580,7 +581,7 @@ def _until(part: Part, settled: int) -> int | None:
     """Return when the last entry was written that lacks its parent and is not above a node."""
     above = {*tree.path(part.tree.parents, settled)}
     gaps = (part.links[n] for n in tree.lost(part.links, part.tree) if n not in above)
-    return max((link.at for link in gaps if link and link.at is not None), default=None)
+    return max((_EVER if link.at is None else link.at for link in gaps if link), default=None)
 
 
 def _link(row: LineLink) -> Link | None:

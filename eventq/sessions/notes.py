@@ -45,7 +45,7 @@ def of_gaps(some: Noted, wanted: Callable[[LineLink], bool]) -> list[str]:
     Those of a subagent that begins in the file are left out: it hangs under what started it.
     """
     numbers = [*some.numbers()]
-    known = {link.id for link in some.links if link}
+    known = {link.id: n for n, link in enumerate(some.links) if link}
     below: dict[int, int] = {}
     roots = []
     why = ""
@@ -55,7 +55,8 @@ def of_gaps(some: Noted, wanted: Callable[[LineLink], bool]) -> list[str]:
                 below[numbers[n]] = numbers[parent]
             elif some.tree.names[n] is None:
                 roots.append(numbers[n])
-            why = "its parent is below it" if link.parent in known else _GONE
+            way = tree.path(some.tree.parents, known.get(link.parent, tree.ROOT))
+            why = "its parent is below it" if n in way else _GONE
     return [*_closed(below, why), *_open(roots, why)]
 
 

@@ -76,7 +76,12 @@ def build(links: Sequence[Link | None], *, last_is_leaf: bool) -> Tree:
         end = _end(links, known, parents, names)
     roots = [n for n, link in enumerate(links) if link and parents[n] == ROOT and link.parent]
     if any(link and link.at is not None for link in links):
-        gaps.close(links, parents, order, roots)
+        adrift = _adrift(links, parents, order, roots)
+        for n in adrift:
+            parents[n] = ROOT
+        gaps.close(links, parents, _parents_first(parents), sorted([*roots, *adrift]))
+        for n, above in adrift.items():
+            parents[n] = above if parents[n] == ROOT else parents[n]
         order = _parents_first(parents)
     if end == ABSENT:
         end = max((n for n in order if names[n] is None), default=ABSENT)
@@ -294,6 +299,24 @@ def _parents_first(parents: Sequence[int]) -> list[int]:
             node = parents[node]
         order += reversed(above)
     return order
+
+
+def _adrift(
+    links: Sequence[Link | None], parents: Sequence[int], order: Iterable[int], roots: Iterable[int]
+) -> dict[int, int]:
+    """Return the entries below what stands beside the tree and lacks its parent, with their places.
+
+    The tool sees through that, so it is them that lack a parent.
+    """
+    beside = {n for n in roots if not _is(links[n], MESSAGE | ENDS | GOES)}
+    found = {}
+    for n in order:
+        if parents[n] in beside:
+            if _is(links[n], MESSAGE | ENDS | GOES):
+                found[n] = parents[n]
+            else:
+                beside.add(n)
+    return found
 
 
 def _names(

@@ -58,11 +58,16 @@ KEPT = [
     says("u5", "a2"),
     answers("a5", "u5"),
 ]
+HOOKED = [
+    says("u1", None), line("progress", "p1", "u1"), answers("a1", "p1"), line("progress", "p2", "a1"),
+    line("progress", "p3", "p2"), says("u2", "p3"), answers("a2", "u2"), line("progress", "p4", "a2"), says("u3", "p4"),
+    line("attachment", "x1", "u3"), answers("a3", "x1"), goes_on("a3"),
+]  # fmt: skip
 PI = [header(), *(entry(f"{n}", f"{n - 1}" if n else None) for n in range(9)), entry("9", "4")]
 SAMPLES = [
     timed(CHAIN, [1000]), timed(CHAIN, [4000, 30, 7000]), timed(CHAIN, [0]), timed(REWOUND, [900, 10, 3000]),
     timed(REWOUND, [6000]), timed(COMPACTED, [2000, 1]), timed(COMPACTED, [400, 8000]), timed(KEPT, [700, 6000]),
-    timed([*KEPT[:7], keeps_from("u2", "a2"), *KEPT[8:]], [900]), timed(PI, [1]),
+    timed(HOOKED, [800]), timed(HOOKED, [10, 4990]), timed([*KEPT[:7], keeps_from("u2", "a2"), *KEPT[8:]], [900]), timed(PI, [1]),
 ]  # fmt: skip
 BYTES = [
     b"\0",
@@ -150,5 +155,6 @@ def test_many_edited_files(thread: eventq.Thread, tmp_path: Path, seed: int) -> 
 def test_the_oracle_knows_the_samples() -> None:
     """Of a whole file main is what its author meant."""
     meant = [" ".join(f"c{n}" for n in range(1, 15))] * 3
-    meant += ["u1 a1 u3 x2 a3 u5 a5 x3"] * 2 + ["cb cs a3 u4 a4"] * 2 + ["cb cs u2 a2 u5 a5"] * 2
+    meant += ["u1 a1 u3 x2 a3 u5 a5 x3"] * 2 + ["cb cs a3 u4 a4"] * 2 + ["cb cs u2 a2 u5 a5"]
+    meant += ["u1 p1 a1 p2 p3 u2 a2 p4 u3 x1 a3"] * 2 + ["cb cs u2 a2 u5 a5"]
     assert [" ".join(oracle.main(oracle.records(one))) for one in SAMPLES[:-1]] == meant

@@ -143,6 +143,14 @@ def test_a_gap_is_noted(thread: eventq.Thread, tmp_path: Path, after: int) -> No
     assert thread.sessions.fork("s", os.fspath(tmp_path), at="a1").notes == ()
 
 
+def test_a_gap_above_progress_is_noted(thread: eventq.Thread) -> None:
+    """What hangs below it is named, and the progress begins a branch that nothing is on."""
+    beside = line("progress", "x", "gone", **at(2500))
+    made = load(thread, *TWO, beside, says("u2", "x", **at(3000)))
+    assert made.notes == (BELOW.replace("line 3", "line 4"), BEGINS)
+    assert shown(thread) == {"s": "u1 a1 u2"}
+
+
 def test_what_is_put_right_is_noted(thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
     """An import that moves what an older version has stored says so."""
     imported_by_an_older_version(thread, monkeypatch, *TWO, *GAP)
@@ -200,7 +208,7 @@ def growing(draw: st.DrawFn) -> list[Entry]:
         more: dict[str, Any] = {"isSidechain": draw(st.sampled_from([False] * 30 + [True]))} | at(
             time
         )
-        kinds = (says(f"{n}", parent, **more), answers(f"{n}", parent, **more), line("system", f"{n}", parent, **more))  # fmt: skip
+        kinds = (says(f"{n}", parent, **more), answers(f"{n}", parent, **more), line("system", f"{n}", parent, **more), line("progress", f"{n}", parent, **more))  # fmt: skip
         leaf = draw(st.sampled_from([*near * 3, *map(str, range(18))]))
         beside = (goes_on(leaf), line("system", f"{n}", None, subtype="compact_boundary", **more))
         made.append(draw(st.sampled_from([*kinds * 6, *beside])))

@@ -71,10 +71,19 @@ def main(entries: list[Entry]) -> list[str]:
     end = leaf(nodes, kept, above, last.get(said(entries) or ""), on)
     if end is None:
         return []
-    for n in reversed(kept):
-        if above[n] is None and stated(nodes[n]):
-            above[n] = nearest(nodes, kept, above, n)
+    was = {n: above[n] for n in reversed(kept) if lacks_its_parent(nodes, above, n)}
+    above |= dict.fromkeys(was)
+    for n in was:
+        above[n] = nearest(nodes, kept, above, n)
+    above |= {n: parent for n, parent in was.items() if above[n] is None}
     return [nodes[n]["uuid"] for n in reversed(way(above, end))]
+
+
+def lacks_its_parent(nodes: list[Entry], above: dict[int, int | None], n: int) -> bool:
+    """Return whether a parent is missing, that of an entry or of what stands beside above it."""
+    while (parent := above[n]) is not None and nodes[parent].get("type") not in ENDS:
+        n = parent
+    return parent is None and bool(stated(nodes[n]))
 
 
 def keep(
@@ -96,7 +105,8 @@ def keep(
         chain = chain if chain[:1] == [first] else []
     anchor = last.get(some.get("anchorUuid", ""))
     ends = [n for n in chain if n is not None and nodes[n].get("type") in ENDS]
-    if anchor is None or not chain or ends != chain:
+    is_there = anchor is not None and nodes[anchor].get("type") in ENDS
+    if not is_there or not chain or ends != chain:
         return {}
     above |= {n: ends[-1] for n, parent in above.items() if parent == anchor}
     above |= dict(zip(ends, [anchor, *ends], strict=False))

@@ -99,6 +99,14 @@ CLOSED: dict[str, tuple[tuple[Entry, ...], str]] = {
     "a system line hangs there": (
         (*TWO, line("system", "x", "gone", **at(2500)), says("u2", "x", **at(4000))), "u1 a1 x u2",
     ),
+    "it hangs below progress without its parent": (
+        (*TWO, line("progress", "x", "gone", **at(2500)), line("progress", "y", "x", **at(2600)), says("u2", "y", **at(4000))),
+        "u1 a1 u2",
+    ),
+    "two hang below progress without its parent": (
+        (*TWO, line("progress", "x", "gone", **at(2500)), says("u2", "x", **at(3000)), answers("a2", "x", **at(4000))),
+        "u1 a1 u2 a2",
+    ),
     "a compaction itself": (
         (*TWO, line("system", "cb", None, subtype="compact_boundary", **at(2500)), *GAP), "cb u2 a2",
     ),
@@ -114,6 +122,12 @@ OPEN: dict[str, tuple[tuple[Entry, ...], str]] = {
     ),
     "a compaction whose parent is there": (
         (*TWO, line("system", "cb", "a1", subtype="compact_boundary", **at(2500)), says("u2", "cb", **at(4000))), "cb u2",
+    ),
+    "below progress without its parent, too late": (
+        (*TWO, line("progress", "x", "gone", **at(2500)), says("u2", "x", **at(9000))), "x u2",
+    ),
+    "below progress that names no parent": (
+        (*TWO, line("progress", "x", None, **at(2500)), says("u2", "x", **at(3000))), "x u2",
     ),
     "no time": ((*TWO, says("u2", "gone", timestamp=None), GAP[1]), "u2 a2"),
     "no such time": ((*TWO, says("u2", "gone", timestamp="yesterday"), GAP[1]), "u2 a2"),
