@@ -262,7 +262,7 @@ class AsyncThread:
             job.add_done_callback(_give_back)
             raise
 
-    async def ask(
+    async def ask(  # noqa: PLR0913 (each is a part of a question)
         self,
         text: str,
         options: Sequence[str] = (),
@@ -271,12 +271,14 @@ class AsyncThread:
         by_person: bool = False,
         source: str = "self",
         key: str | None = None,
+        context: str | None = None,
+        run: int | None = None,
         wait: float | None = 0,
     ) -> Question:
         """Ask something; see `Thread.ask`. Waiting does not block other calls."""
         ask = partial(
             self._thread.ask, text, options, approval=approval, by_person=by_person, source=source,
-            key=key,
+            key=key, context=context, run=run,
         )  # fmt: skip
         return await self.question((await self._call(ask)).question_id, wait=wait)
 

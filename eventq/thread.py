@@ -803,7 +803,7 @@ class Thread:
 
         return Questions(self.database, self.log)
 
-    def ask(
+    def ask(  # noqa: PLR0913 (each is a part of a question)
         self,
         text: str,
         options: Sequence[str] = (),
@@ -812,6 +812,8 @@ class Thread:
         by_person: bool = False,
         source: str = "self",
         key: str | None = None,
+        context: str | None = None,
+        run: int | None = None,
         wait: float | None = 0,
     ) -> Question:
         """Ask a person or a program something, and wait up to `wait` seconds for the answer.
@@ -819,12 +821,14 @@ class Thread:
         None waits forever; without an answer the question stays open, and `question` looks again.
         With `options`, these are proposed; an `approval` takes nothing but one of them (default:
         approve, deny); one that is `by_person` is answered at a page or a terminal, or with a token
-        that has the right `answer`, and in no other way. The same `key` again asks nothing new: it
-        returns the question that was asked first. Raises InputError, KeyConflictError.
+        that has the right `answer`, and in no other way. `context`, a name or an id, and `run` say
+        where it is asked, for whoever answers. The same `key` again asks nothing new: it returns
+        the question that was asked first. Raises InputError, KeyConflictError.
         """
         asked = self._questions.ask(
-            text, options, source, key, approval=approval, by_person=by_person
-        )
+            text, options, source, key, approval=approval, by_person=by_person, context=context,
+            run=run,
+        )  # fmt: skip
         return self._questions.wait(asked.question_id, wait)
 
     def question(self, question_id: int, *, wait: float | None = 0) -> Question:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         by_person: bool
         source: str
         key: str | None
+        context: str | None
+        run: int | None
 
 
 def ask(thread: Thread, *, text: str, asked: Asked, wait: float | None, json: bool) -> None:
@@ -82,6 +84,8 @@ def _line(found: Question) -> list[str]:
         found.type,
         show.readable(found.text),
         options,
+        f"in run {found.run}" if found.run else "",
+        f"in {show.readable(found.context)}" if found.context else "",
     ]
     return [part for part in parts if part]
 
@@ -108,13 +112,15 @@ COMMANDS = {
                 Option("by-person", "Let only a page, a terminal or the right 'answer' answer."),
                 Option("source ADDRESS", "Who asks.", default="self"),
                 Option("key KEY", "Ask once. If the key was used, return to that question."),
+                Option("context NAME", "The context or session in which it is asked."),
+                Option("run ID", "The run in which it is asked.", kinds.POSITIVE),
             ),
             _WAIT,
             JSON,
         ],
         *unless_thread("eventq ask ./inbox 'Deploy to production?'"),
         "eventq ask 'Deploy to production?' --approval --wait 10m --thread ./inbox",
-        "eventq ask 'Which region?' --option eu --option us --thread ./inbox",
+        "eventq ask 'Which region?' --option eu --option us --context main --thread ./inbox",
         rules=[needs("by-person", "approval")],
     ),
     "answer": Command(

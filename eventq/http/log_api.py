@@ -393,6 +393,8 @@ _OPERATIONS: Sequence[Operation] = (
             Part("by_person", "boolean", "Of an approval: only a person may answer.", False),
             _SOURCE,
             Part("key", "string", "Ask once."),
+            Part("context", "string", "The context in which it is asked."),
+            Part("run", "integer", "The run in which it is asked.", least=1),
         ),
         made=True,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventq.errors import InputError, UnknownQuestionError
-from eventq.records.checks import ERASED, check_natural, check_whole
+from eventq.records.checks import ERASED, check_name, check_natural, check_positive, check_whole
 from eventq.records.event import ANSWER, ASKING
 from eventq.store.question_rules import DECISIONS, key_of, question_of
 from eventq.system import clock
@@ -35,9 +35,9 @@ class Questions:
         self._db = db
         self._log = log
 
-    def ask(
+    def ask(  # noqa: PLR0913 (each is a part of a question)
         self, text: str, options: Sequence[str], source: str, key: str | None, *, approval: bool,
-        by_person: bool,
+        by_person: bool, context: str | None, run: int | None,
     ) -> Question:  # fmt: skip
         """Store a question and return it; with a key that was used before, the one stored first."""
         options = _checked(options) or (DECISIONS if approval else ())
@@ -49,6 +49,11 @@ class Questions:
             content["options"] = [*options]
         if by_person:
             content["by_person"] = True
+        if context is not None:
+            check_name(context, "context")
+            content["context"] = context
+        if run is not None:
+            content["run"] = check_positive(run, "a run")
         kind = "approval" if approval else "question"
         event = self._log.push(source, kind, writer()(content), None, key, key_strict=True)
         return self.get(event.id)

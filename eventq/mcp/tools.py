@@ -404,9 +404,10 @@ def ask_person(thread: Thread, given: Given, room: int) -> Object:
             approval=given["must_choose"],
             by_person=given["by_person"],
             key=given["key"],
+            context=given["context"],
         )
     later = {
-        **dict.fromkeys(("question", "options", "must_choose", "by_person", "key")),
+        **dict.fromkeys(("question", "options", "must_choose", "by_person", "key", "context")),
         "id": found.question_id,
     }
     shown: Object = {"id": found.question_id, "status": "open", "next": later}
@@ -537,6 +538,7 @@ TOOLS = (
             Part("options", "strings", "Answers that you propose.", most=20),
             Part("must_choose", "boolean", "Take one of the options, nothing else.", False),
             Part("by_person", "boolean", "With must_choose: no agent's token may answer.", False),
+            Part("context", "string", "Your context, so that the person sees where you ask."),
             Part("id", "integer", "A question that you asked before.", least=1),
             Part("seconds", "seconds", "How long to wait for the answer.", 45, most=MOST_WAIT),
             _KEY, _OFFSET,

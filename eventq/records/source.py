@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventq.errors import InputError
 from eventq.record import Record
 
+_USUAL = ("main", "default")  # names of agents that tell nobody apart
 _PARTS = {"external": 5, "internal": 3, "self": 0}
 
 
@@ -56,3 +57,29 @@ class Source(Record):
     def own(cls) -> Source:
         """Return the address of the agent itself, `self`."""
         return cls("self")
+
+
+class Sender(Record):
+    """Who sends, shortened for people; `kind` is agent, the type of a channel, or nothing."""
+
+    name: str
+    kind: str
+    source: str
+
+
+def sender_of(source: str) -> Sender:
+    """Return who sends, from any source of an event; the whole of it stays in `source`.
+
+    `internal:dm:coder:main` is the agent coder, `external:webhook:shop:acme::` the webhook acme,
+    and `self` this thread. Other sources are names themselves.
+    """
+    kind, *parts = source.split(":")
+    if source == "self":
+        return Sender("this thread", "", source)
+    told = [part for part in parts[1:] if part]
+    if kind == "internal" and len(parts) == 3 and told:
+        named = [part for part in told[::-1] if part not in _USUAL]
+        return Sender((named or told[::-1])[0], "agent", source)
+    if kind == "external" and len(parts) == 5 and told:
+        return Sender(told[-1], parts[0], source)
+    return Sender(source, "", source)

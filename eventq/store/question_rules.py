@@ -1,9 +1,10 @@
 """The form of questions: which events ask something, and which of them answer it.
 
 A question is an event of type `question` or `approval` whose content is a JSON object with a `text`
-and perhaps `options` and `by_person`. A later event of type `answer` with the key `answer:<id>` and
-a content of `{"question": <id>, "text": …}` closes it, also once its text was erased. `signed`
-adds to the content how it came and by whom, and `check_answers` refuses what answers nothing.
+and perhaps `options`, `by_person`, `context` and `run`. A later event of type `answer` with the key
+`answer:<id>` and a content of `{"question": <id>, "text": …}` closes it, also once its text was
+erased. `signed` adds to the content how it came and by whom, and `check_answers` refuses what
+answers nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +36,14 @@ def question_of(asked: Event, answered: Event | None = None) -> Question | None:
     found = _asked(asked.type, asked.content)
     if found is None:
         return None
-    text, options, by_person = found
+    text, options, value = found
+    context, run = value.get("context"), value.get("run")
     question = Question(
-        asked.id, asked.type, asked.source, text, options, asked.created_at, by_person=by_person
-    )
+        asked.id, asked.type, asked.source, text, options, asked.created_at,
+        by_person=bool(value.get("by_person")),
+        context=context if isinstance(context, str) and context else None,
+        run=run if type(run) is int and run > 0 else None,
+    )  # fmt: skip
     if answered is None or answered.id < asked.id:
         return question
     if _answered(answered.type, answered.content, key_of(asked.id)) is None:
@@ -211,8 +216,8 @@ def _answered(kind: str, content: str, key: str | None) -> int | None:
     return number if is_named or content == ERASED else None
 
 
-def _asked(kind: str, content: str) -> tuple[str, tuple[str, ...], bool] | None:
-    """Return text, options and `by_person` of a question, or None for a content that is none."""
+def _asked(kind: str, content: str) -> tuple[str, tuple[str, ...], dict[str, object]] | None:
+    """Return text, options and members of a question, or None for a content that is none."""
     value = _object(content) if kind in ASKING else {}
     text, options = value.get("text"), value.get("options", [])
     if not isinstance(text, str) or not text.strip():
@@ -221,7 +226,7 @@ def _asked(kind: str, content: str) -> tuple[str, tuple[str, ...], bool] | None:
         return None
     if kind == "approval" and not options:
         options = DECISIONS
-    return text, tuple(options), bool(value.get("by_person"))
+    return text, tuple(options), value
 
 
 def _object(content: str) -> dict[str, object]:

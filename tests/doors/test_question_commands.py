@@ -43,6 +43,15 @@ def test_a_question_is_asked_listed_and_answered() -> None:
 
 
 @pytest.mark.usefixtures("desk")
+def test_a_question_says_where_it_is_asked() -> None:
+    """`ask` takes a context and a run, and `questions` shows both."""
+    ok("ask", "Which one?", "--context", "main\u202e", "--run", "3")
+    assert ok("questions").endswith("  Which one?  in run 3  in main\\u202e\n")
+    (asked,) = objects("questions")
+    assert (asked["context"], asked["run"]) == ("main\u202e", 3)
+
+
+@pytest.mark.usefixtures("desk")
 def test_ask_waits_for_the_answer(desk: str) -> None:
     """It prints the answer that comes meanwhile; without one in time it says how to go on."""
     late = run("ask", "Well?", "--wait", "0.01s")

@@ -64,6 +64,31 @@ def test_a_question_is_open_until_somebody_answers_it(opened: Thread) -> None:
     assert (status.questions, status.question_count) == ((), 0)
 
 
+def test_a_question_says_where_it_is_asked(opened: Thread) -> None:
+    """In a context, a run, or both; what is no name or number of one is refused."""
+    asked = opened.ask("Which one?", context="main", run=7)
+    assert (asked.context, asked.run) == ("main", 7)
+    assert opened.questions() == [asked] == [*opened.status().questions]
+    answered = opened.answer(1, "this")
+    assert (answered.context, answered.run) == ("main", 7)
+    for context in ("", "a\nb", "\ud800"):
+        with pytest.raises(InputError):
+            opened.ask("?", context=context)
+    for run in (0, -1, True, 1 << 63):
+        with pytest.raises(UsageError):
+            opened.ask("?", run=run)
+    assert opened.last_id() == 2
+
+
+@pytest.mark.parametrize("where", ['{"a":1}', "7", "true", '""', "null"])
+def test_events_that_say_nothing_of_where_they_ask(opened: Thread, where: str) -> None:
+    """Another program may have pushed anything there: it is a question all the same."""
+    run = '"7"' if where == "7" else where
+    opened.push("self", "question", f'{{"text":"?","context":{where},"run":{run}}}')
+    (asked,) = opened.questions()
+    assert (asked.text, asked.context, asked.run) == ("?", None, None)
+
+
 def test_an_approval_takes_one_of_its_options(opened: Thread) -> None:
     """By default it is approved or denied; another answer is refused with what it takes."""
     assert opened.ask("Deploy?", approval=True).options == ("approve", "deny")
