@@ -10,8 +10,7 @@ from eventq.cli import kinds, render, show
 from eventq.cli.options import JSON_ERRORS, choose_threads
 from eventq.cli.table import Command, Option
 from eventq.errors import EventqError, LogicError
-from eventq.serving.attention import doing, needs, waiting
-from eventq.serving.history import SECONDS, History
+from eventq.serving.attention import doing, first_dead, needs, waiting
 from eventq.store.paths import is_url
 from eventq.system import clock
 
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
 LOOK = 1.0  # seconds between two looks
-CLAIMS = 1_000  # that are looked at
 WORDS = 200  # characters of what was said last
-_COLOURS = {"question": "cyan", "approval": "cyan", "lag": "yellow", "lease": "yellow"}
+_COLOURS = {"question": "cyan", "approval": "cyan"}
 
 
 def top(*, thread: list[str], all: str | None) -> int:
@@ -86,8 +84,6 @@ class View:
 
         self.thread: Thread = open_thread(place, read_only=True)
         self.name = parse(place).name if is_url(place) else os.path.basename(place.rstrip("/"))
-        self._history = History()
-        self._noted = 0.0
         self._watcher: Watcher | None = None
 
     def __enter__(self) -> View:
@@ -103,12 +99,7 @@ class View:
     def look(self) -> tuple[ThreadStatus, list[Need]]:
         """Return the status, and who needs a person."""
         status = self.thread.status()
-        if clock.monotonic() - self._noted >= SECONDS or not self._noted:
-            self._history.add(status)
-            self._noted = clock.monotonic()
-        claims = zip(self.thread.claims(), range(CLAIMS)) if status.consumers else ()  # noqa: B905
-        found = needs(status, [one for one, _ in claims], self._history.earlier(), clock.now())
-        return status, found
+        return status, needs(status, first_dead(self.thread, status))
 
     def last_words(self, info: ContextInfo) -> str:
         """Return what the newest turn of a context says, on one line."""

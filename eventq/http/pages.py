@@ -24,7 +24,7 @@ from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_reply
 from eventq.record import Record
 from eventq.said import one_line
-from eventq.serving.attention import doing, needs, tail, waiting
+from eventq.serving.attention import doing, first_dead, needs, tail, troubles, waiting
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.plans import QUICK, READ, WRITE
 from eventq.serving.served import for_each
@@ -92,11 +92,12 @@ def now(thread: Thread, served: ServedThread) -> Values:
     """Return what the first view shows of one thread."""
     status = thread.status()
     claims = [*islice(thread.claims(), CLAIMS)] if any(c.leased for c in status.consumers) else []
-    found = needs(status, claims, served.history.earlier(), clock.now())
+    found = needs(status, first_dead(thread, status))
     served.needed = len(found)
     return {
         "name": served.name, "at": path_of(served), "status": status, "problem": "",
         "needs": found[:MOST_NEEDS], "has_more": len(found) > MOST_NEEDS,
+        "troubles": troubles(status, claims, served.history.earlier(), clock.now()),
         "cards": [
             {"info": one, "words": memory.last_words(thread, one.head_turn_id)}
             for one in status.contexts[:CARDS]

@@ -1,82 +1,216 @@
-"""Who needs a person, and what everybody does: the model of pages and terminals.
+"""Who needs a person, which consumers are in trouble, and what everybody does.
 
-It is made of a status and of the claims that are out; nothing is read twice.
+It is the model of pages and terminals, made of a status, of the claims that are out, and of the
+first dead letters of each consumer.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from eventq.log.notifier import quote
 from eventq.record import Record
+from eventq.records.source import sender_of
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from eventq.records.claim import ClaimInfo
     from eventq.records.consumer import ConsumerStatus
     from eventq.records.info import ThreadStatus
+    from eventq.records.source import Sender
+    from eventq.store.queue_rows import DeadRow
+    from eventq.thread import Thread
 
 LATE = 60.0  # seconds that an event may wait
 LONG = 300.0  # seconds between the two lags that are compared
 TAIL = 4096  # bytes of a log that are looked at
 LINES = 10  # of them, that are shown
+LETTERS = 200  # dead letters of a consumer that are looked at
+REASONS = 5  # of them, that are shown
+REASON = 120  # characters
 STATES = ("stalled", "refused", "dead", "overdue", "behind", "paused", "running", "idle")
+ASKED, STALL, DEAD = ("question", "approval"), "stall", "dead"
+_RANKS = {kind: rank for rank, kinds in enumerate((ASKED, (STALL,), (DEAD,))) for kind in kinds}
+_ID = re.compile(r"[\w-]*\d[\w-]*(?:[.:,][\w-]*\d[\w-]*)*")  # a word with a digit
 
 
 class Need(Record):
     """Something that waits for a person.
 
-    `kind` is `question`, `approval`, `stall`, `dead`, `lag` or `lease`. `what` is a sentence, and
-    `since` when it began, in seconds since 1970 or as an event has it; None if that is not known.
-    `number` is the event of a question, and `options` are its answers. `output` is the end of what
-    a handler printed, and `advice` the command that helps.
+    `kind` is `question`, `approval`, `stall` or `dead`. `what` is a sentence, and `since` when it
+    began, in seconds since 1970, None if that is not known. A question has its event as `number`,
+    its answers as `options`, its `sender`, and perhaps the `context` and `run` in which it was
+    asked; the others a `consumer`, and the command that helps as `advice`. `output` is the end of
+    what a handler printed; `reasons` say how many events died of what, the most frequent first.
     """
 
     kind: str
     what: str
-    since: float | str | None = None
+    since: float | None = None
     consumer: str | None = None
     number: int | None = None
     options: tuple[str, ...] = ()
     output: str = ""
     advice: str | None = None
+    sender: Sender | None = None
+    context: str | None = None
+    run: int | None = None
+    reasons: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def who(self) -> str:
+        """Who needs a person, in a word."""
+        return self.consumer or (self.sender.name if self.sender is not None else "")
+
+    @property
+    def where(self) -> str:
+        """Where a question was asked, "" if that is not known."""
+        parts = [f"run {self.run}" if self.run else "", self.context or ""]
+        return ", ".join(filter(None, parts))
+
+    @property
+    def urgency(self) -> tuple[int, float, int]:
+        """What needs are sorted by: who asks, what stands still, what gave up; the oldest first."""
+        since = float("inf") if self.since is None else self.since
+        return _RANKS[self.kind], since, self.number or 0
 
 
-def needs(
-    status: ThreadStatus, claims: Iterable[ClaimInfo], earlier: Mapping[str, float], now: float
-) -> list[Need]:
-    """Return what waits for a person, the most urgent first.
+class Trouble(Record):
+    """A consumer in trouble: its state, one of `STATES`, and why, in a few words each.
 
-    `earlier` has the lags of five minutes ago, without those of consumers that nobody knew then,
-    and `now` is in seconds since 1970.
+    `since` is the time of its oldest event, in seconds since 1970, and `advice` the command that
+    helps; None where there is none.
     """
+
+    consumer: str
+    state: str
+    why: tuple[str, ...]
+    since: float | None
+    advice: str | None
+
+
+def needs(status: ThreadStatus, dead: Iterable[DeadRow] = ()) -> list[Need]:
+    """Return what waits for a person, in the order of `Need.urgency`.
+
+    Nothing that nobody can act on is among it. `dead` are dead letters, as of `first_dead`.
+    """
+    letters: dict[str, list[DeadRow]] = {}
+    for row in dead:
+        letters.setdefault(row.consumer, []).append(row)
     found = [
-        Need(one.type, one.text, one.asked_at, number=one.question_id, options=one.options)
+        Need(
+            one.type, one.text, _seconds(one.asked_at), number=one.question_id,
+            options=one.options, sender=sender_of(one.source), context=one.context, run=one.run,
+        )
         for one in status.questions
-    ]
-    found += [need for one in status.consumers if (need := _stall(one)) is not None]
-    found += [
-        Need("dead", f"{count(one.dead, 'event')} failed for good", consumer=one.consumer_id)
-        for one in status.consumers
-        if one.dead
-    ]
-    found += [
-        need
-        for one in status.consumers
-        if (need := _lag(one, earlier.get(one.consumer_id), now)) is not None
-    ]
-    return [*found, *_leases(claims, now)]
+    ]  # fmt: skip
+    for one in status.consumers:
+        if one.stalled is not None or one.halted:
+            found.append(_stall(one))
+        if one.dead:
+            found.append(_dead(one, status.path, letters.get(one.consumer_id, ())))
+    return sorted(found, key=lambda need: need.urgency)
 
 
-def _stall(one: ConsumerStatus) -> Need | None:
-    if one.stalled is None:
-        return None
+def first_dead(thread: Thread, status: ThreadStatus) -> Iterator[DeadRow]:
+    """Yield the first dead letters of each consumer, without their events."""
+    for one in status.consumers:
+        if one.dead:
+            yield from thread.database.claims.dead(one.consumer_id, ("", 0), LETTERS)
+
+
+def _stall(one: ConsumerStatus) -> Need:
     output = tail(one.log) if one.log is not None else ""
-    return Need("stall", one.stalled, one.updated_at, one.consumer_id, output=output,
+    return Need(STALL, _stopped(one), _seconds(one.updated_at), one.consumer_id, output=output,
                 advice=one.advice)  # fmt: skip
+
+
+def _dead(one: ConsumerStatus, path: str, letters: Sequence[DeadRow]) -> Need:
+    since = min((row.at for row in letters), default=None)
+    advice = f"eventq dead retry --all --consumer {quote(one.consumer_id)} --thread {quote(path)}"
+    return Need(
+        DEAD, _failed(one), None if since is None else since / 1000, one.consumer_id, advice=advice,
+        reasons=reasons(row.error for row in letters),
+    )  # fmt: skip
+
+
+def reasons(errors: Iterable[str | None]) -> tuple[tuple[int, str], ...]:
+    """Return how many errors say the same, the most frequent first.
+
+    They are told apart by their first line without its numbers and ids. Beyond `REASONS` kinds, the
+    last pair counts all others.
+    """
+    found = Counter(map(_reason, errors)).most_common()
+    shown = [(number, text) for text, number in found[:REASONS]]
+    if rest := sum(number for _, number in found[REASONS:]):
+        shown.append((rest, "others"))
+    return tuple(shown)
+
+
+def _reason(error: str | None) -> str:
+    """Return the first line of an error without what differs each time; of a traceback, the last.
+
+    A traceback begins with the same line whatever went wrong.
+    """
+    lines = [line for line in (error or "").splitlines() if line.strip()]
+    if not lines:
+        return "no reason given"
+    line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]
+    words = " ".join(line[: 2 * REASON].split())  # cut before: the pattern is slow on long words
+    found = _ID.sub("…", words)
+    return found if len(found) <= REASON else f"{found[: REASON - 1]}…"
+
+
+def troubles(
+    status: ThreadStatus, claims: Iterable[ClaimInfo], earlier: Mapping[str, float], now: float
+) -> list[Trouble]:
+    """Return the consumers that are in trouble, the worst first.
+
+    They stand still, have dead letters or a filter that cannot be run, fall behind, or a claim of
+    theirs is about to end. `earlier` has the lags of five minutes ago, without those of consumers
+    that nobody knew then, and `now` is in seconds since 1970.
+    """
+    ends: dict[str, list[str]] = {}
+    for name, what in _ending(claims, now):
+        ends.setdefault(name, []).append(what)
+    found = []
+    for one in status.consumers:
+        late = _is_late(one, earlier.get(one.consumer_id))
+        if why := [*_why(one, late=late), *ends.get(one.consumer_id, ())[:REASONS]]:
+            since = None if one.lag is None else now - one.lag
+            found.append(Trouble(one.consumer_id, state(one), tuple(why), since, one.advice))
+    return sorted(found, key=lambda one: (STATES.index(one.state), one.since or now))
+
+
+def _why(one: ConsumerStatus, *, late: bool) -> Iterator[str]:
+    if one.stalled is not None or one.halted:
+        yield _stopped(one)
+    if one.dead:
+        yield _failed(one)
+    if late or one.pending is None:
+        yield waiting(one)
+
+
+def _stopped(one: ConsumerStatus) -> str:
+    return one.stalled or f"waits for {one.waits_for}"
+
+
+def _failed(one: ConsumerStatus) -> str:
+    return f"{count(one.dead, 'event')} failed for good"
+
+
+def _seconds(at: str | None) -> float | None:
+    """Return the time of an event in seconds since 1970."""
+    with suppress(ValueError):
+        return None if at is None else datetime.fromisoformat(at).timestamp()
+    return None
 
 
 def tail(path: str) -> str:
@@ -89,24 +223,21 @@ def tail(path: str) -> str:
     return ""
 
 
-def _lag(one: ConsumerStatus, earlier: float | None, now: float) -> Need | None:
-    """Return the lag of a consumer that does not get less: it is late, and was less so before."""
+def _is_late(one: ConsumerStatus, earlier: float | None) -> bool:
+    """Return whether a consumer falls behind: it is late, and was less so before."""
     if one.lag is None or one.stalled is not None or one.paused or one.lag <= LATE:
-        return None
-    if one.lag <= (LONG if earlier is None else earlier):
-        return None
-    what, since = waiting(one), now - one.lag
-    return Need("lag", what, since, one.consumer_id, one.waiting_id, advice=one.advice)
+        return False
+    return one.lag > (LONG if earlier is None else earlier)
 
 
-def _leases(claims: Iterable[ClaimInfo], now: float) -> Iterator[Need]:
-    """Yield the claims of which less than a third of the time is left."""
+def _ending(claims: Iterable[ClaimInfo], now: float) -> Iterator[tuple[str, str]]:
+    """Yield the consumers of claims of which less than a third of the time is left, and why."""
     for one in claims:
         left, whole = one.deadline_ms - now * 1000, one.deadline_ms - one.claimed_at_ms
         if one.lost or left < whole / 3:
             ends = "has ended" if one.lost or left < 0 else f"ends in {left / 1000:.0f}s"
             what = f"the claim of {one.worker or 'a worker'} on event {one.event_id} {ends}"
-            yield Need("lease", what, one.claimed_at_ms / 1000, one.consumer_id, one.event_id)
+            yield one.consumer_id, what
 
 
 def doing(one: ConsumerStatus) -> str:

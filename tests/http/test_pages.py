@@ -15,8 +15,6 @@ import pytest
 import eventq
 from eventq.http import memory_pages, pages
 from eventq.http.markdown import html
-from eventq.records.claim import ClaimInfo
-from eventq.serving.attention import needs
 from eventq.system.environment import user_name
 from tests.http.conftest import TOKEN
 from tests.servers import fresh
@@ -88,7 +86,8 @@ def test_calm_and_since_when(client: httpx.Client, thread: eventq.Thread) -> Non
 
 def test_who_needs_a_person(client: httpx.Client, thread: eventq.Thread) -> None:
     """Questions with their answers, dead letters; and what each context said last."""
-    thread.ask("Deploy?", options=("yes", "no"), approval=True)
+    source = "internal:dm:coder:main"
+    thread.ask("Deploy?", options=("yes", "no"), approval=True, source=source, run=7)
     asked = thread.ask("Which name?", options=("a",))
     thread.subscribe("w", max_attempts=1, on_failure="dead")
     thread.push("self", "note", "x")
@@ -96,7 +95,14 @@ def test_who_needs_a_person(client: httpx.Client, thread: eventq.Thread) -> None
     thread.contexts.create("main").append("said last")
     page = seen(client, "/t/thread/")
     assert "3 need you" in page.text
-    for text in ("Deploy?", "Which name?", "3 events failed for good", "said last", "main"):
+    for text in (
+        "Deploy?",
+        "Which name?",
+        "3 events failed for good",
+        "3 × broken",
+        "coder in run 7",
+        "said last",
+    ):
         assert text in page.text
     assert {"yes", "no", "a"} <= {*page.values("button", "value")}
     done = send(client, "answer", id=asked.question_id, text="mine")
@@ -524,25 +530,6 @@ def test_replies_that_hold_a_secret_are_not_compressed(client: httpx.Client) -> 
     found = client.get("/t/thread/health", headers={"accept-encoding": "gzip"})
     assert "content-encoding" not in found.headers
     assert client.get("/static/style.css").headers["content-encoding"] == "gzip"
-
-
-def test_lag_and_leases(thread: eventq.Thread) -> None:
-    """A lag counts when it grows, a claim when less than a third of its time is left."""
-    thread.subscribe("w")
-    status = thread.status()
-    one = status.consumers[0]._replace(lag=100.0, pending=7, waiting_id=3)
-
-    def kinds(lag: float, earlier: dict[str, float]) -> list[str]:
-        shown = status._replace(consumers=(one._replace(lag=lag),))
-        return [need.kind for need in needs(shown, [], earlier, 10_000.0)]
-
-    assert kinds(100, {"w": 50.0}) == ["lag"]
-    assert kinds(100, {"w": 150.0}) == kinds(100, {}) == kinds(50, {"w": 1.0}) == []
-    assert kinds(301, {}) == ["lag"]
-    claim = ClaimInfo("w", 1, 1, "me", "token", 9_990_000, 10_020_000)
-    assert needs(status, [claim], {}, 10_000.0) == []
-    (late,) = needs(status, [claim], {}, 10_011.0)
-    assert (late.kind, late.what) == ("lease", "the claim of me on event 1 ends in 9s")
 
 
 def test_the_command(path: str, tmp_path: Path) -> None:
