@@ -171,7 +171,7 @@ def test_a_question_is_answered_with_the_keyboard(tab: Tab, thread: eventq.Threa
             break
     page.keyboard.type("north")
     thread.push("self", "note", "something else happens meanwhile")
-    page.wait_for_function("document.getElementById('live').textContent === 'live'")
+    page.get_by_text("live", exact=True).wait_for()
     assert page.evaluate("document.activeElement.value") == "north"
     page.keyboard.press("Enter")
     page.get_by_text("Nobody needs you").wait_for()
@@ -223,9 +223,8 @@ def test_hostile_data_does_nothing(tab: Tab, thread: eventq.Thread, view: str) -
     thread.artifacts.put(EVIL.encode())
     if view == "live":
         page.locator("tbody td", has_text="onerror").first.wait_for()
-    page.wait_for_function(
-        "document.getElementById('live').textContent !== ''", timeout=20_000
-    ) if (page.locator("[data-part]").count()) else None
+    if page.locator("[data-part]").count():
+        page.locator("#live:not(:empty)").wait_for(timeout=20_000)
     assert page.evaluate("window.evil") is None
 
 

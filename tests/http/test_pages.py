@@ -100,7 +100,8 @@ def test_who_needs_a_person(client: httpx.Client, thread: eventq.Thread) -> None
         "Which name?",
         "3 events failed for good",
         "3 × broken",
-        "coder\nin run 7",
+        "coder",
+        "in run 7",
         "said last",
     ):
         assert text in page.text
