@@ -11,6 +11,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 
+from eventq.sessions.links import PAST
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,7 +34,9 @@ def close(
     forest = Forest(parents, order)
     near: dict[str | None, list[tuple[int, int]]] = defaultdict(list)  # the times of an agent
     for node, (link, parent) in enumerate(zip(links, parents, strict=True)):
-        if parent != _ABSENT and link and link.at is not None and link.agent != "":
+        if parent == _ABSENT or not link or link.kind & PAST:
+            continue
+        if link.at is not None and link.agent != "":
             near[link.agent].append((link.at, -node))
     for times in near.values():
         times.sort()

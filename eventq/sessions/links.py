@@ -37,6 +37,7 @@ CONTINUES = 1024
 ENDS = 4096  # no message, but the session may go on here nevertheless
 GOES = 8192  # the session goes on at `Link.parent`, unless its last entry hangs below that
 KEEPS = 16384  # a compaction has kept entries: see `Kept`
+PAST = 32768  # a compaction has kept others, not this one: nothing goes on here; it is not stored
 
 
 class Link(Record):

@@ -29,6 +29,7 @@ from eventq.sessions.links import (
     KEEPS,
     MESSAGE,
     META,
+    PAST,
     RESULT,
     TO,
     is_node,
@@ -95,24 +96,31 @@ def relinked(links: Sequence[Link | None], kept: Mapping[int, Kept]) -> list[Lin
     """Return links as compactions have left them; what these have kept is by their positions.
 
     Each entry hangs below the one before, the first below the anchor, and what comes below that
-    hangs below the last. Nothing changes if one of them is not there.
+    hangs below the last. What came before is PAST. Nothing changes if one of them is not there.
     """
     known = _known(links)
+    first = {link.id: n for n, link in reversed([*enumerate(links)]) if link}
     found = [*links]
-    for one in kept.values():
+    for boundary, one in kept.items():
         ids = one.ids if one.is_whole else _between(links, known, *one.ids)
         chain = [known.get(own, ABSENT) for own in ids]
         needed = (*chain, known.get(one.anchor, ABSENT))
         if not chain or any(n < 0 or not _is(links[n], MESSAGE | ENDS | GOES) for n in needed):
             continue
         above = dict(zip(chain, (one.anchor, *ids), strict=False))
+        begin = min(boundary, first.get(_id(links[boundary]), boundary))
         if anchor := found[needed[-1]]:
             found[needed[-1]] = anchor._replace(on=ids[-1])
         for n, link in enumerate(found):
-            below = link and link.parent == one.anchor and not link.kind & GOES
-            if link and (n in above or below):
+            if link and (n in above or (link.parent == one.anchor and not link.kind & GOES)):
                 found[n] = link._replace(parent=above.get(n, ids[-1]))
+            elif link and first[link.id] < begin:
+                found[n] = link._replace(kind=link.kind | PAST)
     return found
+
+
+def _id(link: Link | None) -> str | None:
+    return link and link.id
 
 
 def _between(
@@ -437,7 +445,8 @@ def _end(
     """
 
     def is_own(n: int, kind: int) -> bool:
-        return _is(links[n], kind) and names[n] is None and parents[n] != ABSENT
+        is_there = names[n] is None and parents[n] != ABSENT
+        return is_there and _is(links[n], kind) and not _is(links[n], PAST)
 
     def way(n: int) -> Iterator[int]:
         while n >= 0:

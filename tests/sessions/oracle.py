@@ -63,18 +63,19 @@ def main(entries: list[Entry]) -> list[str]:
     kept = [n for n, one in enumerate(nodes) if last[one["uuid"]] == n]
     above = {n: last.get(stated(nodes[n]) or "") for n in kept}
     on: dict[int | None, int] = {}
+    past: set[int] = set()
     for n in kept:
-        on |= keep(nodes, last, above, n)
+        on |= keep(nodes, last, above, n, past)
     for n in kept:
         if n in way(above, above[n]):
             above[n] = None
-    end = leaf(nodes, kept, above, last.get(said(entries) or ""), on)
+    end = leaf(nodes, kept, above, last.get(said(entries) or ""), on, past)
     if end is None:
         return []
     was = {n: above[n] for n in reversed(kept) if lacks_its_parent(nodes, above, n)}
     above |= dict.fromkeys(was)
     for n in was:
-        above[n] = nearest(nodes, kept, above, n)
+        above[n] = nearest(nodes, [n for n in kept if n not in past], above, n)
     above |= {n: parent for n, parent in was.items() if above[n] is None}
     return [nodes[n]["uuid"] for n in reversed(way(above, end))]
 
@@ -87,11 +88,15 @@ def lacks_its_parent(nodes: list[Entry], above: dict[int, int | None], n: int) -
 
 
 def keep(
-    nodes: list[Entry], last: dict[str, int], above: dict[int, int | None], boundary: int
+    nodes: list[Entry],
+    last: dict[str, int],
+    above: dict[int, int | None],
+    boundary: int,
+    past: set[int],
 ) -> dict[int | None, int]:
     """Hang what a compaction has kept below its anchor, and the rest of that below the last.
 
-    Return the last one by the anchor.
+    Return the last one by the anchor. What came before and is not kept is past.
     """
     about = nodes[boundary].get("compactMetadata", {}) if is_boundary(nodes[boundary]) else {}
     some = about.get("preservedMessages", {})
@@ -110,6 +115,8 @@ def keep(
         return {}
     above |= {n: ends[-1] for n, parent in above.items() if parent == anchor}
     above |= dict(zip(ends, [anchor, *ends], strict=False))
+    begin = [one["uuid"] for one in nodes].index(nodes[boundary]["uuid"])
+    past |= {last[one["uuid"]] for one in nodes[:begin]} - {*ends}
     return {anchor: ends[-1]}
 
 
@@ -165,9 +172,10 @@ def leaf(
     above: dict[int, int | None],
     goes: int | None,
     on: dict[int | None, int],
+    past: set[int],
 ) -> int | None:
     """Return the last entry, or the one that a session is said to go on at."""
-    own = [n for n in kept if agent(nodes[n]) is None]
+    own = [n for n in kept if agent(nodes[n]) is None and n not in past]
     ends = [n for n in own if nodes[n].get("type") in ENDS]
     spoken = [n for n in ends if any(is_message(nodes[one]) for one in way(above, n))]
     last = max(ends or own, default=None)

@@ -159,6 +159,21 @@ KEPT: dict[str, tuple[tuple[Entry, ...], str]] = {
     "where a line says": (
         (*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, says("u5", "cs", **LATE), goes_on("a4")), "cb cs u3 a3 u4 a4",
     ),
+    "an entry of before that is written again": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, A1), "cb cs u3 a3 u4 a4",
+    ),
+    "an entry of behind that is written again": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, says("u5", "cs", **LATE), ON[0]), "cb cs u3 a3 u4",
+    ),
+    "the boundary is written again": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, keeps("cs", "u3", "a3")), "cb cs u3 a3 u4 a4",
+    ),
+    "where a line says, before": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, goes_on("a2")), "cb cs u3 a3 u4 a4",
+    ),
+    "behind a gap of what is past": (
+        (*LONG, keeps("cs", "u3", "a3"), SUMMARY, *ON, says("u5", "gone", **at(12_000))), "u5",
+    ),
     "one is not there": ((*LONG, keeps("cs", "u3", "gone", "a3"), SUMMARY, *ON), "cb cs u4 a4"),
     "the anchor is not there": ((*LONG, keeps("gone", "u3", "a3"), SUMMARY, *ON), "cb cs u4 a4"),
     "one is only progress": (
