@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from eventq import said
 from eventq.errors import EventqError
+from eventq.http import ansi
 from eventq.http.lanes import ROW, STEP, WIDE, dots_of, lanes_of, line_of
 from eventq.http.markdown import html
 from eventq.http.page_request import whole_in
@@ -220,7 +221,7 @@ def artifact(thread: Thread, ask: Ask) -> tuple[str, Values]:
             if data.count(b"\n") > LINES or len(data) > SEARCH_BYTES:
                 break
         shown = data.decode(errors="replace").removesuffix("\n").split("\n")[:LINES]
-        values["shown"] = [*enumerate((one[:SHOWN] for one in shown), first)]
+        values["shown"] = [*enumerate(ansi.lines(one[:SHOWN] for one in shown), first)]
         values["more"] = first + len(shown) if info.lines >= first + len(shown) else None
     values["last"] = max(1, info.lines - LINES + 1) if info.lines > LINES else None
     return "artifact.html", values

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from eventq.errors import EventqError, FilterError, UnknownConsumerError
+from eventq.http import ansi
 from eventq.http import memory_pages as memory
 from eventq.http.access import RefusedError, WrongTokenError, cookie_name
 from eventq.http.operations import Reply
@@ -566,7 +567,8 @@ def _since(one: ConsumerStatus) -> float | None:
 
 _FILTERS = {
     "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
-    "bars": _bars, "hash": lambda ref: ref.rpartition(":")[2],
+    "bars": _bars, "ansi": ansi.text,
+    "hash": lambda ref: ref.rpartition(":")[2],
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
     "segment": lambda text: quote(str(text), safe=""),
 }  # fmt: skip

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eventq import said
 from eventq.errors import EventqError
+from eventq.http import ansi
 from eventq.http.markdown import html
 from eventq.said.media import IMAGES
 from eventq.said.values import dump
@@ -110,9 +111,15 @@ def _result(block: said.Result, most: int) -> Values:
     """Return what came of a call."""
     texts = [each.text for each in block.blocks if isinstance(each, said.Text)]
     lines = sum(text.count("\n") + 1 for text in texts)
-    result = [shown(each, min(most, RESULT)) for each in block.blocks]
+    result = [_printed(each, min(most, RESULT)) for each in block.blocks]
     state = "failed" if block.failed else "done"
     return {"state": state, "lines": lines, "result": result}
+
+
+def _printed(block: Block, most: int) -> Values:
+    """Return a block of a result; tools write for terminals."""
+    made = shown(block, most)
+    return made | {"printed": ansi.text(made["text"])} if made["shape"] == "text" else made
 
 
 def shown(block: Block, most: int = TEXT) -> Values:
@@ -129,7 +136,12 @@ def shown(block: Block, most: int = TEXT) -> Values:
             "text": _cut(block.text, most),
         }
     shape = "thinking" if isinstance(block, said.Thinking) else "text"
-    return {"shape": shape, "html": "", "text": _cut(getattr(block, "text", ""), most)}
+    return {
+        "shape": shape,
+        "html": "",
+        "printed": "",
+        "text": _cut(getattr(block, "text", ""), most),
+    }
 
 
 def _cut(text: str, most: int) -> str:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import eventq
-from eventq.http import memory_pages, pages
+from eventq.http import ansi, memory_pages, pages
 from eventq.http.markdown import html
 from eventq.system.environment import user_name
 from tests.http.conftest import TOKEN
@@ -680,3 +680,21 @@ def test_markdown_is_shown_as_it_is_meant() -> None:
     assert "<b>" not in long
     for hostile in ("[" * 9_000, "> " * 4_500, "*a " * 3_000, "`" * 9_000, "- " * 4_500):
         html(hostile)
+
+
+def test_colours_of_a_terminal(client: httpx.Client, thread: eventq.Thread) -> None:
+    """They are classes; other codes are left out, and what is printed is no markup."""
+    thread.artifacts.put(
+        b"\x1b[1;31mFAILED\x1b[0m <b>x</b>\n10%\r100%\n\x1b]0;title\x07\x1b[2Kend\n", "make"
+    )
+    found = client.get("/t/thread/output/0").text
+    assert '<span class="bold c1">FAILED</span> &lt;b&gt;x&lt;/b&gt;' in found
+    assert "10%" not in found.replace("100%", "")
+    assert "title" not in found.split("<pre")[1]
+    assert " end\n" in found
+    assert "\x1b" not in found
+    assert list(ansi.lines(["\x1b[32ma", "b\x1b[0m", "c"])) == [
+        '<span class="c2">a</span>', '<span class="c2">b</span>', "c",
+    ]  # fmt: skip
+    for hostile in ("\x1b[" * 50_000, "\x1b[" + "1;" * 40_000 + "m", "\x1b]" * 40_000):
+        assert "<script" not in ansi.text(hostile + "<script>")
