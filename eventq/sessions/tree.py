@@ -112,10 +112,12 @@ def relinked(links: Sequence[Link | None], kept: Mapping[int, Kept]) -> list[Lin
         if anchor := found[needed[-1]]:
             found[needed[-1]] = anchor._replace(on=ids[-1])
         for n, link in enumerate(found):
-            if link and (n in above or (link.parent == one.anchor and not link.kind & GOES)):
-                found[n] = link._replace(parent=above.get(n, ids[-1]))
-            elif link and first[link.id] < begin:
-                found[n] = link._replace(kind=link.kind | PAST)
+            if link is None or (link.kind & GOES and n not in above):
+                continue
+            if n in above or link.parent == one.anchor:
+                link = link._replace(parent=above.get(n, ids[-1]))  # noqa: PLW2901
+            is_past = n not in above and first[link.id] < begin
+            found[n] = link._replace(kind=link.kind | PAST) if is_past else link
     return found
 
 
