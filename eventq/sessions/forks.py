@@ -16,7 +16,7 @@ from eventq.output.spelling import ASCII, parse, parse_leniently, spell
 from eventq.records.checks import REF, SHA256
 from eventq.sessions import lines
 from eventq.sessions.imports import OF_LINES, bytes_of, grouped
-from eventq.sessions.links import BACK, MESSAGE, NewSession
+from eventq.sessions.links import BACK, MESSAGE, NewSession, is_node
 from eventq.sessions.reading import reader_named, reader_of
 from eventq.system.clock import stamp
 
@@ -150,7 +150,7 @@ class Forks:
         turns = (one for one in context.replay() if one.type_id in OF_LINES)
         found = [*filter(None, map(self._entry, turns))]
         reader = reader_of(found[:_FIRST])
-        path = [one for one in found if reader.link(one) is not None]
+        path = [one for one in found if (link := reader.link(one)) and is_node(link)]
         for entry in reader.fork(path, filter(reader.carried, found), new):
             yield spelled(entry)
 

@@ -312,6 +312,17 @@ def test_a_fork_of_what_an_older_version_imported(thread: eventq.Thread) -> None
     assert rest[0]["id"] == "aa1"
 
 
+def test_a_fork_of_lines_that_an_older_version_imported(thread: eventq.Thread) -> None:
+    """Where the session was said to go on stays out: it is no entry."""
+    told = {"type": "last-prompt", "leafUuid": "a1", "sessionId": SESSION}
+    abc = thread.contexts.create("abc")
+    for one in (says("u1", None), answers("a1", "u1"), told, says("u2", "a1")):
+        abc.append(NewTurn(json.dumps(one), type_id="session/entry"))
+    abc.fork(name="mine")
+    made = [json.loads(line) for line in export(thread, "mine").splitlines()]
+    assert [one["forkedFrom"]["messageUuid"] for one in made[:-1]] == ["u1", "a1", "u2"]
+
+
 def test_blobs_come_along(thread: eventq.Thread, tmp_path: Path) -> None:
     """What entries name by SHA-256 is written where it is asked for."""
     digits = hashlib.sha256(PIXELS).hexdigest()
