@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from eventq.cli import kinds, render, show
 from eventq.cli.options import JSON_ERRORS, choose_threads
@@ -15,8 +15,13 @@ from eventq.store.paths import is_url
 from eventq.system import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from rich.console import Console
+    from rich.text import Text
+
+    from eventq.cli.board import Answer, Found
+    from eventq.cli.keyboard import Screen
     from eventq.records.consumer import ConsumerStatus
     from eventq.records.info import ThreadStatus
     from eventq.records.turn import ContextInfo
@@ -25,20 +30,18 @@ if TYPE_CHECKING:
     from eventq.thread import Thread
 
 LOOK = 1.0  # seconds between two looks
+PAUSE = 0.2  # at least, however much happens
+CONTEXTS = 5  # of each thread
 WORDS = 200  # characters of what was said last
-_COLOURS = {"question": "cyan", "approval": "cyan"}
 
 
 def top(*, thread: list[str], all: str | None) -> int:
     """Show who needs you and what each does, in a terminal.
 
-    It is drawn again whenever something changes, until Ctrl-C. If stdout is no terminal, it is
-    written once.
+    It is drawn again whenever something changes. Arrows select; Enter answers a question, or shows
+    the command that helps; q or Ctrl-C quits. If stdout is no terminal, it is written once.
     """
-    import sys
-
     from rich.console import Console
-    from rich.live import Live
 
     from eventq.store.opening import share_connections, unshare_connections
 
@@ -54,17 +57,88 @@ def top(*, thread: list[str], all: str | None) -> int:
         if not views:
             raise LogicError(f"there is no thread below '{all}'", "run 'eventq init' there first")
         console = Console(highlight=False, markup=False, emoji=False)
-        if not sys.stdout.isatty():
-            console.print(screen(views, len(views) > 1))
-            return 0
-        with (
-            suppress(KeyboardInterrupt),
-            Live(screen=True, auto_refresh=False, console=console) as live,
-        ):
-            while True:
-                live.update(screen(views, len(views) > 1), refresh=True)
-                views[0].wait()
+        if show.is_terminal() and not console.is_dumb_terminal:
+            return _watch(views, console)
+        _write(console, look(views))
     return 0
+
+
+def _watch(views: Sequence[View], console: Console) -> int:
+    """Show it until somebody quits, or a signal ends it."""
+    from eventq.cli.keyboard import Ended, Screen, end_by
+
+    try:
+        with Screen() as screen:
+            _follow(views, console, screen)
+    except (KeyboardInterrupt, EOFError):
+        return 0
+    except Ended as ended:
+        end_by(ended.number)
+    return 0
+
+
+def _follow(views: Sequence[View], console: Console, screen: Screen) -> None:
+    from eventq.cli.board import Board
+
+    board = Board()
+    watcher, looked = views[0].watcher(), 0.0
+    has_changed = True
+    while not board.quits:
+        since = clock.monotonic() - looked
+        if since >= LOOK or (has_changed and since >= PAUSE) or not looked:
+            watcher.wait(0)  # what it tells from now on is new
+            board.update(look(views))
+            looked, has_changed = clock.monotonic(), False
+        size = screen.size((console.width, console.height))
+        screen.draw([(_ansi(console, row), high) for row, high in board.rows(*size)], size)
+        left = (PAUSE if has_changed else LOOK) - (clock.monotonic() - looked)
+        keys, is_ready = screen.wait(-1 if has_changed else watcher.fileno(), left)
+        has_changed = has_changed or is_ready
+        for key in keys:
+            if (answer := board.press(key)) is not None:
+                board.note, has_changed, looked = _send(views, answer), True, 0.0
+
+
+def _send(views: Sequence[View], answer: Answer) -> str:
+    """Answer a question, and return what to say of it."""
+    from eventq.thread import open_thread
+
+    number = answer.item.need.number or 0
+    place = next(view.place for view in views if view.thread.path == answer.item.path)
+    try:
+        with open_thread(place) as thread:
+            thread.log.answerer = show.answerer
+            thread.answer(number, answer.text)
+    except EventqError as error:
+        return str(error)
+    return f"answered question {number}"
+
+
+def _ansi(console: Console, row: Text) -> str:
+    with console.capture() as captured:
+        console.print(row, soft_wrap=True, end="")
+    return captured.get()
+
+
+def _write(console: Console, found: Found) -> None:
+    """Write everything once; what can be pasted is on one line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for text, style in found.notes:
+        console.print(Text(text, style=style), soft_wrap=True)
+    for item in found.items:
+        options = item.need.options
+        answers = f" ({' / '.join(map(show.readable, options))})" if options else ""
+        command = f" - {show.readable(item.command)}" if item.command else ""
+        console.print(Text(item.line() + answers + command), soft_wrap=True)
+    for one in found.tables:
+        table = Table(*one.heads, box=None, expand=True)
+        table.columns[-1].no_wrap = one.heads[-1] == "Last words"
+        for row in one.rows:
+            table.add_row(*[Text(show.readable(cell)) for cell in row])
+        if one.rows:
+            console.print(Text(""), table)
 
 
 def _below(place: str | None, known: list[str]) -> list[str]:
@@ -82,6 +156,7 @@ class View:
         from eventq.store.address import parse
         from eventq.thread import open_thread
 
+        self.place = place
         self.thread: Thread = open_thread(place, read_only=True)
         self.name = parse(place).name if is_url(place) else os.path.basename(place.rstrip("/"))
         self._watcher: Watcher | None = None
@@ -101,76 +176,68 @@ class View:
         status = self.thread.status()
         return status, needs(status, first_dead(self.thread, status))
 
-    def last_words(self, info: ContextInfo) -> str:
-        """Return what the newest turn of a context says, on one line."""
+    def row(self, info: ContextInfo, prefix: str, now: float) -> list[str]:
+        """Return a context as a row: its name, its turns, its age, and what it says last."""
+        turns = f"{info.head_depth + 1:,}" if info.head_turn_id else "0"
+        ago = _ago(now - info.updated_at_ms / 1000)
+        return [f"{prefix}{info.name or info.context_id}", turns, ago, self._last_words(info)]
+
+    def _last_words(self, info: ContextInfo) -> str:
         if not info.head_turn_id:
             return ""
         turns = self.thread.contexts.turns
         try:
             found = turns.said(self.thread.contexts.turn(info.head_turn_id, payload=False))
         except EventqError as error:
-            return show.readable(error.what)
-        return show.readable(found.line(WORDS))
+            return error.what
+        return found.line(WORDS)
 
-    def wait(self) -> None:
-        """Wait for a change, or a second."""
+    def watcher(self) -> Watcher:
+        """Return what tells of changes."""
         self._watcher = self._watcher or self.thread.database.watch()
-        self._watcher.wait(LOOK)
+        return self._watcher
 
 
-def screen(views: Sequence[View], many: bool) -> Any:  # noqa: FBT001 (it has no other name)
-    """Return what is drawn: who needs a person, then consumers and contexts."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+def look(views: Sequence[View]) -> Found:
+    """Return who needs a person in all threads, then what consumers and contexts do."""
+    from eventq.cli.board import BAD, Found, Item, Listing
 
-    parts: list[Any] = []
-    consumers = Table("Consumer", "Now", "Waiting", "Oldest", "24 hours", box=None, expand=True)
-    contexts = Table("Context", "Turns", "Last", "Last words", box=None, expand=True)
-    contexts.columns[3].no_wrap = True
+    items: list[Item] = []
+    notes: list[tuple[str, str]] = []
     calm: list[str] = []
+    consumers: list[list[str]] = []
+    contexts: list[list[str]] = []
+    now = clock.now()
     for view in views:
-        prefix = f"{view.name}: " if many else ""
+        name = view.name if len(views) > 1 else ""
+        prefix = f"{name}: " if name else ""
         try:
             status, found = view.look()
+            contexts += [view.row(info, prefix, now) for info in status.contexts[:CONTEXTS]]
         except EventqError as error:
-            parts.append(Text(f"{prefix}{show.readable(str(error))}", style="red"))
+            notes.append((show.readable(f"{prefix}{error}"), BAD))
             continue
-        parts += [Text(prefix + line, style=style) for line, style in _needs(found)]
-        if not found:
-            calm.append(status.last_at or "")
-        for one in status.consumers:
-            consumers.add_row(*[Text(prefix * (not n) + cell) for n, cell in enumerate(_row(one))])
-        for info in status.contexts[:5]:
-            name = show.readable(info.name or str(info.context_id))
-            turns = f"{info.head_depth + 1:,}" if info.head_turn_id else "0"
-            ago = _ago(clock.now() - info.updated_at_ms / 1000)
-            contexts.add_row(*map(Text, (prefix + name, turns, ago, view.last_words(info))))
-    if not parts:
+        items += [
+            Item(view.thread.path, name, "" if one.since is None else _ago(now - one.since), one)
+            for one in found
+        ]
+        calm += [] if found else [status.last_at or ""]
+        consumers += [_row(one, prefix) for one in status.consumers]
+    if not items and not notes:
         last = max(calm, default="")
         when = f": the last event came at {last}" if last else ""
-        parts.append(Text(f"Nobody needs you{when}", style="green"))
-    tables = [table for table in (consumers, contexts) if table.row_count]
-    return Group(*parts, *[each for table in tables for each in (Text(""), table)])
+        notes.append((f"Nobody needs you{when}", "green"))
+    tables = (
+        Listing("consumer", ("Consumer", "Now", "Waiting", "Oldest", "24 hours"), consumers),
+        Listing("context", ("Context", "Turns", "Last", "Last words"), contexts),
+    )
+    return Found(sorted(items, key=lambda item: item.need.urgency), notes, tables)
 
 
-def _needs(found: Sequence[Need]) -> Iterator[tuple[str, str]]:
-    """Yield the lines about what waits for a person, with their colours."""
-    for one in found:
-        who = f"{one.consumer}: " if one.consumer else ""
-        answers = f" ({' / '.join(one.options)})" if one.options else ""
-        number = f" - eventq answer {one.number} …" if one.kind in ("question", "approval") else ""
-        text = f"{one.kind.upper():9}{who}{one.what}{answers}{number}"
-        yield show.readable(text), _COLOURS.get(one.kind, "red")
-        if one.output:
-            last = one.output.splitlines()[-1]
-            yield f"{'':9}{show.readable(last)}", "dim"
-
-
-def _row(one: ConsumerStatus) -> list[str]:
+def _row(one: ConsumerStatus, prefix: str) -> list[str]:
     oldest = "" if one.lag is None or not one.pending else _ago(one.lag)
     ends = f"{one.done} done, {one.failed} failed, {one.dead} dead"
-    return [*map(show.readable, (one.consumer_id, doing(one), waiting(one), oldest, ends))]
+    return [prefix + one.consumer_id, doing(one), waiting(one), oldest, ends]
 
 
 def _ago(seconds: float) -> str:
