@@ -52,6 +52,7 @@ class Keys:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
         self._pasted: str | None = None
+        self._whole = ""  # what was pasted last
 
     @property
     def waits(self) -> bool:
