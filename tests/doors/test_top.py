@@ -339,10 +339,12 @@ def test_it_is_stopped_and_goes_on(
         if number == signal.SIGTSTP:
             terminal.until(lambda: not terminal.is_whole)
             assert termios.tcgetattr(terminal.theirs) == terminal.before
+        termios.tcsetattr(terminal.theirs, termios.TCSANOW, terminal.before)  # as a shell does
         thread.ask("Which one?")
         terminal.process.send_signal(signal.SIGCONT)
         terminal.until(lambda: terminal.is_whole)
         terminal.sees("QUESTION this thread: Which one?")
+        assert termios.tcgetattr(terminal.theirs) != terminal.before
         terminal.press("q")
         assert terminal.ends() == 0
 
