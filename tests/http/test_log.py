@@ -227,8 +227,10 @@ def test_a_handler_is_no_business_of_others(client: httpx.Client, thread: eventq
 
 def test_questions_are_asked_and_answered(client: httpx.Client, thread: eventq.Thread) -> None:
     """A long poll waits for the answer."""
-    asked = client.post("questions", json={"text": "Deploy?", "approval": True, "key": "k"})
+    body = {"text": "Deploy?", "approval": True, "key": "k", "context": "main", "run": 7}
+    asked = client.post("questions", json=body)
     assert (asked.status_code, asked.json()["options"]) == (201, ["approve", "deny"])
+    assert (asked.json()["context"], asked.json()["run"]) == ("main", 7)
     assert client.get("questions").json() == [asked.json()] == [client.get("questions/1").json()]
     assert client.get("questions/1", params={"wait": "0.01s"}).json()["answer"] is None
     assert problem(client.post("questions/1/answer", json={"text": "maybe"}))[0] == 422

@@ -529,8 +529,9 @@ def test_asking_a_person(connect: Connect, path: str) -> None:
                     person.answer(1, "maybe")
                 person.answer(1, "yes", source="self")
             assert (await waits)["answer"] == "yes"
-            await call(client, "ask_person", question="And now?", seconds=0)
+            await call(client, "ask_person", question="And now?", seconds=0, context="main")
         with eventq.open(path) as person:
+            assert person.question(3).context == "main"
             person.answer(3, "go on", source="self")
         async with connect() as client:  # it was restarted
             found = await call(client, "ask_person", id=3)
