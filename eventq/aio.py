@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from eventq.errors import ClosedError, EventqError
 from eventq.log.events import stale_at
 from eventq.records.event import Batch, Event
+from eventq.store.causing import During
 from eventq.system import clock
 from eventq.thread import Thread, open_thread
 
@@ -96,13 +98,16 @@ class AsyncThread:
     async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         self._check_open()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
+        call = partial(copy_context().run, function, *args, **kwargs)  # it knows what causes it
+        return await loop.run_in_executor(self._executor, call)
 
     # Methods of `Thread` that only pass on, each run in the OS thread of this one.
     push = _passed(Thread.push)
     last = _passed(Thread.last)
     last_id = _passed(Thread.last_id)
     latest = _passed(Thread.latest)
+    caused_by = _passed(Thread.caused_by)
+    causes_of = _passed(Thread.causes_of)
     recover = _passed(Thread.recover)
     subscribe = _passed(Thread.subscribe)
     unsubscribe = _passed(Thread.unsubscribe)
@@ -143,9 +148,15 @@ class AsyncThread:
         self._check_open()
         executor = ThreadPoolExecutor(1, "eventq-push")
         try:
-            return await asyncio.get_running_loop().run_in_executor(executor, push)
+            return await asyncio.get_running_loop().run_in_executor(
+                executor, copy_context().run, push
+            )
         finally:
             executor.shutdown(wait=False)
+
+    def during(self, *events: int) -> During:
+        """Return a context manager for a task; see `Thread.during`."""
+        return self._thread.during(*events)
 
     async def pop(
         self,
@@ -213,7 +224,8 @@ class AsyncThread:
         executor = ThreadPoolExecutor(1, "eventq-consume")
         try:
             while (event := await loop.run_in_executor(executor, next, events, None)) is not None:
-                yield event
+                with During(self._thread.database.place, (event.id,)):
+                    yield event
         finally:
             left = True
             closed = executor.submit(events.close)  # after `next`, if that is still waiting

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from eventq.output.outputs import Outputs
     from eventq.output.urls import Resource
     from eventq.records.artifact import ArtifactInfo, Captured, Content
+    from eventq.records.cause import Cause, Effects
     from eventq.records.claim import ClaimInfo, DeadLetter
     from eventq.records.consumer import Subscription, Terms
     from eventq.records.info import Overview, ThreadStatus
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from eventq.records.rows import Rows, Values
     from eventq.records.turn import Collected, ContextInfo, Imported
     from eventq.sessions.files import Sessions
+    from eventq.store.causing import During
     from eventq.store.engine import Engine
     from eventq.store.protocol import Log
     from eventq.store.queue_rows import Outcome
@@ -368,6 +370,8 @@ class Thread:
             raise
         if not read_only:
             self.database.on_refusal = self._note_refusal
+        if environment.env("EVENTQ_EVENT_ID") or environment.env("EVENTQ_EVENT_IDS"):
+            from eventq.store import causing  # noqa: F401  (writes ask it from now on)
         self.database.on_failure = self._log_and_continue
         self.database.on_outcomes = self._report
         self.log = EventLog(
@@ -536,9 +540,14 @@ class Thread:
     # --- reading ----------------------------------------------------------------------------------
 
     def peek(
-        self, last_event_id: int = 0, *, limit: int | None = 100, filter: str | None = None
+        self,
+        last_event_id: int = 0,
+        *,
+        limit: int | None = 100,
+        filter: str | None = None,
+        cause: int | None = None,
     ) -> Iterator[Event]:
-        """Yield the matching events after an id, in order.
+        """Yield the matching events after an id, in order; with `cause` those that it has caused.
 
         With `limit=None`, all that are stored now. Raises PositionError for an id above the newest
         that ever was.
@@ -547,7 +556,72 @@ class Thread:
         self.log.check_position(last_event_id)
         if limit is not None:
             check_positive(limit, "limit")
-        return self.log.peek(last_event_id, limit, filter)
+        if cause is None:
+            return self.log.peek(last_event_id, limit, filter)
+        from eventq.log.selection import Selection, caused
+
+        check_natural(cause, "cause")
+        accepted = self.database.events.accept(filter)
+        chosen = Selection(accepted, last_event_id, self.last_id())
+        pages = caused(self.database.memory, cause, chosen, 1 << 62 if limit is None else limit)
+        return (event for page in pages for event in fresh(self.database, page))
+
+    def caused_by(self, event_id: int, *, thread: Path | None = None, limit: int = 100) -> Effects:
+        """Return the events and turns here that an event has caused, at most `limit` of each.
+
+        Whoever works on an event causes what it writes meanwhile: its handler, the function of a
+        worker, the loop of `consume`, and what says so by `during` or by EVENTQ_EVENT_ID. `thread`
+        is the path or URL of the thread that the event is in (default: this one).
+        """
+        from eventq.records.cause import Effects
+
+        cause = self._cause(event_id, thread)
+        check_positive(limit, "limit")
+        found = self.database.memory.causes
+        events = found.events(cause, 0, self.last_id(), limit + 1)
+        turns = found.turns(cause, 0, limit + 1)
+        is_all = max(len(events), len(turns)) <= limit
+        return Effects(tuple(events[:limit]), tuple(turns[:limit]), is_all)
+
+    def causes_of(self, *, event: int | None = None, turn: int | None = None) -> list[Cause]:
+        """Return the events that caused an event or a turn, of a batch the first 100.
+
+        There are none where nobody knows. They may have been pruned, and those in other threads are
+        as their writer stated them. Raises UsageError unless one of the two is given.
+        """
+        from eventq.records.cause import MOST_CAUSES, Cause
+
+        causes = self.database.memory.causes
+        if (event is None) == (turn is None):
+            raise UsageError("causes are those of an event or of a turn", "give one of the two")
+        if event is not None:
+            found = causes.of_event(check_natural(event, "event"), MOST_CAUSES)
+        else:
+            found = causes.of_turn(check_natural(turn or 0, "turn"), MOST_CAUSES)
+        return [Cause(one, place or None) for place, one in found]
+
+    def during(self, *events: int) -> During:
+        """Return a context manager: what is written in it is caused by these events of this thread.
+
+        It is for who has events in another way than those that `caused_by` names, and holds for
+        this OS thread, or this task, and whatever thread is written to. Of more than 100 events,
+        the first ones count.
+        """
+        from eventq.store.causing import During
+
+        return During(self.database.place, [check_positive(one, "event") for one in events])
+
+    def _cause(self, event_id: int, thread: Path | None) -> tuple[str, int]:
+        """Return place and id of an event, of this thread or of another one."""
+        check_natural(event_id, "event_id")
+        if thread is None:
+            return "", event_id
+        from eventq.store.causing import place_of
+
+        place = place_of(_text(thread))
+        if place is None:
+            raise UsageError("the thread of the cause is no path and no URL", "give one")
+        return ("" if place == place_of(self.database.place) else place), event_id
 
     def last(self, count: int = 10, *, filter: str | None = None) -> list[Event]:
         """Return the newest `count` matching events, oldest first."""

@@ -36,10 +36,11 @@ ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "eventq" / "store" / "postgres" / "statements.py"
 AREAS = (
     "blobs", "turns", "contexts", "runs", "streams", "outputs", "scopes", "sessions", "erasures",
-    "settings", "overview", "reach", "collect", "copies",
+    "settings", "overview", "reach", "collect", "copies", "causes",
 )  # fmt: skip
 # Tables of the log that statements of the memory name, and that have the same columns there.
 _OF_THE_LOG = {"event_blob_refs", "open_questions"}
+_LATER = {"event_causes", "turn_causes"}  # of migrations after the first one of the memory
 _RENAMED = {"counters": "scope_counters"}
 _TYPES = {"INT": "BIGINT", "INTEGER": "BIGINT", "BLOB": "BYTEA", "VARBINARY": "BYTEA"}
 _KEY = ("bucket", "thread_id")
@@ -116,7 +117,7 @@ def _wanted() -> set[str]:
     """Return the tables that the memory's part of the migration makes, and some of the log's."""
     text = (ROOT / "migrations" / "sqlite" / "0002_eventq.sql").read_text(encoding="utf-8")
     memory = text[text.index("---- Memory:") :]
-    return {*re.findall(r"CREATE TABLE (\w+)", memory), *_OF_THE_LOG}
+    return {*re.findall(r"CREATE TABLE (\w+)", memory), *_OF_THE_LOG, *_LATER}
 
 
 # --- what there is to translate -----------------------------------------------------------------

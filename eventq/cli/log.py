@@ -23,7 +23,7 @@ from eventq.system import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import TypedDict
 
     from eventq.cli.columns import Columns
@@ -205,6 +205,7 @@ def peek(
     last: int | None,
     limit: int,
     wanted: Wanted,
+    cause: int | None = None,
     json: bool = True,
 ) -> None:
     """Print events without consuming them. No file changes.
@@ -213,8 +214,14 @@ def peek(
     """
     where, after, upto = _select(thread, wanted)
     columns = None if json else _columns()
-    if last is not None or (last_event_id is None and wanted.get("since") is None):
-        show_page = columns.show if columns else _show_lines
+    newest = last is not None or (last_event_id is None and wanted.get("since") is None)
+    show_page = columns.show if columns else _show_lines
+    if cause is not None:
+        after = max(after, last_event_id or 0)
+        for some in _caused(thread, cause, (where, after, upto), last or limit, newest=newest):
+            show_page(thread.database, some)
+        return
+    if newest:
         show_page(thread.database, thread.log.newest(last or limit, where, upto, after))
         return
     if last_event_id is not None and show.program() != "thread":  # it has never said so
@@ -230,6 +237,24 @@ def peek(
         return
     for page in thread.log.lines(where, after, limit, upto):
         show.lines(page.lines)
+
+
+def _caused(
+    thread: Thread,
+    cause: int,
+    wanted: tuple[str | None, int, int],
+    count: int,
+    *,
+    newest: bool,
+) -> Iterable[Sequence[Event]]:
+    """Return pages of the events that an event has caused."""
+    from eventq.log.selection import Selection, caused, newest_caused
+
+    where, *ids = wanted
+    chosen = Selection(thread.database.events.accept(where), *ids)
+    if newest:
+        return (newest_caused(thread.database.memory, cause, chosen, count),)
+    return caused(thread.database.memory, cause, chosen, count)
 
 
 def _columns() -> Columns | None:
@@ -450,12 +475,16 @@ COMMANDS = {
                 kinds.POSITIVE,
             ),
             _LIMIT,
+            *unless_thread(
+                Option("cause N", "Only events that this event has caused.", kinds.WHOLE)
+            ),
             *_WANTED,
             JSON_ERRORS if IS_THREAD else _JSON_LINES,
         ],
         *unless_thread(
             "eventq peek ./inbox",
             "eventq peek ./inbox --since 2026-11-01 --until 2026-11-02 --type message",
+            "eventq peek ./inbox --cause 42",
         ),
         "eventq peek --thread ./inbox --last-event-id 0 --filter \"type = 'message'\"",
         "eventq peek --thread ./inbox --last 5",

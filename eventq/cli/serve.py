@@ -11,6 +11,7 @@ from eventq.cli.options import JSON, choose_threads
 from eventq.cli.rules import needs
 from eventq.cli.table import Command, Option, together
 from eventq.errors import LogicError, UsageError
+from eventq.store import causing
 from eventq.system import processes
 
 TYPE_CHECKING = False
@@ -181,6 +182,7 @@ def http_server(threads: list[str], listen: str, **rules: Any) -> Any:
 def prepare() -> None:
     """Prepare this process for a long life."""
     processes.serve_long()
+    causing.disown()
     gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
     _return_long_blocks()
 

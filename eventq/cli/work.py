@@ -41,9 +41,11 @@ def work(
     SIGTERM or an error that does not pass; the module is looked for in the current directory first.
     """
     gc.set_threshold(2_000, 10, 10)  # as ever: what the command line set is for short lives
+    from eventq.store import causing
     from eventq.system import clock, disk, processes
 
     processes.serve_long()
+    causing.disown()
     if worker is not None:
         return _run_program(worker, *thread)
     from eventq.running.allowed import Allowed

@@ -14,6 +14,7 @@ from eventq.errors import (
 from eventq.http.operations import AT, Operation, Reply, gap_header, of_json, once
 from eventq.log.claims import claim_line
 from eventq.log.mirror_lines import line
+from eventq.log.selection import Selection, caused, newest_caused
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.parameters import MOST_WAIT, Given, Part, lines_of, of_object, with_key
 from eventq.serving.plans import QUICK, READ, WRITE
@@ -46,6 +47,8 @@ def _listed(lines: Iterable[str], after: int) -> bytes:
 def events(thread: Thread, given: Given) -> Reply:
     """Read the events after an id, in order, or the newest ones."""
     where, count = given["filter"], given["last"]
+    if given["cause"] is not None:
+        return _caused(thread, given)
     if count is not None:
         newest = newest_events(thread, where, count)
         return Reply(_listed(map(line, newest), newest[-1].id if newest else thread.last_id()))
@@ -56,6 +59,32 @@ def events(thread: Thread, given: Given) -> Reply:
     lines, at, is_done = in_bounds(thread, where, look)
     gap = thread.log.gap_after(given["after"])  # then, as a prune may come meanwhile
     return Reply(_listed(lines, at), is_empty=not lines and is_done, more=gap_header(gap))
+
+
+def _caused(thread: Thread, given: Given) -> Reply:
+    """Read the events that an event has caused; what comes later is not waited for."""
+    where, count, upto = given["filter"], given["last"], thread.last_id()
+
+    def look() -> list[Event]:
+        accepted, database = thread.database.events.accept(where), thread.database.memory
+        if count is not None:
+            return newest_caused(database, given["cause"], Selection(accepted, 0, upto), count)
+        chosen = Selection(accepted, given["after"], upto)
+        pages = caused(database, given["cause"], chosen, given["limit"])
+        return [one for page in pages for one in page]
+
+    found = in_bounds(thread, where, look)
+    is_full = count is None and len(found) == given["limit"]
+    return Reply(_listed(map(line, found), found[-1].id if is_full else upto))
+
+
+def event_causes(thread: Thread, given: Given) -> Reply:
+    """Read what caused an event, and what events and turns it has caused, some of each."""
+    number = given["id"]
+    if thread.database.events.get(number) is None:
+        raise UnknownEventError(number)
+    causes = [*map(_plain, thread.causes_of(event=number))]
+    return of_json({"causes": causes, **_plain(thread.caused_by(number, limit=given["limit"]))})
 
 
 def event(thread: Thread, given: Given) -> Reply:
@@ -362,6 +391,7 @@ _OPERATIONS: Sequence[Operation] = (
             _FILTER,
             _PAGE,
             Part("last", "integer", "The newest so many, instead.", least=1, most=PAGE),
+            Part("cause", "integer", "Only those that this event has caused; does not wait."),
             _WAIT,
         ),
     ),
@@ -378,6 +408,15 @@ _OPERATIONS: Sequence[Operation] = (
         made=True,
     ),
     Operation("getEvent", "GET", f"{AT}/events/{{id}}", QUICK, event, "Event"),
+    Operation(
+        "getEventCauses",
+        "GET",
+        f"{AT}/events/{{id}}/causes",
+        READ,
+        event_causes,
+        "EventCauses",
+        (_PAGE,),
+    ),
     Operation("listQuestions", "GET", f"{AT}/questions", QUICK, questions, "Questions"),
     Operation(
         "ask",

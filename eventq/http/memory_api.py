@@ -101,6 +101,12 @@ def turn(thread: Thread, given: Given) -> Reply:
     return of_json(turn_object(found, payload=given["payload"]))
 
 
+def turn_causes(thread: Thread, given: Given) -> Reply:
+    """Read which events caused a turn."""
+    thread.contexts.turn(given["id"], payload=False)
+    return of_json({"causes": [one._asdict() for one in thread.causes_of(turn=given["id"])]})
+
+
 def append(thread: Thread, given: Given) -> Reply:
     """Append a turn to a context, once if it has a key; the reply has no payload."""
     payload, encoded = given["payload"], given["payload_base64"]
@@ -323,6 +329,9 @@ OPERATIONS: Sequence[Operation] = (
         (Part("with", "string", "The other context.", required=True), _TURNS, _PAYLOAD),
     ),
     Operation("getTurn", "GET", f"{AT}/turns/{{id}}", READ, turn, "Turn", (_PAYLOAD, _AS_OF)),
+    Operation(
+        "getTurnCauses", "GET", f"{AT}/turns/{{id}}/causes", READ, turn_causes, "TurnCauses"
+    ),
     Operation(
         "listRuns", "GET", f"{AT}/runs", READ, runs, "Runs",
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from eventq.records import artifact, claim, consumer, event, info, question, run, turn
+from eventq.records import artifact, cause, claim, consumer, event, info, question, run, turn
 from eventq.serving.parameters import MOST
 
 if TYPE_CHECKING:
@@ -75,6 +75,12 @@ _NAMES_OF = {
 SCHEMAS: dict[str, dict[str, Any]] = {
     "Event": of_record(event.Event),
     "Events": _page("events", "Event", _ID),
+    "Cause": of_record(cause.Cause),
+    "EventCauses": _object(
+        causes=_list("Cause"), events={"type": "array", "items": _ID},
+        turns={"type": "array", "items": _ID}, is_all={"type": "boolean"},
+    ),
+    "TurnCauses": _object(causes=_list("Cause")),
     "Pushed": {
         "oneOf": [_named("Event"), _object(count=_COUNT, first_id=_NUMBER, last_id=_NUMBER)]
     },

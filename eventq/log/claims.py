@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from eventq.log.journal import Journal
     from eventq.records.claim import ClaimInfo
+    from eventq.store.causing import During
     from eventq.store.protocol import Database
     from eventq.store.queue_rows import Claimed, Taken
 
@@ -92,6 +93,15 @@ class Claim:
         self._settle("extend", span)
         self.deadline, self._span = now + span / 1000, span
 
+    def during(self) -> During:
+        """Return a context manager: what is written meanwhile is caused by the event.
+
+        This holds for this OS thread, or this task, and whatever thread is written to.
+        """
+        from eventq.store.causing import During
+
+        return During(self._claims.place, (self.event.id,))
+
     def parts(self) -> tuple[str, bytes, int, bool]:
         """Return the consumer, the secret of the lease, the event, and whether it was dead."""
         return self.consumer, self._taken.token, self.event.id, self._revived
@@ -116,6 +126,7 @@ class Claims:
 
     def __init__(self, db: Database, journal: Journal) -> None:
         """Take the database and the journal of the thread."""
+        self.place = db.place
         self._db = db
         self._journal = journal
 

@@ -108,7 +108,8 @@ class EventLog:
             if question_in(key) is not None:
                 content = self._signed(source, type, content, subtype, key)
         new: NewEvent = _new(NewEvent, (source, type, content, subtype, key))
-        if key is None and REF not in content and type not in NOTED:
+        is_plain = key is None and REF not in content and type not in NOTED
+        if is_plain and not self._db.stated_causes():
             return self._db.events.add(new)
         return self._push_keyed(new, key_strict=key_strict)
 

@@ -12,6 +12,7 @@ import os
 from eventq.errors import ConsumerInUseError, EventqError, FencedError, LeaseLostError
 from eventq.log.events import fresh
 from eventq.store.blocks import Block
+from eventq.store.causing import During
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 
@@ -177,7 +178,8 @@ class Reader:
             after = page.next
             for event in fresh(self._db, page.events):
                 self._check_lease()
-                yield event
+                with During(self._db.place, (event.id,)):
+                    yield event
                 self._read = event.id
                 self._unacked += 1
                 if self._unacked >= self._ack_every and not self._flush():

@@ -16,9 +16,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from eventq.records.event import Event
+    from eventq.store.engine import Engine
     from eventq.store.protocol import Events
 
 STEP = 600.0  # seconds that a clock may be set back
+PAGE = 250  # events that are read at once
 PROBES = 64  # times that are read at once: four statements for ten million events
 
 
@@ -60,6 +63,35 @@ def select(
         conditions.append(f"created_at < '{clock.stamp(until)}'")
     conditions += [*_among("type", type), *_among("source", source)]
     return Selection(" AND ".join(conditions) or None, after, upto)
+
+
+def caused(db: Engine, cause: int, where: Selection, limit: int) -> Iterator[list[Event]]:
+    """Yield the first events of a selection that an event has caused, page by page.
+
+    The filter is an accepted one.
+    """
+    after = where.after
+    while limit > 0 and (ids := db.causes.events(("", cause), after, where.upto, PAGE)):
+        there, after = db.events.among(ids)
+        found = [there[one] for one in ids if one in there]
+        if where.filter:
+            matching = db.events.matching(where.filter, found)
+            found = [one for one in found if one.id in matching]
+        yield found[:limit]
+        limit -= len(found)
+
+
+def newest_caused(db: Engine, cause: int, where: Selection, count: int) -> list[Event]:
+    """Return the newest events of a selection that an event has caused, oldest first."""
+    found: list[Event] = []
+    while len(found) < count:
+        ids = db.causes.events(("", cause), where.after, where.upto, PAGE, newest=True)
+        if not ids:
+            break
+        page = where._replace(after=ids[0] - 1)
+        found = [one for some in caused(db, cause, page, PAGE) for one in some] + found
+        where = where._replace(upto=ids[0] - 1)
+    return found[-count:]
 
 
 def _among(column: str, names: Sequence[str]) -> Iterator[str]:

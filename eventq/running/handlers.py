@@ -8,6 +8,7 @@ from errno import E2BIG
 from eventq.errors import BusyError
 from eventq.log import fences
 from eventq.record import Record
+from eventq.records.cause import MOST_CAUSES
 from eventq.store.paths import ROTATE_LINES, rotate_log
 from eventq.system import clock, disk, processes
 from eventq.system.locks import alone_in
@@ -32,8 +33,9 @@ _VARIABLES = (
     "EVENTQ_EVENT_SUBTYPE",
     "EVENTQ_EVENT_ATTEMPT",
 )
+_BATCH = "EVENTQ_EVENT_IDS"
 # A handler may itself be run by one of an event. The token is for servers, and not for handlers.
-_REMOVED = {*_VARIABLES, "EVENTQ_TOKEN"}
+_REMOVED = {*_VARIABLES, _BATCH, "EVENTQ_TOKEN"}
 _MOVED = "; run 'eventq subscribe --replace' where it is to run now"
 
 
@@ -55,9 +57,10 @@ class Job(Record):
     deadline: float | None = None
 
     def variables(self) -> dict[str, str]:
-        """Return the variables that tell a handler of its only event."""
+        """Return the variables that tell a handler of its only event, or of those of a batch."""
         if len(self.events) != 1:
-            return {}
+            ids = ",".join([str(event.id) for event in self.events[:MOST_CAUSES]])
+            return {_BATCH: ids} if ids else {}
         event = self.events[0]
         values = (str(event.id), event.type, event.source, event.subtype, str(self.attempt))
         return {

@@ -34,6 +34,7 @@ from eventq.errors import (
 )
 from eventq.log.claims import milliseconds
 from eventq.records.checks import check_name, check_positive
+from eventq.store import causing
 from eventq.system import clock, environment, processes
 from eventq.system.counts import count
 from eventq.thread import open_thread
@@ -112,7 +113,8 @@ class _Consumer:
         """Call the function. What it forked does not come back from it."""
         caller = os.getpid()
         try:
-            return self._begin(claim)
+            with claim.during():
+                return self._begin(claim)
         finally:
             self.end_child(caller)
 
@@ -120,7 +122,8 @@ class _Consumer:
         """Await the function, as above."""
         caller = os.getpid()
         try:
-            await self._begin(claim)
+            with claim.during():
+                await self._begin(claim)
         finally:
             self.end_child(caller)
 
@@ -280,6 +283,7 @@ class Worker:
             )
         if not self._consumers:
             raise UsageError("the worker has no consumer", "decorate a function with it")
+        causing.disown()
         self.signal = self._failure = None
         self._stopping.clear()
         self._ended.clear()

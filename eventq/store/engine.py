@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eventq.records.info import Overview
     from eventq.records.rows import Rows, Values
     from eventq.store.blobs import Blobs
+    from eventq.store.causes import Causes
     from eventq.store.contexts import Contexts
     from eventq.store.copies import Copies
     from eventq.store.erasures import Erasures
@@ -58,6 +59,7 @@ AREAS = {
     "erasures": ("erasures", "Erasures", ""),
     "settings": ("settings", "ThreadSettings", ""),
     "copies": ("copies", "Copies", "turns or blobs"),
+    "causes": ("causes", "Causes", ""),
 }
 
 
@@ -80,6 +82,7 @@ class Engine(Transactions, Log):
         settings: ThreadSettings
         erasures: Erasures
         copies: Copies
+        causes: Causes
 
         schema_guard: str  # the condition of a statement that is a change of its own
 

@@ -141,6 +141,8 @@ class Erasures:
 
         One that is done again without a reason keeps the reason of before.
         """
+        if kind in ("event", "turn"):
+            self._db.causes.forget(kind, int(name))
         return self._begin(kind, name, reason, self._db.milliseconds())
 
     def _begin(self, kind: str, name: str, reason: str | None, at: int) -> int:

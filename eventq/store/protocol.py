@@ -60,20 +60,31 @@ class Events(Protocol):
         new: Sequence[NewEvent],
         refs: Mapping[int, Collection[bytes]] | None = None,
         at: str | None = None,
+        causes: Sequence[tuple[str, int]] | None = None,
     ) -> Appended:
         """Store events in order, but for those whose key was used before.
 
         `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
-        earlier part of the same batch, as that was told. Questions among them are open from then
+        earlier part of the same batch, as that was told. `causes` are what caused them (None: what
+        is stated). Questions among them are open from then
         on, and those that they answer closed. Before anything is stored, answers are refused as
         `question_rules.check_answers` does.
         """
 
-    def announce(self, source: str, content: str, subtype: str) -> None:
-        """Store the event of another change inside `write`, with the refs it names."""
+    def announce(self, source: str, content: str, subtype: str, cause: int = 0) -> None:
+        """Store the event of another change inside `write`, with the refs it names.
+
+        It is caused by an event, or with 0 by what is stated.
+        """
 
     def get(self, number: int) -> Event | None:
         """Return one event, or None."""
+
+    def among(self, numbers: Sequence[int]) -> tuple[dict[int, Event], int]:
+        """Return those of some events that are stored, and up to which id they were sought."""
+
+    def matching(self, text: str, events: list[Event]) -> set[int]:
+        """Return the ids of those events that an accepted filter matches."""
 
     def keyed(self, key: str) -> Event | None:
         """Return the event that was stored under a key, or None."""
@@ -540,6 +551,7 @@ class Database(Log, Protocol):
     The areas of the memory are behind `memory`.
     """
 
+    place: str  # the path or the URL that errors name
     on_refusal: Callable[[EventqError], object] | None  # called with what the engine refuses
     on_failure: Callable[[str, Exception], object] | None  # with a subscriber and its error
     on_outcomes: Callable[[Sequence[Outcome]], object] | None  # with attempts that did not succeed
@@ -585,6 +597,12 @@ class Database(Log, Protocol):
 
     def has_memory(self) -> bool:
         """Return whether there are turns and outputs: a thread of the original tool has none."""
+
+    def has_causes(self) -> bool:
+        """Return whether causes are noted: a thread of an older eventq that is read has none."""
+
+    def stated_causes(self) -> Sequence[tuple[str, int]]:
+        """Return the events that cause what is written now: where each is, and its id."""
 
     def has_queues(self) -> bool:
         """Return whether there are claims; in a thread of the original tool there are none."""

@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from eventq.store.protocol import Events
     from eventq.store.queue_rows import Worker
 
-    class QueueEvents(Events, Protocol):
-        """What a change of a queue needs of the log, beside its interface."""
-
-        def among(self, numbers: Sequence[int]) -> tuple[dict[int, Event], int]:
-            """Return those of some events that are stored, and up to which id they were sought."""
-
-        def matching(self, text: str, events: list[Event]) -> set[int]:
-            """Return the ids of those events that an accepted filter matches."""
-
-        def announce(self, source: str, content: str, subtype: str) -> None:
-            """Store the event of another change in the same transaction."""
-
     class QueueStatements(Protocol):
         """The module of an engine that has the statements of changes."""
 
@@ -78,7 +66,7 @@ if TYPE_CHECKING:
         """What a change of a queue needs of its engine, inside a transaction."""
 
         @property
-        def events(self) -> QueueEvents:
+        def events(self) -> Events:
             """The log."""
 
         @property
@@ -561,7 +549,7 @@ class Change:
         event = self._db.events.get(number)
         if event is not None and (event.type, event.subtype) != ("record", "dead-letter"):
             content = event_of_death(self._consumer, event, attempts, error)
-            self._db.events.announce(event.source, content, "dead-letter")
+            self._db.events.announce(event.source, content, "dead-letter", number)
 
     # --- others -----------------------------------------------------------------------------------
 

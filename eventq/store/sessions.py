@@ -499,6 +499,8 @@ class _Placing:
         # Only now: of the nodes, some may have been there, and no id is left out.
         self._db.new_ids("turns", len(self._turns))
         self._db.many(_TURN, self._turns)
+        if causes := self._db.stated_causes():
+            self._db.causes.note_turns([turn for turn, *_ in self._turns], causes)
         self._db.many(_PLACED, _spans(self._session, self._placed))
 
     def _alike(self, parent: int, blob_id: int) -> int | None:

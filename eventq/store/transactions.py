@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 KEPT_CHARACTERS = 4 << 20  # of events that subscribers get with a commit: more are read again
 _TRIES = 10  # to read a moment that is lost again and again
 _PATIENCE = 0.01  # seconds that a read waits for what another OS thread does, but for `write`
+# Set by `store.causing`, which is imported once a cause may be stated: most pushes do without.
+find_causes: Callable[[str], Sequence[tuple[str, int]]] | None = None
 
 
 def at_a_moment(read: Callable[[], T]) -> T:
@@ -224,6 +226,10 @@ class Transactions:
                 "open it again after the fork",
             )
         return ClosedError("the thread is closed", "open it again with eventq.open")
+
+    def stated_causes(self) -> Sequence[tuple[str, int]]:
+        """Return the events that cause what is written now: where each is, and its id."""
+        return () if find_causes is None else find_causes(self.place)
 
     def check_writable(self) -> None:
         """Raise ReadOnlyError when it was opened to read."""

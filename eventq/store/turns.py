@@ -266,6 +266,8 @@ class Turns:
         assert turn_id is not None
         self._db.later(_MOVE, (turn_id, version + 1, now, context_id))
         self._db.later(_LOG, (context_id, version + 1, head or None, turn_id, now))
+        if causes := self._db.stated_causes():
+            self._db.causes.note_turns((turn_id,), causes)
         made = TurnRow(
             turn_id, parent, depth, type_id, type_version, encoding, flags, now, canonical, 0,
             blob.digest, blob.size, 0,

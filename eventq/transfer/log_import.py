@@ -80,6 +80,7 @@ class LogImport:
             here.restore([
                 (one.id, one.created_at, _new(one, keys.get(one.id))) for one in page.events
             ])  # fmt: skip
+            here.causes.restore(events=there.causes.of_events(at, page.next))
             self.events += len(page.events)
             at = page.next
         if here.events.last() < most:

@@ -14,6 +14,7 @@ from collections import Counter
 from eventq.errors import LogicError
 from eventq.output.artifacts import hash_of
 from eventq.records.turn import Imported
+from eventq.store.causing import place_of
 from eventq.transfer.artifact_import import ArtifactImport
 from eventq.transfer.blob_import import BlobImport
 from eventq.transfer.datadir import DataDirectory, is_data_directory
@@ -28,11 +29,13 @@ from eventq.transfer.turn_import import Nodes, TurnImport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from eventq.memory.contexts import Contexts
     from eventq.output.output_store import OutputStore
     from eventq.store.engine import Engine
+
+_PAGE = 1_000  # causes that are read at once
 
 
 def export_pack(database: Engine, folder: str) -> None:
@@ -102,10 +105,30 @@ def copy(
     with database.read() as moment:
         source = ThreadSource(moment, None if chosen is None else [*chosen])
         job = Job(contexts, produced, source, new, strict=True)
-        return _import(job, LogImport(job, moment, shared=shared) if log else None)
+        came = LogImport(job, moment, shared=shared) if log else None
+        return _import(job, came, lambda turns: _copy_causes(job, moment, turns, log=log))
 
 
-def _import(job: Job, log: LogImport | None = None) -> Imported:
+def _copy_causes(job: Job, moment: Engine, turns: TurnImport, *, log: bool) -> None:
+    """Store what caused the turns that are here now.
+
+    Without the log, the events of the source are those of another thread. A pack leaves causes out:
+    whoever reads it does not know that thread.
+    """
+    here, there = job.database.causes, moment.causes
+    own = "" if log else place_of(moment.place)
+    after = (0, "", 0)
+    while rows := there.of_turns(after, _PAGE):
+        after = rows[-1]
+        found = [(turns.here(turn), place or own, cause) for turn, place, cause in rows]
+        here.restore(turns=[(turn, at, one) for turn, at, one in found if turn and at is not None])
+
+
+def _import(
+    job: Job,
+    log: LogImport | None = None,
+    finish: Callable[[TurnImport], object] = lambda _: None,
+) -> Imported:
     """Store blobs, some a transaction, artifacts, one a transaction, then all the rest in one."""
     job.source.heal()
     if log is not None:
@@ -128,6 +151,7 @@ def _import(job: Job, log: LogImport | None = None) -> Imported:
         )
         if log is not None:
             log.run(heads.here)
+        finish(turns)
     return Imported(
         job.new["blob"], turns.new, len(heads.made), len(heads.moved), tuple(job.notes.all),
         job.new["artifact"], lines.new_outputs, *((log.events, log.consumers) if log else ()),

@@ -50,6 +50,32 @@ def test_events_are_pushed_and_read(client: httpx.Client, thread: eventq.Thread)
     )  # fmt: skip
 
 
+def test_what_came_of_an_event(client: httpx.Client, thread: eventq.Thread) -> None:
+    """The events that it has caused, by page and filter, and its turns; and what led to one."""
+    thread.push_many([("self", "note", "x")] * 2)
+    with thread.during(1):
+        thread.push_many([("self", "note", "y")] * 3)
+        turn = thread.contexts.create("main").append("said").turn_id
+    cause = {"event_id": 1, "thread": None}
+
+    def found(**more: Any) -> tuple[list[int], int]:
+        page = client.get("events", params={"cause": 1, **more}).json()
+        return [one["id"] for one in page["events"]], page["next"]
+
+    assert found() == ([3, 4, 5], 5)
+    assert (found(limit=2), found(after=4), found(last=1)) == (([3, 4], 4), ([5], 5), ([5], 5))
+    assert found(filter="id <> 4", cause=1) == ([3, 5], 5)
+    assert found(cause=2) == found(cause=99, wait=9) == ([], 5)
+    assert client.get("events/1/causes").json() == {
+        "causes": [], "events": [3, 4, 5], "turns": [turn], "is_all": True,
+    }  # fmt: skip
+    assert client.get("events/1/causes", params={"limit": 2}).json()["is_all"] is False
+    assert client.get("events/4/causes").json()["causes"] == [cause]
+    assert client.get(f"turns/{turn}/causes").json() == {"causes": [cause]}
+    assert client.get("events/9/causes").status_code == 404
+    assert client.get("turns/9/causes").status_code == 404
+
+
 def test_a_key_stores_once(client: httpx.Client, thread: eventq.Thread) -> None:
     """Again, it returns the event that is there, and says so by its status."""
     for status in (201, 200):

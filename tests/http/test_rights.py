@@ -30,6 +30,7 @@ TABLE = {
         listDeadLetters getStatus check streamEvents streamRuns listContexts getContext listTurns
         diffContexts getTurn listRuns getRun listSteps listMessages listArtifacts getArtifact
         readArtifact readLines listOutputs getOutput readOutput readBlob
+        getEventCauses getTurnCauses
     """,
     "push": "pushEvents ask",
     "answer": "answer",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 TABLES = {
     "turns", "blobs", "blob_bytes", "blob_parts", "blob_refs", "contexts", "context_log",
     "turn_patches", "turn_keys", "pins", "event_blob_refs", "open_pieces", "turn_roots",
+    "event_causes", "turn_causes",
 }  # fmt: skip
 NOISE = random.Random(31).randbytes(2_500_000)
 TEXT = b"".join(b"%06d the quick brown fox\n" % n for n in range(10_000))
@@ -87,7 +88,20 @@ class Use:
         self.new = NewTurn(b"new", refs=[self.leaf])
 
 
+def caused(use: Use) -> list[object]:
+    """Write with a cause, and ask what came of it."""
+    thread = use.thread
+    with thread.during(1, 2):
+        event, turn = thread.push("self", "note", "x"), use.main.append(b"caused")
+    return [
+        thread.caused_by(1), thread.causes_of(event=event.id), thread.causes_of(turn=turn.turn_id),
+        [*thread.peek(cause=1)], thread.database.memory.causes.of_events(3, 9),
+        thread.database.memory.causes.of_turns((5, "", 0), 9),
+    ]  # fmt: skip
+
+
 CALLS: dict[str, Callable[[Use], object]] = {
+    "causes": caused,
     "append": lambda use: use.main.append(b"a new turn"),
     "append what is there": lambda use: use.main.append(b"turn 7"),
     "append a text": lambda use: use.main.append(TEXT[:100_000]),

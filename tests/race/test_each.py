@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from eventq.log.notifier import quote
+from eventq.records.cause import Cause
 from eventq.system import processes
 from tests.engines import sqlite
 from tests.race.support import until
@@ -158,6 +160,52 @@ def test_events_of_a_failed_batch_are_run_singly(box: Box, tmp_path: Path) -> No
     box.settle()
     assert (tmp_path / "out").read_text().split() == ["4", "1", "1", "1", "1", "1", "2"]
     assert [row[:3] for row in letters(box)] == [(3, 2, 1)]
+
+
+def pushing(box: Box, kind: str) -> str:
+    """Return a command that pushes an event of a type into the thread."""
+    python = f"{quote(sys.executable)} -m eventq"
+    return f"{python} push --type {kind} x > {quote(os.path.join(box.folder, 'said'))}"
+
+
+def test_what_a_handler_pushes_is_caused_by_its_event(box: Box) -> None:
+    """Each event is one's own, also of a handler that a handler's push has started."""
+    box.thread.subscribe("first", pushing(box, "second"), each=True, filter="type = 'first'")
+    box.thread.subscribe("second", pushing(box, "third"), each=True, filter="type = 'second'")
+    box.thread.push("self", "first", "x")
+    until(lambda: box.thread.last_id() == 3, "the second one has pushed")
+    box.settle()
+    assert [box.thread.causes_of(event=one) for one in (1, 2, 3)] == [[], [Cause(1)], [Cause(2)]]
+
+
+def test_a_batch_of_a_handler_is_a_cause_as_a_whole(box: Box) -> None:
+    """What it pushes says which events it was given; nothing else does, of a later one."""
+    fill(box, 3)
+    box.patch.setenv("EVENTQ_EVENT_IDS", "1")
+    push = pushing(box, "answer")
+    box.thread.subscribe("w", push, each=True, batch=2, filter="type = 'note'")
+    until(lambda: box.thread.last_id() == 5, "both have pushed")
+    box.settle()
+    assert [box.thread.causes_of(event=one) for one in (4, 5)] == [[Cause(1), Cause(2)], [Cause(3)]]
+
+
+def test_what_outlives_a_handler_goes_on_for_its_event(box: Box) -> None:
+    """It has inherited what it is at work on, also while another handler has the next event."""
+    gate = os.path.join(box.folder, "gate")
+    os.mkfifo(gate)
+    script = os.path.join(box.folder, "late.sh")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(f"read x < {quote(gate)}\n{pushing(box, 'late')}\n")
+    first = (
+        f'[ "$EVENTQ_EVENT_ID" != 1 ] || setsid sh {quote(script)} > /dev/null 2>&1 < /dev/null &'
+    )
+    fill(box, 2)
+    box.thread.subscribe("w", first, each=True, filter="type = 'note'")
+    until(lambda: box.consumer().last_acked_id >= 2, "both are handled")
+    box.open_gate()
+    until(lambda: box.thread.last_id() == 3, "it pushes")
+    box.settle()
+    assert box.thread.causes_of(event=3) == [Cause(1)]
 
 
 def test_several_at_once(box: Box) -> None:

@@ -183,6 +183,10 @@ class Database(Engine):
             raise NotAThreadError(self.address.shown)
         return 0
 
+    def has_causes(self) -> bool:
+        """Return True: there are tables of causes."""
+        return True
+
     def has_memory(self) -> bool:
         """Return True: there are turns and blobs."""
         return True

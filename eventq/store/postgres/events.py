@@ -240,6 +240,7 @@ _PRUNE = (
     f"DELETE FROM eventq.open_questions WHERE {MINE} AND event_id < %(before)s",
     f"DELETE FROM eventq.event_keys WHERE {MINE} AND event_id < %(before)s",
     f"DELETE FROM eventq.event_blob_refs WHERE {MINE} AND event_id < %(before)s",
+    f"DELETE FROM eventq.event_causes WHERE {MINE} AND event_id < %(before)s",
     f"""
     WITH d AS (
         DELETE FROM eventq.events
@@ -292,6 +293,7 @@ WHERE r.bucket = %(b)s
     )
 LIMIT 20
 """
+_ODD_CAUSES = _ODD_REFS.replace("event_blob_refs", "event_causes")
 
 
 class Events:
@@ -409,11 +411,16 @@ class Events:
         return rows
 
     def append(
-        self, new: Sequence[NewEvent], refs: Refs | None = None, at: str | None = None
+        self,
+        new: Sequence[NewEvent],
+        refs: Refs | None = None,
+        at: str | None = None,
+        causes: Sequence[tuple[str, int]] | None = None,
     ) -> Appended:
         """Store events in order, but for those whose key was used before; see `store.protocol`."""
         db = self._db
-        is_keyed = len(new) == 1 and at is None and new[0][4] is not None
+        causes = db.stated_causes() if causes is None else causes
+        is_keyed = len(new) == 1 and at is None and new[0][4] is not None and not causes
         answers = any(map(may_answer, new))
         if is_keyed and not answers and new[0][1] not in NOTED and not db.in_write():
             return self._push_keyed(new[0], (refs or {}).get(0, ()))
@@ -434,6 +441,8 @@ class Events:
             if not NOTED.isdisjoint([row[1] for row in kept]):
                 asked, answered = changes(kept, first)
                 self._run(_NOTE_QUESTIONS, {"asked": asked, "answered": answered})
+            if causes:
+                db.causes.note_events(ids, causes)
             db.note_part((first, len(kept), at, kept), kept[-1][0], goes_on=goes_on)
         if found:
             found = [
@@ -468,10 +477,11 @@ class Events:
         db.tell()
         return Appended(number, number, stamp, [])
 
-    def announce(self, source: str, content: str, subtype: str) -> None:
+    def announce(self, source: str, content: str, subtype: str, cause: int = 0) -> None:
         """Store the event of another change in the same transaction, with the refs it names."""
         new = NewEvent(source, "record", content, subtype)
-        self.append((new,), {0: refs_in(content)})
+        causes = (("", cause),) if cause else None
+        self.append((new,), {0: refs_in(content)}, causes=causes)
 
     def _split(
         self, new: Sequence[NewEvent]
@@ -733,6 +743,8 @@ class Events:
             yield f"key '{key}' names event {number}, which is not stored"
         for (number,) in self._db.rows(_ODD_REFS):
             yield f"event {number} keeps blobs, and is not stored"
+        for (number,) in self._db.rows(_ODD_CAUSES):
+            yield f"event {number} has a cause, and is not stored"
         yield from at_a_moment(self._question_faults)
 
     def _question_faults(self) -> list[str]:

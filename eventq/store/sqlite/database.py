@@ -560,6 +560,10 @@ class Database(Engine):
             self._look_again()
         return self.version < schema
 
+    def has_causes(self) -> bool:
+        """Return whether there are tables of causes: they came later than the memory."""
+        return not self.is_older_than(migrate.CAUSES)
+
     def has_memory(self) -> bool:
         """Return whether there are tables but those of the original tool; see `is_original`."""
         return not self.is_original()

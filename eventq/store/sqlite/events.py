@@ -189,12 +189,16 @@ class Events:
         return event
 
     def append(
-        self, new: Sequence[NewEvent], refs: Refs | None = None, at: str | None = None
+        self,
+        new: Sequence[NewEvent],
+        refs: Refs | None = None,
+        at: str | None = None,
+        causes: Sequence[tuple[str, int]] | None = None,
     ) -> Appended:
         """Store events in order, but for those whose key was used before.
 
         `refs` are the blobs that events name, by their place in `new`; `at` is the time of an
-        earlier part of the same batch.
+        earlier part of the same batch; `causes` are what caused them (None: what is stated).
         """
         db, answers = self._db, any(map(may_answer, new))
         # One that is refused must not spoil the transaction around it.
@@ -214,6 +218,8 @@ class Events:
                 self._set_refs(first, range(len(new)) if places is None else places, refs)
             if not NOTED.isdisjoint([row[1] for row in kept]):
                 self._note_questions(kept, first)
+            if causes := db.stated_causes() if causes is None else causes:
+                db.causes.note_events(range(first, last + 1), causes)
             db.note_part((first, len(kept), at, kept), kept[-1][0], goes_on=goes_on)
         if found:
             found = [
@@ -238,10 +244,11 @@ class Events:
             if REF in new.content:
                 self._set_refs(number, (0,), {0: refs_in(new.content)})
 
-    def announce(self, source: str, content: str, subtype: str) -> None:
+    def announce(self, source: str, content: str, subtype: str, cause: int = 0) -> None:
         """Store the event of another change in the same transaction, with the refs it names."""
         new = NewEvent(source, "record", content, subtype)
-        self.append((new,), {0: refs_in(content)})
+        causes = (("", cause),) if cause else None
+        self.append((new,), {0: refs_in(content)}, causes=causes)
 
     def _split(
         self, new: Sequence[NewEvent]
@@ -516,6 +523,7 @@ class Events:
         with self._db.joined():
             self._run("DELETE FROM event_keys WHERE event_id < ?", (before,))
             self._run("DELETE FROM event_blob_refs WHERE event_id < ?", (before,))
+            self._run("DELETE FROM event_causes WHERE event_id < ?", (before,))
             self._run("DELETE FROM open_questions WHERE event_id < ?", (before,))
             self._run("DELETE FROM events WHERE id < ?", (before,))
             return self._db.connection.changes()
@@ -552,6 +560,8 @@ class Events:
             yield f"key '{name_of(data, kind)}' names event {number}, which is not stored"
         for (number,) in self._run(_ODD_REFS):
             yield f"event {number} keeps blobs, and is not stored"
+        for (number,) in self._run(_ODD_CAUSES) if self._db.has_causes() else ():
+            yield f"event {number} has a cause, and is not stored"
 
     def question_faults(self) -> Iterator[str]:
         """Yield a sentence for each open question that is not listed, or the reverse."""
@@ -602,6 +612,8 @@ FROM event_blob_refs
 WHERE NOT EXISTS (SELECT 1 FROM events WHERE id = event_id)
 LIMIT 20
 """
+
+_ODD_CAUSES = _ODD_REFS.replace("event_blob_refs", "event_causes")
 
 
 def _gather(cursor: apsw.Cursor) -> tuple[list[Any], bool]:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 import eventq
 from eventq.errors import DamagedError
+from eventq.records.cause import Effects
 from eventq.store.sqlite import migrate
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def as_of(path: str, version: int) -> None:
     """Take back what came to a thread after one of the first three schemas of this numbering."""
     connection = database(path)
     connection.execute(f"DROP VIEW {migrate.CURRENT}")
+    connection.execute("DROP TABLE event_causes; DROP TABLE turn_causes")
     if version < migrate.QUESTIONS:
         connection.execute("DROP TABLE open_questions; DROP INDEX artifacts_open")
     connection.execute("DELETE FROM migrations WHERE number > ?", (version,))
@@ -136,9 +138,14 @@ def test_a_thread_of_this_numbering_is_read_as_it_is(path: str, version: int) ->
     before = stored(path)
     with eventq.open(path, read_only=True) as reader:
         assert reader.last_id() == 1
+        assert (reader.causes_of(event=1), [*reader.peek(cause=1)]) == ([], [])
+        assert reader.caused_by(1) == Effects((), ())
     assert stored(path) == before
     with eventq.open(path) as thread:
         assert ([one.question_id for one in thread.questions()], thread.check()) == ([1], [])
+        with thread.during(1):
+            thread.push("self", "note", "x")
+        assert thread.caused_by(1) == Effects((2,), ())
 
 
 # --- questions ------------------------------------------------------------------------------------
