@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,22 @@ def test_whatever_is_written_meanwhile_is_caused(thread: eventq.Thread) -> None:
     assert thread.caused_by(2) == Effects(tuple(range(3, last + 1)), tuple(turns))
     assert [causes(thread, one) for one in (1, 2, 3, last, last + 1)] == [[], [], [2], [2], []]
     assert thread.causes_of(turn=turn.turn_id) == [Cause(2)]
+
+
+def test_an_imported_session_is_caused(thread: eventq.Thread, tmp_path: Path) -> None:
+    """All its turns, as one an agent has written that was run for the event; others stay."""
+    fill(thread, 1)
+    thread.contexts.create("main").append("x")
+    entries = [
+        {"type": "user", "uuid": f"u{n}", "parentUuid": f"u{n - 1}" if n else None}
+        | {"sessionId": "s", "message": {"role": "user", "content": "hello"}}
+        for n in range(3)
+    ]
+    file = tmp_path / "s.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in entries))
+    with thread.during(1):
+        thread.sessions.import_file(str(file))
+    assert thread.caused_by(1) == Effects((), (2, 3, 4))
 
 
 def test_what_was_there_keeps_its_cause(thread: eventq.Thread) -> None:
