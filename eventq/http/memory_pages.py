@@ -116,6 +116,7 @@ def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:
         "turn": found, "talk": talk if is_told else [], "what": what, "text": text,
         "is_image": is_image, "contexts": heads,
         "children": thread.contexts.children(found.turn_id, PAGE),
+        "causes": thread.causes_of(turn=found.turn_id),
     }  # fmt: skip
 
 

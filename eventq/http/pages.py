@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from eventq.errors import EventqError, FilterError, UnknownConsumerError
+from eventq.errors import EventqError, FilterError, UnknownConsumerError, UnknownEventError
 from eventq.http import ansi
 from eventq.http import memory_pages as memory
 from eventq.http.access import RefusedError, WrongTokenError, cookie_name
@@ -23,8 +23,11 @@ from eventq.http.operations import Reply
 from eventq.http.page_request import Ask, path_of, whole_in, word_in
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_reply
+from eventq.http.talk import blocks_of
 from eventq.record import Record
-from eventq.said import one_line
+from eventq.records.event import Event
+from eventq.records.source import sender_of
+from eventq.said import one_line, read
 from eventq.serving.attention import doing, first_dead, needs, tail, troubles, waiting
 from eventq.serving.event_pages import in_bounds, newest_events, next_lines
 from eventq.serving.plans import QUICK, READ, WRITE
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
     from eventq.http.access import Access
     from eventq.records.consumer import ConsumerStatus
+    from eventq.said import Said
     from eventq.serving.principal import Principal
     from eventq.serving.served import ServedThread
     from eventq.thread import Thread
@@ -57,6 +61,7 @@ ROWS = 100  # events of the live view
 CLAIMS = 1_000  # that are looked at
 CARDS = 12
 LONGEST = 4_000  # characters of an event
+SHOWN = 200  # of one on a line
 MOST_NEEDS = 100  # of a thread
 MOST_FORM = 64 << 10  # bytes
 LISTED = 500  # threads to choose from
@@ -125,6 +130,29 @@ def live(thread: Thread, ask: Ask) -> tuple[str, Values]:
     if found and not where and not text and found[-1]["id"] > 1:
         values["older"] = f"?id={max(1, found[-1]['id'] - ROWS // 2)}"
     return "live.html", values
+
+
+def event(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show what one event says, what caused it, what came of it, and what stands around it."""
+    number = whole_in(ask.names, "event")
+    found = thread.database.events.get(number)
+    if found is None:
+        raise UnknownEventError(number)
+    told = _told(found)
+    lines, _, _ = next_lines(thread.database.events, None, max(0, number - 6), 11)
+    around = [Event(**json.loads(one)) for one in lines]
+    is_raw = told.text == found.content
+    return "event.html", {
+        "event": found, "sender": sender_of(found.source), "blocks": blocks_of(told),
+        "payload": "" if is_raw else pretty(found.content),
+        "causes": thread.causes_of(event=number), "effects": thread.caused_by(number),
+        "around": [(one, _told(one).line(SHOWN)) for one in around],
+    }  # fmt: skip
+
+
+def _told(one: Event) -> Said:
+    """Return what an event says."""
+    return read(one.content.encode("utf-8", "replace"), one.type)
 
 
 def _events(thread: Thread, where: str, text: str, number: str) -> Sequence[Values]:
@@ -259,6 +287,7 @@ _ACTIONS: Mapping[str, tuple[str, str, Callable[[Thread, Ask], Done]]] = {
 }
 _VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = {
     "/t/{thread}/live": ("Live", live),
+    "/t/{thread}/events/{event}": ("Live", event),
     "/t/{thread}/consumers": ("Consumers", consumers),
     "/t/{thread}/consumers/{consumer}": ("Consumers", consumer),
     "/t/{thread}/health": ("Health", health),

@@ -38,10 +38,7 @@ def messages(thread: Thread, turns: Iterable[Turn], *, text: int = TEXT) -> list
     told = last = ""
     for turn in turns:
         one = _said(thread, turn)
-        blocks = [*_blocks(one, calls, text)]
-        for block in blocks:
-            if block["shape"] in ("text", "thinking"):
-                block["html"] = html(block["text"], breaks=one.role != "assistant")
+        blocks = blocks_of(one, calls, text)
         if not blocks and one.role == "tool" and one.blocks:
             continue
         usage = one.usage if one.usage and (not one.response or one.response != told) else None
@@ -63,6 +60,15 @@ def messages(thread: Thread, turns: Iterable[Turn], *, text: int = TEXT) -> list
             made[-1]["beside"].append(found)
         else:
             made.append({"beside": [found], "told_model": ""})
+    return made
+
+
+def blocks_of(one: Said, calls: dict[str, Values] | None = None, text: int = TEXT) -> list[Values]:
+    """Return the blocks of what is said as a page shows them; what came of `calls` goes there."""
+    made = [*_blocks(one, {} if calls is None else calls, text)]
+    for block in made:
+        if block["shape"] in ("text", "thinking"):
+            block["html"] = html(block["text"], breaks=one.role != "assistant")
     return made
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>"
 VIEWS = (
-    "", "live", "consumers", "consumers/worker", "branches", "contexts/1", "turns/1",
+    "", "live", "events/3", "consumers", "consumers/worker", "branches", "contexts/1", "turns/1",
     "diff?a=1&b=2", "runs", "runs/3", "output", "output/0", "health",
 )  # fmt: skip
 

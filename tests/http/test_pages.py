@@ -698,3 +698,25 @@ def test_colours_of_a_terminal(client: httpx.Client, thread: eventq.Thread) -> N
     ]  # fmt: skip
     for hostile in ("\x1b[" * 50_000, "\x1b[" + "1;" * 40_000 + "m", "\x1b]" * 40_000):
         assert "<script" not in ansi.text(hostile + "<script>")
+
+
+def test_an_event(client: httpx.Client, thread: eventq.Thread) -> None:
+    """What it says, what caused it, what came of it, and its neighbours; an unknown one is none."""
+    first = thread.push("external:webhook:shop:acme::", "order", '{"item": "<b>lamp</b>"}').id
+    with thread.during(first):
+        second = thread.push("self", "note", "I **sent** it").id
+        turn = thread.contexts.create("main").append("noted")
+    page = seen(client, f"/t/thread/events/{first}")
+    assert "<b>lamp</b>" in page.text
+    assert "acme" in page.text
+    links = {*page.values("a", "href")}
+    assert {f"/t/thread/events/{second}", f"/t/thread/turns/{turn.turn_id}"} <= links
+    page = seen(client, f"/t/thread/events/{second}")
+    assert "Caused by" in page.text
+    assert f"/t/thread/events/{first}" in page.values("a", "href")
+    assert "<strong>sent</strong>" in client.get(f"/t/thread/events/{second}").text
+    assert f"/t/thread/events/{first}" in seen(client, f"/t/thread/turns/{turn.turn_id}").values(
+        "a", "href"
+    )
+    assert client.get("/t/thread/events/99").status_code == 404
+    assert "is no number" in client.get("/t/thread/events/x").text

@@ -36,7 +36,7 @@ function row(event) {
   made.id = `event-${event.id}`;
   made.className = "fresh";
   const link = document.createElement("a");
-  link.href = `?id=${event.id}#event-${event.id}`;
+  link.href = `events/${event.id}`;
   link.textContent = event.id;
   const time = document.createElement("time");
   time.dateTime = event.created_at;
