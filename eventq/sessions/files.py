@@ -304,17 +304,21 @@ class Sessions:
             for row, first in Forks(self._contexts, self._produced, _ignore).firsts(logs):
                 cut = reader_named(row.tool).begins_in(first)
                 named = cut.session if cut else reader_named(row.tool).source(first)
-                base, source = self._above(row, first, _ignore) if named in new else (0, None)
-                if (base or source) and not self._is_below(row, base, source):
+                if named not in new or self._is_below(row, named or ""):
+                    continue
+                base, source = self._above(row, first, _ignore)
+                if base or source:
                     yield row, self._place_again(row, base, source)
             after = page[-1].name
 
-    def _is_below(self, row: SessionRow, base: int, source: SessionRow | None) -> bool:
-        """Return whether the first turn of a session hangs where it goes on from."""
+    def _is_below(self, row: SessionRow, source: str) -> bool:
+        """Return whether a session begins with a turn of its source, or right below one."""
         first = next((one for one in self._store.links(row.session) if one.turn), None)
-        if first is None or first.turn is None or source is None:
-            return first is not None and first.turn_parent == base
-        return self._store.has_turn(source.session, first.turn)
+        other = self._store.find(source)
+        if first is None or other is None:
+            return False
+        turns = (first.turn, first.turn_parent)
+        return any(self._store.has_turn(other.session, turn) for turn in turns if turn)
 
     def _place_again(
         self, row: SessionRow, base: int, source: SessionRow | None
