@@ -106,8 +106,9 @@ def test_each_view_is_accessible(
         if place:
             name = (view.partition("?")[0] or "now").replace("/", "-")
             tab.page.screenshot(path=f"{place}/{name}-{theme}.png")
-        tab.page.set_viewport_size({"width": 360, "height": 700})
-        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
+        for width in (360, 390, 768, 1360, 1920):
+            tab.page.set_viewport_size({"width": width, "height": 700})
+            assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_push_is_shown(tab: Tab, thread: eventq.Thread) -> None:
