@@ -117,7 +117,8 @@ def _result(block: said.Result, most: int) -> Values:
     """Return what came of a call."""
     texts = [each.text for each in block.blocks if isinstance(each, said.Text)]
     lines = sum(text.count("\n") + 1 for text in texts)
-    result = [_printed(each, min(most, RESULT)) for each in block.blocks]
+    most = most if most > TEXT else RESULT
+    result = [_printed(each, most) for each in block.blocks]
     state = "failed" if block.failed else "done"
     return {"state": state, "lines": lines, "result": result}
 

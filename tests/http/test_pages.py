@@ -612,6 +612,10 @@ def test_a_conversation(client: httpx.Client, thread: eventq.Thread) -> None:
     ):
         assert words.count(text) == 1, text
     assert "tool_result" not in words
+    long = {"type": "tool_result", "tool_use_id": "t9", "content": "w" * 3_000}
+    made = main.append(json.dumps({"role": "user", "content": [long]}))
+    assert "w" * 1_401 not in seen(client, "/t/thread/contexts/main").text
+    assert seen(client, f"/t/thread/turns/{made.turn_id}").text.count("w" * 3_000) == 2
     turn = seen(client, "/t/thread/turns/2")
     assert "Bashlsno result" in " ".join(turn.text.split())
     assert '"tool_use"' in turn.text
