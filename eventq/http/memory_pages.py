@@ -21,7 +21,7 @@ from eventq.system import clock
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from eventq.http.page_request import Ask
     from eventq.records.run import Step
@@ -36,6 +36,7 @@ EXCERPT = 300  # characters of a payload in a list
 SHOWN = 100_000  # characters of a payload by itself
 LINES = 500  # of an artifact
 LISTED = 200
+WAYS = 20  # that go on from one turn, and are listed
 SEARCH_SECONDS = 1.0
 SEARCH_BYTES = 1 << 20  # of a look
 
@@ -83,10 +84,25 @@ def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
     session = thread.database.memory.sessions.of_context(found.id)
     return "context.html", {
         "notes": thread.sessions.views.notes_of(session, found.head_id()) if session else [],
-        "info": found.info(), "talk": messages(thread, page),
+        "info": found.info(), "talk": messages(thread, page, others=_others(thread, view, page)),
         "older": older, "continues": root and found.turns.continued(root),
         "others": [*islice(thread.contexts.list(), LISTED)],
         "moves": [*islice(found.history(), LISTED)][-10:][::-1],
+    }  # fmt: skip
+
+
+def _others(thread: Thread, view: View, page: Iterable[Turn]) -> dict[int, list[Values]]:
+    """Return the other ways that go on from turns: the first turn of each, and what it says."""
+    turns = [*page]
+    way = {one.turn_id for one in turns}
+    if turns:
+        way.add(view.ancestor(turns[-1].depth + 1))
+    return {
+        parent: [
+            {"turn": below, "words": last_words(thread, below)} for below in found
+            if below not in way
+        ][:WAYS]
+        for parent, found in view.turns.forks([one.turn_id for one in turns]).items()
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from eventq.said.values import dump
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from eventq.records.turn import Turn
     from eventq.said import Block, Said
@@ -27,11 +27,18 @@ LINE = 200  # of what stands for it while it is folded
 _SPEAKERS = {"user": "you", "assistant": "agent", "tool": "tool", "system": "system"}
 
 
-def messages(thread: Thread, turns: Iterable[Turn], *, text: int = TEXT) -> list[Values]:
+def messages(
+    thread: Thread,
+    turns: Iterable[Turn],
+    *,
+    text: int = TEXT,
+    others: Mapping[int, list[Values]] | None = None,
+) -> list[Values]:
     """Return turns as messages, the results beside the calls that they are of.
 
     Tokens of a response are stated once. A turn that only has results of calls before it is left
-    out, and what no one says, as the notes of hooks, stands together.
+    out, and what no one says, as the notes of hooks, stands together. `others` are the other ways
+    that go on from a turn.
     """
     made: list[Values] = []
     calls: dict[str, Values] = {}
@@ -39,7 +46,9 @@ def messages(thread: Thread, turns: Iterable[Turn], *, text: int = TEXT) -> list
     for turn in turns:
         one = _said(thread, turn)
         blocks = blocks_of(one, calls, text)
+        ways = (others or {}).get(turn.turn_id, [])
         if not blocks and one.role == "tool" and one.blocks:
+            made[-1]["ways"] += ways
             continue
         usage = one.usage if one.usage and (not one.response or one.response != told) else None
         told = one.response or told
@@ -51,15 +60,16 @@ def messages(thread: Thread, turns: Iterable[Turn], *, text: int = TEXT) -> list
             "usage": f"{_amount(usage.out)} out · {_amount(usage.fresh + usage.cached)} in"
             if usage else "",
             "model": one.model if one.model and one.model != _model(made) else "",
-            "told_model": one.model,
+            "told_model": one.model, "ways": ways,
         }  # fmt: skip
         if not _is_beside(found):
             made.append(found)
             last = speaker
         elif made and made[-1]["beside"]:
             made[-1]["beside"].append(found)
+            made[-1]["ways"] += ways
         else:
-            made.append({"beside": [found], "told_model": ""})
+            made.append({"beside": [found], "told_model": "", "ways": ways})
     return made
 
 

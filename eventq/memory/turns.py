@@ -218,6 +218,13 @@ class Turns:
         """Return the turn at a depth at or above a turn, 0 if the chain is not so long."""
         return self._engine.ancestor(turn_id, depth)
 
+    def forks(self, turns: Sequence[int], limit: int = 1_000) -> dict[int, list[int]]:
+        """Return the turns right below each of some turns that has several."""
+        found: dict[int, list[int]] = {}
+        for parent, turn in self._engine.forks(turns, limit) if turns else ():
+            found.setdefault(parent, []).append(turn)
+        return found
+
     def nearest(self, turn_id: int, flag: int) -> tuple[int, int] | None:
         """Return id and depth of the nearest turn at or above another with a flag, or None."""
         return self._engine.nearest(turn_id, flag)

@@ -457,6 +457,28 @@ class Turns:
         """
         return [row[0] for row in self._run(sql, (turn_id, limit))]
 
+    def forks(self, turns: Sequence[int], limit: int) -> list[tuple[int, int]]:
+        """Return the turns right below some turns that have several, each after its parent."""
+        import json
+
+        sql = """
+            SELECT parent_id, turn_id
+            FROM json_each(?1)
+                CROSS JOIN turns t ON t.parent_id = CAST(value AS INTEGER)
+            WHERE (
+                SELECT count(*)
+                FROM (
+                    SELECT 1
+                    FROM turns o
+                    WHERE o.parent_id = t.parent_id
+                    LIMIT 2
+                ) two
+            ) = 2
+            ORDER BY parent_id, turn_id
+            LIMIT ?2
+        """
+        return self._run(sql, (json.dumps([*turns]), limit))
+
     def depths(self, digest: bytes) -> list[tuple[int, int]]:
         """Return the depths at which turns have this payload, unpatched, and the first turn."""
         sql = """

@@ -318,3 +318,14 @@ def test_a_shared_turn_is_erased_in_both(thread: eventq.Thread) -> None:
         assert b"secret-3f1c" not in export(thread, name)
         assert len(export(thread, name).splitlines()) >= 4
     assert thread.check() == []
+
+
+def test_turns_with_several_below_are_found(thread: eventq.Thread) -> None:
+    """All at once, each with what is right below it, the oldest first; others are left out."""
+    main = thread.contexts.create("main")
+    a, b, c = (main.append(f"{n}").turn_id for n in range(3))
+    d, e = (thread.contexts.fork("main", at=b).append(f"x{n}").turn_id for n in range(2))
+    turns = thread.contexts.turns
+    assert turns.forks([a, b, c, d, 99]) == {b: [c, d, e]}
+    assert turns.forks([]) == {}
+    assert turns.forks([b], 2) == {b: [c, d]}

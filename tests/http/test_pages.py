@@ -724,3 +724,20 @@ def test_an_event(client: httpx.Client, thread: eventq.Thread) -> None:
     )
     assert client.get("/t/thread/events/99").status_code == 404
     assert "is no number" in client.get("/t/thread/events/x").text
+
+
+def test_where_a_conversation_parts(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Each other way says how it begins, at the message that it leaves; the page's own is none."""
+    main = thread.contexts.create("main")
+    for n in range(205):
+        main.append(f"main {n}")
+    thread.contexts.fork("main", at=200, name="other").append("<i>another</i> way")
+    thread.contexts.fork("main", at=3, name="early").append("an early way")
+    page = seen(client, "/t/thread/contexts/main")
+    words = " ".join(page.text.split())
+    assert words.count("Turn 206 <i>another</i> way") == 1
+    assert "an early way" not in words
+    older = " ".join(seen(client, "/t/thread/contexts/main?before=6").text.split())
+    assert older.count("an early way") == 1
+    assert "main 4" in older
+    assert older.count("other way") == 1

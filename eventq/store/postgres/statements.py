@@ -517,6 +517,14 @@ STATEMENTS = {
         SELECT turn_id FROM eventq.turns WHERE parent_id = $3 AND (turns.bucket = $1 AND
         turns.thread_id = $2) ORDER BY turn_id LIMIT $4
     """, ""),
+    # turns.Turns.forks
+    "e173a0b7ed9d11ec": ("", "", """
+        SELECT parent_id, turn_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
+        CROSS JOIN LATERAL (SELECT t.* FROM eventq.turns AS t WHERE t.parent_id = CAST(value AS
+        BIGINT) AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t WHERE (SELECT COUNT(*) FROM
+        (SELECT 1 FROM eventq.turns AS o WHERE o.parent_id = t.parent_id AND (o.bucket = $1 AND
+        o.thread_id = $2) LIMIT 2) AS two) = 2 ORDER BY parent_id, turn_id LIMIT $4
+    """, ""),
     # turns.Turns.depths
     "959f8d9b08dcbbac": ("", "", """
         SELECT depth, MIN(turn_id) FROM eventq.blobs AS b CROSS JOIN LATERAL (SELECT t.* FROM
