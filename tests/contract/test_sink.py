@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import tracemalloc
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from eventq.errors import DiskError, EventqError, InputError, LogicError, UsageError
@@ -339,6 +340,7 @@ def test_a_progress_bar() -> None:
 
 
 IMAGE = b'\x1bP0;1;0q"1;1;9;6#1;2;0;0;0\n#1!9~-\x1b\\'
+ANY_IMAGE = re.compile(rb"\x1bP[0-9;]*q[^\x07\x18\x1b]*\x1b\\")
 NO_IMAGES = [
     b"\x1bP0;1q#1~\x1b[31m red", b"\x1bPq#1\x07~\x1b\\", b"\x1bP$q#1~\x1b\\", b"\x1bP" + b"1" * 40 + b"q~\x1b\\",
     b"\x1bPq\x9b~\x1b\\", b"\x1bPq never ended",
@@ -350,6 +352,7 @@ NO_IMAGES = [
 def test_images(bits: list[bytes], cuts: list[int]) -> None:
     """Artifact and callback have the images that are whole, at their places; the view has none."""
     data = b"".join([*bits, b" ends", IMAGE])
+    assume(not ANY_IMAGE.search(data.replace(IMAGE, b"\x07")))  # bits may make another one
     kept, seen = Kept(), list[str]()
     sink = OutputSink(kept.open, images=True, on_chunk=seen.append, keep=True, spill=10_000)
     for piece in pieces(data, cuts):
