@@ -150,6 +150,8 @@ class Pooler:
         self._runner.join()
         for pair in self._pairs:
             pair.end()
+        for key in [*self._selector.get_map().values()]:
+            key.fileobj.close()  # type: ignore[union-attr]
         for one in (self._listener, self._wake, self._woken):
             one.close()
         self._selector.close()
