@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from eventq.errors import TooLargeError
 from eventq.http.operations import AT, Content, Operation, Reply, of_json
-from eventq.serving.parameters import Given, Part, image_type
+from eventq.said.media import IMAGES, type_of
+from eventq.serving.parameters import Given, Part
 from eventq.serving.plans import QUICK, READ, WRITE
 
 if TYPE_CHECKING:
@@ -131,8 +132,9 @@ def _bytes(thread: Thread, name: str) -> Reply:
     def read(thread: Thread, start: int, count: int) -> tuple[bytes, bool]:
         return thread.blobs.part(name, start, count), False
 
-    kind = image_type(read(thread, 0, 12)[0]) or _BYTES
-    return Reply(b"", content=Content(read, info.size, kind, info.hash))
+    kind = type_of(read(thread, 0, 12)[0])  # others a browser must not open
+    shown = kind if kind in IMAGES else _BYTES
+    return Reply(b"", content=Content(read, info.size, shown, info.hash))
 
 
 def put_blob(thread: Thread, given: Given) -> Reply:

@@ -18,11 +18,6 @@ T = TypeVar("T")
 MOST = (1 << 63) - 1  # of an integer
 MOST_BODY = 68 << 20  # bytes: an event of 64 MiB, and its JSON
 MOST_WAIT = 300.0  # seconds of a long poll: proxies cut longer ones
-_IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-}
 _DIGITS = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -144,13 +139,6 @@ def fitting(found: Iterable[T], room: int, size: Callable[[T], int]) -> list[T]:
             break
         kept.append(one)
     return kept
-
-
-def image_type(start: bytes) -> str | None:
-    """Return the media type of an image that a browser may show, by its first 12 bytes."""
-    if start.startswith(b"RIFF"):
-        return "image/webp" if start[8:12] == b"WEBP" else None
-    return next((kind for mark, kind in _IMAGES.items() if start.startswith(mark)), None)
 
 
 def of_words(parts: tuple[Part, ...], words: list[tuple[str, str]]) -> Given:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from eventq.said.values import mapping
 from eventq.sessions.links import FOLLOWS, MESSAGE, Beside, Link, Start, string
 
@@ -14,8 +12,6 @@ if TYPE_CHECKING:
 
     from eventq.sessions.links import Cut, Entry, Kept, NewSession, Spawn, Title
 
-# What tools write into a prompt: the output of a command, the environment, or that it was ended.
-_BY_A_TOOL = re.compile(r"\s*(<[a-z][\w-]*[\s>]|\[Request interrupted by user)")
 _NAMES = (("uuid", "parentUuid"), ("id", "parentId"), ("id", "parent_id"))
 
 
