@@ -21,7 +21,7 @@ from eventq.http.guesses import Guesses
 from eventq.http.metrics import exposition
 from eventq.http.openapi import document
 from eventq.http.operations import Operation, Reply, of_json
-from eventq.http.pages import Pages
+from eventq.http.pages.frame import Pages
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_content, send_problem, send_reply
 from eventq.http.sharing import Share

@@ -16,7 +16,7 @@ import pytest
 
 from eventq.cli.graph import by_turn, draw
 from eventq.errors import LogicError
-from eventq.http.lanes import STEP, lanes_of, line_of
+from eventq.http.pages.lanes import STEP, lanes_of, line_of
 from eventq.sessions.claude import Claude
 from tests.contract.test_session_branches import export, load, shown, spell, turns
 from tests.servers import ENGINES

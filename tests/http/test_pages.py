@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 import eventq
-from eventq.http import ansi, memory_pages, pages
-from eventq.http.markdown import html
+from eventq.http.pages import ansi, output_pages, wording
+from eventq.http.pages.markdown import html
 from eventq.system.environment import user_name
 from tests.http.conftest import TOKEN
 from tests.servers import fresh
@@ -312,7 +312,7 @@ def test_the_newest_of_many_artifacts(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found without reading those before them, which are on the pages before."""
-    monkeypatch.setattr(memory_pages, "LISTED", 3)
+    monkeypatch.setattr(output_pages, "LISTED", 3)
     for n in range(8):
         thread.artifacts.put(b"%d" % n)
         newest = f"/t/thread/output/{n}"  # also when there is one more than a page holds
@@ -480,7 +480,7 @@ def test_what_is_not_there(client: httpx.Client) -> None:
     """It is said on a page."""
     for at, status in (
         ("/t/none/", 404), ("/t/thread/none", 404), ("/static/none.js", 404),
-        ("/static/..%2Fpages.py", 404), ("/open?key=x", 401),
+        ("/static/..%2Fframe.py", 404), ("/open?key=x", 401),
     ):  # fmt: skip
         assert client.get(at).status_code == status
     assert client.post("/t/thread/live").status_code == 405
@@ -567,10 +567,10 @@ def test_a_thread_that_cannot_be_read_hides_no_other(serve: Serve, tmp_path: Pat
 
 def test_pretty_is_bounded() -> None:
     """A page does not grow with an event."""
-    shown = pages.pretty("x" * 10_000)
+    shown = wording.pretty("x" * 10_000)
     assert len(shown) < 4_100
     assert "6,000 more characters" in shown
-    assert pages.pretty("[1") == "[1"
+    assert wording.pretty("[1") == "[1"
 
 
 SAID: list[Any] = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eventq.http import sharing
-from eventq.http.pages import Pages
+from eventq.http.pages.frame import Pages
 from eventq.http.sharing import Share
 from eventq.mcp.mounting import Mount
 from tests.http.test_connections import EVENTS, HOST, connected, rest_of

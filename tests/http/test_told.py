@@ -145,7 +145,7 @@ def test_what_a_handler_printed_is_not_told(
     """It may name any file of the machine."""
     with eventq.open(path) as thread:
         thread.subscribe("h", "true", each=True)
-    for place in ("eventq.http.pages.tail", "eventq.serving.attention.tail"):
+    for place in ("eventq.http.pages.queue_pages.tail", "eventq.serving.attention.tail"):
         monkeypatch.setattr(place, lambda _: f"cannot open '{SECRET}/x'")
     more: dict[str, Any] = {"stalled": "it failed", "log": "x", "advice": f"run {SECRET}"}
     status = eventq.Thread.status

@@ -1,4 +1,4 @@
-"""The pages: what a person sees of threads, and does to them, as HTML that needs no script.
+"""The frame of the pages: which path leads to which view, who may see it, and what an act answers.
 
 Each view reads its thread in a worker and is rendered there; everything in it is escaped.
 """
@@ -6,41 +6,40 @@ Each view reads its thread in a worker and is rendered there; everything in it i
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from eventq.errors import EventqError, FilterError, UnknownConsumerError, UnknownEventError
-from eventq.http import ansi
-from eventq.http import memory_pages as memory
+from eventq.errors import EventqError
 from eventq.http.access import RefusedError, WrongTokenError, cookie_name
 from eventq.http.operations import Reply
-from eventq.http.page_request import Ask, path_of, whole_in, word_in
+from eventq.http.pages import (
+    branch_pages,
+    log_pages,
+    output_pages,
+    queue_pages,
+    run_pages,
+    talk_pages,
+)
+from eventq.http.pages.acts import ACTS
+from eventq.http.pages.now_page import now
+from eventq.http.pages.page_request import Ask, path_of
+from eventq.http.pages.wording import FILTERS
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_reply
-from eventq.http.talk import blocks_of
 from eventq.record import Record
-from eventq.records.event import Event
-from eventq.records.source import sender_of
-from eventq.said import one_line, read
-from eventq.serving.attention import doing, first_dead, needs, tail, troubles, waiting
-from eventq.serving.event_pages import in_bounds, newest_events, next_lines
-from eventq.serving.plans import QUICK, READ, WRITE
+from eventq.serving.plans import QUICK, READ
 from eventq.serving.served import for_each
-from eventq.system import clock
-from eventq.system.counts import count
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
     from eventq.http.access import Access
-    from eventq.records.consumer import ConsumerStatus
-    from eventq.said import Said
+    from eventq.http.pages.acts import Done
     from eventq.serving.principal import Principal
     from eventq.serving.served import ServedThread
     from eventq.thread import Thread
@@ -57,12 +56,6 @@ VIEWS = (
     ("Output", "output"),
     ("Health", "health"),
 )
-ROWS = 100  # events of the live view
-CLAIMS = 1_000  # that are looked at
-CARDS = 12
-LONGEST = 4_000  # characters of an event
-SHOWN = 200  # of one on a line
-MOST_NEEDS = 100  # of a thread
 MOST_FORM = 64 << 10  # bytes
 LISTED = 500  # threads to choose from
 NOTED = 30  # seconds until a note on an act is not shown any more
@@ -91,121 +84,21 @@ _ONLY_GET = ("changes", "open")  # one does not end, the other works once
 _HTML = "text/html; charset=utf-8"
 
 
-# --- views: each returns a template and its values ------------------------------------------------
-
-
-def now(thread: Thread, served: ServedThread) -> Values:
-    """Return what the first view shows of one thread."""
-    status = thread.status()
-    claims = [*islice(thread.claims(), CLAIMS)] if any(c.leased for c in status.consumers) else []
-    found = needs(status, first_dead(thread, status))
-    served.needed = len(found)
-    return {
-        "name": served.name, "at": path_of(served), "status": status, "problem": "",
-        "needs": found[:MOST_NEEDS], "has_more": len(found) > MOST_NEEDS,
-        "troubles": troubles(status, claims, served.history.earlier(), clock.now()),
-        "cards": [
-            {"info": one, "words": memory.last_words(thread, one.head_turn_id)}
-            for one in status.contexts[:CARDS]
-        ],
-    }  # fmt: skip
-
-
-def live(thread: Thread, ask: Ask) -> tuple[str, Values]:
-    """Show the newest events, or those around an id, with a filter and a text."""
-    where, text, number = (ask.query.get(name, "") for name in ("filter", "text", "id"))
-    values: Values = {
-        "filter": where, "text": text, "id": number, "problem": "", "older": "", "stream": "",
-        "events": [], "next": 0,
-    }  # fmt: skip
-    try:
-        found = _events(thread, where, text, number)
-    except FilterError as error:
-        return "live.html", values | {"problem": f"{error.what} - {error.fix}\n{error.caret()}"}
-    values |= {"events": found, "next": found[0]["id"] if found else thread.last_id()}
-    if not number:
-        asked = _where(where, text)
-        api = f"/api/threads/{quote(ask.served.name, safe='')}/events/stream"
-        values["stream"] = api + (f"?{urlencode({'filter': asked})}" if asked else "")
-    if found and not where and not text and found[-1]["id"] > 1:
-        values["older"] = f"?id={max(1, found[-1]['id'] - ROWS // 2)}"
-    return "live.html", values
-
-
-def event(thread: Thread, ask: Ask) -> tuple[str, Values]:
-    """Show what one event says, what caused it, what came of it, and what stands around it."""
-    number = whole_in(ask.names, "event")
-    found = thread.database.events.get(number)
-    if found is None:
-        raise UnknownEventError(number)
-    told = _told(found)
-    lines, _, _ = next_lines(thread.database.events, None, max(0, number - 6), 11)
-    around = [Event(**json.loads(one)) for one in lines]
-    is_raw = told.text == found.content
-    return "event.html", {
-        "event": found, "sender": sender_of(found.source), "blocks": blocks_of(told),
-        "payload": "" if is_raw else pretty(found.content),
-        "causes": thread.causes_of(event=number), "effects": thread.caused_by(number),
-        "around": [(one, _told(one).line(SHOWN)) for one in around],
-    }  # fmt: skip
-
-
-def _told(one: Event) -> Said:
-    """Return what an event says."""
-    return read(one.content.encode("utf-8", "replace"), one.type)
-
-
-def _events(thread: Thread, where: str, text: str, number: str) -> Sequence[Values]:
-    """Return events as objects, the newest first."""
-    if where:
-        thread.database.events.accept(where)  # so that a mistake is shown in what was written
-    asked = _where(where, text)
-    if number:
-        after = max(0, whole_in({"id": number}, "id") - ROWS // 2 - 1)
-
-        def look() -> Sequence[str]:
-            return next_lines(thread.database.events, asked, after, ROWS)[0]
-
-        found = [json.loads(one) for one in in_bounds(thread, asked, look)]
-    else:
-        found = [one._asdict() for one in newest_events(thread, asked, ROWS)]
-    return found[::-1]
-
-
-def _where(where: str, text: str) -> str | None:
-    """Return the filter for what matches a filter and has a text."""
-    quoted = text.replace("'", "''")
-    parts = [f"({where})"] * bool(where) + [f"instr(content, '{quoted}') > 0"] * bool(text)
-    return " AND ".join(parts) or None
-
-
-def consumers(thread: Thread, ask: Ask) -> tuple[str, Values]:
-    """List the consumers."""
-    shown = {"consumers": thread.status().consumers, "history": ask.served.history}
-    return "consumers.html", shown
-
-
-def consumer(thread: Thread, ask: Ask) -> tuple[str, Values]:
-    """Show one consumer, the end of its log, and its dead letters."""
-    name = ask.names["consumer"]
-    one = next((one for one in thread.status().consumers if one.consumer_id == name), None)
-    if one is None:
-        raise UnknownConsumerError(name)
-    return "consumer.html", {
-        "one": one, "history": ask.served.history, "output": tail(one.log) if one.log else "",
-        "letters": [*islice(thread.dead_letters(name), ROWS)] if one.dead else [],
-    }  # fmt: skip
-
-
-def health(thread: Thread, ask: Ask) -> tuple[str, Values]:
-    """Show sizes, and what the last check found."""
-    return "health.html", {
-        "status": thread.status(), "history": ask.served.history,
-        "followers": ask.served.feed.followers, "checked": ask.served.checked,
-    }  # fmt: skip
-
-
-# --- actions: each changes something, and the page is shown again ---------------------------------
+_VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = {
+    "/t/{thread}/live": ("Live", log_pages.live),
+    "/t/{thread}/events/{event}": ("Live", log_pages.event),
+    "/t/{thread}/consumers": ("Consumers", queue_pages.consumers),
+    "/t/{thread}/consumers/{consumer}": ("Consumers", queue_pages.consumer),
+    "/t/{thread}/health": ("Health", queue_pages.health),
+    "/t/{thread}/branches": ("Branches", branch_pages.branches),
+    "/t/{thread}/contexts/{context}": ("Branches", talk_pages.context),
+    "/t/{thread}/turns/{turn}": ("Branches", talk_pages.turn),
+    "/t/{thread}/diff": ("Branches", talk_pages.diff),
+    "/t/{thread}/runs": ("Branches", run_pages.runs),
+    "/t/{thread}/runs/{run}": ("Branches", run_pages.run),
+    "/t/{thread}/output": ("Output", output_pages.output),
+    "/t/{thread}/output/{artifact}": ("Output", output_pages.artifact),
+}
 
 
 class Note(Record):
@@ -215,93 +108,6 @@ class Note(Record):
     forget: tuple[bytes, bytes]
 
 
-class Done(Record):
-    """What an act did, in a sentence, and the page that it leads to, by default the one before."""
-
-    note: str
-    place: str | None = None
-
-
-def _answer(thread: Thread, ask: Ask) -> Done:
-    number, text = whole_in(ask.form, "id"), ask.form.get("text", "")
-    thread.answer(number, text, source="person")
-    return Done(f"You answered event {number}: {one_line(text, 100)}")
-
-
-def _resume(thread: Thread, ask: Ask) -> Done:
-    name = word_in(ask.form, "consumer")
-    thread.resume(name)
-    return Done(f"{name} goes on.")
-
-
-def _pause(thread: Thread, ask: Ask) -> Done:
-    name = word_in(ask.form, "consumer")
-    thread.pause(name)
-    return Done(f"{name} is paused. What comes waits until it goes on.")
-
-
-def _replay(thread: Thread, ask: Ask) -> Done:
-    name, number = word_in(ask.form, "consumer"), whole_in(ask.form, "id")
-    thread.ack(name, max(0, number - 1), replay=True)
-    return Done(f"{name} handles event {number} and all that match after it once more.")
-
-
-def _retry(thread: Thread, ask: Ask) -> Done:
-    name = word_in(ask.form, "consumer")
-    found = thread.retry_dead(_letters(ask), name)
-    return Done(f"{name} tries {count(found, 'dead letter')} again.")
-
-
-def _drop(thread: Thread, ask: Ask) -> Done:
-    name = word_in(ask.form, "consumer")
-    found = thread.drop_dead(_letters(ask), name)
-    return Done(f"{count(found, 'dead letter')} of {name} dropped. The events stay in the log.")
-
-
-def _letters(ask: Ask) -> list[int] | None:
-    return [whole_in(ask.form, "event")] if "event" in ask.form else None
-
-
-def _fork(thread: Thread, ask: Ask) -> Done:
-    at = whole_in(ask.form, "turn")
-    name = ask.form.get("name") or None
-    made = thread.contexts.fork(word_in(ask.form, "context"), at=at, name=name)
-    return Done(f"Forked at turn {at}.", f"{ask.at}/contexts/{made.id}")
-
-
-def _check(thread: Thread, ask: Ask) -> Done:
-    faults = thread.check()
-    ask.served.checked = {"at": clock.now(), "faults": faults, "warnings": thread.warnings()}
-    return Done(f"Checked: {count(len(faults), 'fault') if faults else 'no fault'}.")
-
-
-_ACTIONS: Mapping[str, tuple[str, str, Callable[[Thread, Ask], Done]]] = {
-    "answer": ("answer", WRITE, _answer),
-    "resume": ("work", WRITE, _resume),
-    "pause": ("work", WRITE, _pause),
-    "replay": ("work", WRITE, _replay),
-    "retry": ("work", WRITE, _retry),
-    "drop": ("work", WRITE, _drop),
-    "fork": ("all", WRITE, _fork),
-    "check": ("read", READ, _check),
-}
-_VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = {
-    "/t/{thread}/live": ("Live", live),
-    "/t/{thread}/events/{event}": ("Live", event),
-    "/t/{thread}/consumers": ("Consumers", consumers),
-    "/t/{thread}/consumers/{consumer}": ("Consumers", consumer),
-    "/t/{thread}/health": ("Health", health),
-    "/t/{thread}/branches": ("Branches", memory.branches),
-    "/t/{thread}/contexts/{context}": ("Branches", memory.context),
-    "/t/{thread}/turns/{turn}": ("Branches", memory.turn),
-    "/t/{thread}/diff": ("Branches", memory.diff),
-    "/t/{thread}/runs": ("Branches", memory.runs),
-    "/t/{thread}/runs/{run}": ("Branches", memory.run),
-    "/t/{thread}/output": ("Output", memory.output),
-    "/t/{thread}/output/{artifact}": ("Output", memory.artifact),
-}
-
-
 class Pages:
     """The pages of a server."""
 
@@ -309,10 +115,10 @@ class Pages:
         self._threads = threads
         self._access = access
         self._templates = Environment(
-            loader=PackageLoader("eventq.http"), autoescape=True, trim_blocks=True,
+            loader=PackageLoader("eventq.http.pages"), autoescape=True, trim_blocks=True,
             lstrip_blocks=True, undefined=StrictUndefined, auto_reload=False,
         )  # fmt: skip
-        self._templates.filters |= _FILTERS
+        self._templates.filters |= FILTERS
         routes = [("GET", path, path) for path in _VIEWS]
         self._routes: Routes[str] = Routes([
             ("GET", "/", "home"),
@@ -384,7 +190,7 @@ class Pages:
             return await self._now(served, who, note)
         if target == "do":
             self._access.check_change(who)
-            action = _ACTIONS.get(found[1]["action"])
+            action = ACTS.get(found[1]["action"])
             if action is None:
                 return self._problem(404, "there is no such action")
             self._access.check(who, action[0])
@@ -537,67 +343,5 @@ def _static(name: str) -> Reply:
 
     if name not in _STATIC:
         return Reply(b"there is no such file", type="text/plain", status=404)
-    data = (files("eventq.http") / "static" / name).read_bytes()
+    data = (files("eventq.http.pages") / "static" / name).read_bytes()
     return Reply(data, type=_STATIC[name], more=_HEADERS)
-
-
-# --- how values are shown -------------------------------------------------------------------------
-
-
-def _iso(at: float | str) -> str:
-    return at if isinstance(at, str) else clock.stamp(at)
-
-
-def _points(values: Sequence[int]) -> str:
-    """Return the points of a line through values, in a box of 100 by 100."""
-    most, step = max(*values, 1), 100 / (len(values) - 1)
-    return " ".join(
-        f"{n * step:.2f},{100 - 100 * value / most:.1f}" for n, value in enumerate(values)
-    )
-
-
-def pretty(content: str) -> str:
-    """Return what an event says: JSON with indents, and at most so many characters."""
-    shown = content
-    if content[:1] in "{[" and len(content) <= LONGEST:
-        with suppress(ValueError, RecursionError):
-            shown = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
-    left = len(shown) - LONGEST
-    return shown if left <= 0 else f"{shown[:LONGEST]}\n… {count(left, 'more character')}"
-
-
-def _bytes(size: int) -> str:
-    number = float(size)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
-        number /= 1024
-    return f"{number:,.1f} TiB"
-
-
-def _mark(one: ConsumerStatus) -> str:
-    """Return the class of the mark that a consumer's state has."""
-    if one.stalled is not None or one.pending is None:
-        return "bad"
-    return "off" if one.paused else "good" if one.running or one.workers else "off"
-
-
-def _bars(values: Sequence[int]) -> Iterator[tuple[str, str, str]]:
-    """Yield left edge, width and height of the bars of counts, in a box of 100 by 100."""
-    most, step = max(*values, 1), 100 / len(values)
-    for n, value in enumerate(values):
-        if value:
-            yield f"{n * step:.2f}", f"{0.86 * step:.2f}", f"{100 * value / most:.1f}"
-
-
-def _since(one: ConsumerStatus) -> float | None:
-    return None if one.lag is None else clock.now() - one.lag
-
-
-_FILTERS = {
-    "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
-    "bars": _bars, "ansi": ansi.text,
-    "hash": lambda ref: ref.rpartition(":")[2],
-    "count": count, "waiting": waiting, "since": _since, "doing": doing,
-    "segment": lambda text: quote(str(text), safe=""),
-}  # fmt: skip

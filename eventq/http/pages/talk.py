@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from eventq import said
 from eventq.errors import EventqError
-from eventq.http import ansi
-from eventq.http.markdown import html
+from eventq.http.pages import ansi
+from eventq.http.pages.markdown import html
 from eventq.said.media import IMAGES
 from eventq.said.values import dump
 from eventq.system.counts import count

@@ -1,0 +1,1 @@
+"""The pages: what a person sees of threads, and does to them, as HTML that needs no script."""

@@ -1,0 +1,90 @@
+"""What a person does on a page: each act changes something, and leads to a page that says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eventq.http.pages.page_request import whole_in, word_in
+from eventq.record import Record
+from eventq.said import one_line
+from eventq.serving.plans import READ, WRITE
+from eventq.system import clock
+from eventq.system.counts import count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from eventq.http.pages.page_request import Ask
+    from eventq.thread import Thread
+
+
+class Done(Record):
+    """What an act did, in a sentence, and the page that it leads to, by default the one before."""
+
+    note: str
+    place: str | None = None
+
+
+def _answer(thread: Thread, ask: Ask) -> Done:
+    number, text = whole_in(ask.form, "id"), ask.form.get("text", "")
+    thread.answer(number, text, source="person")
+    return Done(f"You answered event {number}: {one_line(text, 100)}")
+
+
+def _resume(thread: Thread, ask: Ask) -> Done:
+    name = word_in(ask.form, "consumer")
+    thread.resume(name)
+    return Done(f"{name} goes on.")
+
+
+def _pause(thread: Thread, ask: Ask) -> Done:
+    name = word_in(ask.form, "consumer")
+    thread.pause(name)
+    return Done(f"{name} is paused. What comes waits until it goes on.")
+
+
+def _replay(thread: Thread, ask: Ask) -> Done:
+    name, number = word_in(ask.form, "consumer"), whole_in(ask.form, "id")
+    thread.ack(name, max(0, number - 1), replay=True)
+    return Done(f"{name} handles event {number} and all that match after it once more.")
+
+
+def _retry(thread: Thread, ask: Ask) -> Done:
+    name = word_in(ask.form, "consumer")
+    found = thread.retry_dead(_letters(ask), name)
+    return Done(f"{name} tries {count(found, 'dead letter')} again.")
+
+
+def _drop(thread: Thread, ask: Ask) -> Done:
+    name = word_in(ask.form, "consumer")
+    found = thread.drop_dead(_letters(ask), name)
+    return Done(f"{count(found, 'dead letter')} of {name} dropped. The events stay in the log.")
+
+
+def _letters(ask: Ask) -> list[int] | None:
+    return [whole_in(ask.form, "event")] if "event" in ask.form else None
+
+
+def _fork(thread: Thread, ask: Ask) -> Done:
+    at = whole_in(ask.form, "turn")
+    name = ask.form.get("name") or None
+    made = thread.contexts.fork(word_in(ask.form, "context"), at=at, name=name)
+    return Done(f"Forked at turn {at}.", f"{ask.at}/contexts/{made.id}")
+
+
+def _check(thread: Thread, ask: Ask) -> Done:
+    faults = thread.check()
+    ask.served.checked = {"at": clock.now(), "faults": faults, "warnings": thread.warnings()}
+    return Done(f"Checked: {count(len(faults), 'fault') if faults else 'no fault'}.")
+
+
+ACTS: Mapping[str, tuple[str, str, Callable[[Thread, Ask], Done]]] = {
+    "answer": ("answer", WRITE, _answer),
+    "resume": ("work", WRITE, _resume),
+    "pause": ("work", WRITE, _pause),
+    "replay": ("work", WRITE, _replay),
+    "retry": ("work", WRITE, _retry),
+    "drop": ("work", WRITE, _drop),
+    "fork": ("all", WRITE, _fork),
+    "check": ("read", READ, _check),
+}

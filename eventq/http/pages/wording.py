@@ -1,0 +1,79 @@
+"""How pages show values: numbers, sizes, times, charts, states."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from eventq.http.pages import ansi
+from eventq.serving.attention import doing, waiting
+from eventq.system import clock
+from eventq.system.counts import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eventq.records.consumer import ConsumerStatus
+
+LONGEST = 4_000  # characters of an event
+
+
+def _iso(at: float | str) -> str:
+    return at if isinstance(at, str) else clock.stamp(at)
+
+
+def _points(values: Sequence[int]) -> str:
+    """Return the points of a line through values, in a box of 100 by 100."""
+    most, step = max(*values, 1), 100 / (len(values) - 1)
+    return " ".join(
+        f"{n * step:.2f},{100 - 100 * value / most:.1f}" for n, value in enumerate(values)
+    )
+
+
+def pretty(content: str) -> str:
+    """Return what an event says: JSON with indents, and at most so many characters."""
+    shown = content
+    if content[:1] in "{[" and len(content) <= LONGEST:
+        with suppress(ValueError, RecursionError):
+            shown = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
+    left = len(shown) - LONGEST
+    return shown if left <= 0 else f"{shown[:LONGEST]}\n… {count(left, 'more character')}"
+
+
+def _bytes(size: int) -> str:
+    number = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
+        number /= 1024
+    return f"{number:,.1f} TiB"
+
+
+def _mark(one: ConsumerStatus) -> str:
+    """Return the class of the mark that a consumer's state has."""
+    if one.stalled is not None or one.pending is None:
+        return "bad"
+    return "off" if one.paused else "good" if one.running or one.workers else "off"
+
+
+def _bars(values: Sequence[int]) -> Iterator[tuple[str, str, str]]:
+    """Yield left edge, width and height of the bars of counts, in a box of 100 by 100."""
+    most, step = max(*values, 1), 100 / len(values)
+    for n, value in enumerate(values):
+        if value:
+            yield f"{n * step:.2f}", f"{0.86 * step:.2f}", f"{100 * value / most:.1f}"
+
+
+def _since(one: ConsumerStatus) -> float | None:
+    return None if one.lag is None else clock.now() - one.lag
+
+
+FILTERS = {
+    "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
+    "bars": _bars, "ansi": ansi.text,
+    "hash": lambda ref: ref.rpartition(":")[2],
+    "count": count, "waiting": waiting, "since": _since, "doing": doing,
+    "segment": lambda text: quote(str(text), safe=""),
+}  # fmt: skip
