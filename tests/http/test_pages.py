@@ -138,6 +138,20 @@ def test_consumers_and_what_is_done_to_them(client: httpx.Client, thread: eventq
     assert client.get("/t/thread/consumers/none").status_code == 404
 
 
+def test_charts_of_what_consumers_did(client: httpx.Client, thread: eventq.Thread) -> None:
+    """With numbers, on both pages, once something was done in a minute."""
+    thread.subscribe("w")
+    history = client.running.server.threads["thread"].history  # type: ignore[attr-defined]
+    for number in range(4):
+        thread.push_many([("self", "note", "x")] * (number + 1))
+        thread.settle(thread.claim("w", number + 1))
+        history.add(thread.status())
+    for at in ("consumers", "consumers/w"):
+        found = client.get(f"/t/thread/{at}")
+        assert found.status_code == 200
+        assert "at most 4" in found.text
+
+
 def test_live_shows_filters_and_finds(client: httpx.Client, thread: eventq.Thread) -> None:
     """The newest first, by filter and text; a mistake has a caret; JSON is indented."""
     thread.push_many([("self", "odd" if n % 2 else "even", f"it is {n}") for n in range(300)])

@@ -58,12 +58,13 @@ def _mark(one: ConsumerStatus) -> str:
     return "off" if one.paused else "good" if one.running or one.workers else "off"
 
 
-def _bars(values: Sequence[int]) -> Iterator[tuple[str, str, str]]:
-    """Yield left edge, width and height of the bars of counts, in a box of 100 by 100."""
+def _bars(values: Sequence[int]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield left edge, top, width and height of the bars of counts, in a box of 100 by 100."""
     most, step = max(*values, 1), 100 / len(values)
     for n, value in enumerate(values):
         if value:
-            yield f"{n * step:.2f}", f"{0.86 * step:.2f}", f"{100 * value / most:.1f}"
+            high = 100 * value / most
+            yield f"{n * step:.2f}", f"{100 - high:.1f}", f"{0.86 * step:.2f}", f"{high:.1f}"
 
 
 def _since(one: ConsumerStatus) -> float | None:

@@ -1,0 +1,99 @@
+"""Every page of a world that has something of everything: accessible, at each width, unharmed.
+
+With EVENTQ_PICTURES=FOLDER it leaves a picture of each, those of docs/images.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.conftest import opened
+from tests.browser.world import World
+from tests.http.conftest import serve  # noqa: F401 (a fixture)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import httpx
+
+pytestmark = pytest.mark.browser
+EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>[x](javascript:evil=1)"
+PAGES = {
+    "now-all": "/",
+    "now": "/t/atelier/",
+    "calm": "/t/nightly/",
+    "empty": "/t/scratch/",
+    "live": "/t/atelier/live",
+    "event": "/t/atelier/events/655",
+    "consumers": "/t/atelier/consumers",
+    "consumer": "/t/atelier/consumers/mailer",
+    "stalled": "/t/atelier/consumers/deploy-bot",
+    "runs": "/t/atelier/runs",
+    "run": "/t/atelier/runs/release-2.14.3",
+    "context": "/t/atelier/contexts/theme-port",
+    "agent": "/t/atelier/contexts/theme-port%2Fagent-a1b2c3d4e5f60718",
+    "branches": "/t/atelier/branches",
+    "diff": "/t/atelier/diff?a=design-notes&b=tabs",
+    "turn": "/t/atelier/turns/12",
+    "output": "/t/atelier/output",
+    "artifact": "/t/atelier/output/0",
+    "image": "/t/atelier/output/1",
+    "binary": "/t/atelier/output/2",
+    "health": "/t/atelier/health",
+}
+WIDTHS = (360, 390, 768, 1360, 1920)
+HIGH = 850  # pixels of a picture
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path,
+    serve: Callable[..., httpx.Client],  # noqa: F811
+    request: pytest.FixtureRequest,
+) -> httpx.Client:
+    """Return a client of a server of the world; whose last hour was looked at each minute."""
+    made = World(tmp_path / "world", getattr(request, "param", ""))
+    client = serve(*made.paths)
+    history = client.running.server.threads["atelier"].history  # type: ignore[attr-defined]
+    for status in made.seen:
+        history.add(status)
+    return client
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_accessible(browser: Any, world: httpx.Client, name: str, theme: str) -> None:
+    """In both themes, at each width, with all that folds shut and open."""
+    with opened(browser, world, color_scheme=theme) as tab:
+        tab.page.set_viewport_size({"width": 1360, "height": HIGH})
+        tab.page.goto(tab.url + PAGES[name])
+        assert "500" not in tab.page.title()
+        if place := os.environ.get("EVENTQ_PICTURES"):
+            tab.page.screenshot(path=f"{place}/{name}-{theme}.png")
+        for _ in range(2):
+            assert tab.faults() == []
+            for width in WIDTHS:
+                tab.page.set_viewport_size({"width": width, "height": HIGH})
+                assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+            tab.page.evaluate(
+                "document.querySelectorAll('details').forEach(one => one.open = true)"
+            )
+
+
+@pytest.mark.parametrize("world", [EVIL], indirect=True)
+def test_hostile_texts_do_nothing(browser: Any, world: httpx.Client) -> None:
+    """Whatever agents write is text: no page runs it, links to it, or asks another host."""
+    asked: list[str] = []
+    with opened(browser, world) as tab:
+        tab.page.on("request", lambda one: asked.append(one.url))
+        for path in PAGES.values():
+            tab.page.goto(tab.url + path)
+            tab.page.evaluate(
+                "document.querySelectorAll('details').forEach(one => one.open = true)"
+            )
+            assert tab.page.evaluate("window.evil") is None, path
+            assert tab.page.locator("[href^='javascript:' i], main script").count() == 0, path
+        assert [one for one in asked if not one.startswith(tab.url)] == []
