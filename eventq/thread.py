@@ -1003,23 +1003,37 @@ class Thread:
         """
         return self._dead.find(consumer, events)
 
-    def retry_dead(self, events: Iterable[int] | None, consumer: str | None = None) -> int:
+    def retry_dead(
+        self,
+        events: Iterable[int] | None,
+        consumer: str | None = None,
+        *,
+        died_by_ms: int | None = None,
+    ) -> int:
         """Let dead letters be tried again at once, with new attempts; return how many.
 
-        `events` are their ids, or None for all. A retried event is outside the order of its
-        consumer, whose progress does not go back. Raises UnknownDeadLetterError for an id that is
-        none, and LogicError for an event that was deleted; then nothing is changed.
+        `events` are their ids, or None for all, perhaps only those that `died_by_ms`, in ms since
+        1970. A retried event is outside the order of its consumer, whose progress does not go
+        back. Raises UnknownDeadLetterError for an id that is none, and LogicError for an event that
+        was deleted; then nothing is changed.
         """
         self.database.check_writable()
-        return self._dead.retry(consumer, events)
+        return self._dead.retry(consumer, events, died_by_ms)
 
-    def drop_dead(self, events: Iterable[int] | None, consumer: str | None = None) -> int:
+    def drop_dead(
+        self,
+        events: Iterable[int] | None,
+        consumer: str | None = None,
+        *,
+        died_by_ms: int | None = None,
+    ) -> int:
         """Forget dead letters, but not their events; return how many.
 
-        `events` are their ids, or None for all. Raises UnknownDeadLetterError.
+        `events` are their ids, or None for all, perhaps only those that `died_by_ms`. Raises
+        UnknownDeadLetterError.
         """
         self.database.check_writable()
-        return self._dead.drop(consumer, events)
+        return self._dead.drop(consumer, events, died_by_ms)
 
     # --- memory -----------------------------------------------------------------------------------
 

@@ -34,27 +34,36 @@ class DeadLetters:
             for name, event, attempts, code, error, at in page:
                 yield DeadLetter(name, event, self._db.events.get(event), attempts, code, error, at)
 
-    def retry(self, consumer: str | None, events: Iterable[int] | None) -> int:
+    def retry(
+        self, consumer: str | None, events: Iterable[int] | None, died_by_ms: int | None = None
+    ) -> int:
         """Let dead letters be tried again at once; return how many.
 
         Of events that are named, all are or none is. Without names, those whose event was deleted
-        stay.
+        stay, and those that died after a time.
         """
-        return self._change(consumer, events, "retried", self._db.claims.revive)
+        return self._change(consumer, events, died_by_ms, "retried", self._db.claims.revive)
 
-    def drop(self, consumer: str | None, events: Iterable[int] | None) -> int:
+    def drop(
+        self, consumer: str | None, events: Iterable[int] | None, died_by_ms: int | None = None
+    ) -> int:
         """Delete dead letters, but not their events; return how many."""
-        return self._change(consumer, events, "dropped", self._db.claims.drop)
+        return self._change(consumer, events, died_by_ms, "dropped", self._db.claims.drop)
 
     def _change(
         self,
         consumer: str | None,
         events: Iterable[int] | None,
+        died_by_ms: int | None,
         what: str,
         change: Callable[[str, Iterable[int]], set[int]],
     ) -> int:
         if events is None:
-            return sum(len(self._apply(page, what, change)) for page in self._pages(consumer, None))
+            most = float("inf") if died_by_ms is None else died_by_ms
+            pages = (
+                [row for row in page if row.at <= most] for page in self._pages(consumer, None)
+            )
+            return sum(len(self._apply(page, what, change)) for page in pages)
         wanted = {*events}
         with self._db.write():
             found = [row for page in self._pages(consumer, wanted) for row in page]

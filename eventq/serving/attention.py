@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from eventq.log.notifier import quote
 from eventq.record import Record
 from eventq.records.source import sender_of
+from eventq.system import clock
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Need(Record):
     began, in seconds since 1970, None if that is not known. A question has its event as `number`,
     its answers as `options`, its `sender`, and perhaps the `context` and `run` in which it was
     asked; the others a `consumer`, and the command that helps as `advice`. `output` is the end of
-    what a handler printed; `reasons` say how many events died of what, the most frequent first.
+    what a handler printed; `letters` is how many events of a consumer are dead, all of them by
+    `died_by`, in ms, and `reasons` say how many died of what, the most frequent first.
     """
 
     kind: str
@@ -63,6 +65,8 @@ class Need(Record):
     context: str | None = None
     run: int | None = None
     reasons: tuple[tuple[int, str], ...] = ()
+    letters: int = 0
+    died_by: int = 0
 
     @property
     def who(self) -> str:
@@ -137,8 +141,17 @@ def _dead(one: ConsumerStatus, path: str, letters: Sequence[DeadRow]) -> Need:
     advice = f"eventq dead retry --all --consumer {quote(one.consumer_id)} --thread {quote(path)}"
     return Need(
         DEAD, _failed(one), None if since is None else since / 1000, one.consumer_id, advice=advice,
-        reasons=reasons(row.error for row in letters),
+        reasons=reasons(row.error for row in letters), letters=one.dead,
+        died_by=died_by([row.at for row in letters], one.dead),
     )  # fmt: skip
+
+
+def died_by(times: Sequence[int], dead: int) -> int:
+    """Return a time, in ms, by which dead letters died; `times` are those of some or all of them.
+
+    Of all it is that of the last, so that a page that is made again is the same.
+    """
+    return max(times, default=0) if len(times) == dead else int(clock.now() * 1000)
 
 
 def reasons(errors: Iterable[str | None]) -> tuple[tuple[int, str], ...]:

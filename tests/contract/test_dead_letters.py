@@ -290,3 +290,15 @@ def test_a_dead_letter_that_is_tried_again_is_not_pruned(thread: eventq.Thread) 
         assert [one.event.id for one in found] == [1]
         found[0].retry(0)
     assert thread.prune(keep_last=0, force=True) == 1
+
+
+def test_only_those_that_died_by_a_time(full: eventq.Thread, clock: Clock) -> None:
+    """What a person was shown is retried or dropped, and not what died since."""
+    full.settle(dead=[full.claim("w")[0].token])
+    by = next(full.dead_letters()).died_at_ms
+    clock.move(1)
+    full.settle(dead=[full.claim("w")[0].token])
+    assert full.retry_dead(None, "w", died_by_ms=by - 1) == 0
+    assert full.drop_dead(None, died_by_ms=by) == 1
+    assert dead(full) == [("w", 2)]
+    assert full.retry_dead(None, died_by_ms=by + 1_000) == 1

@@ -111,7 +111,7 @@ def test_who_needs_a_person(client: httpx.Client, thread: eventq.Thread) -> None
     assert thread.question(asked.question_id).answer == "mine"
     found = thread.question(asked.question_id)
     assert (found.answered_by, found.answered_via) == (user_name(), "page")
-    send(client, "drop", consumer="w")
+    send(client, "drop", consumer="w", letters=3, died_by=9**15)
     send(client, "answer", id=1, text="yes")
     assert "Nobody needs you" in seen(client, "/t/thread/").text
 
@@ -130,7 +130,7 @@ def test_consumers_and_what_is_done_to_them(client: httpx.Client, thread: eventq
     assert "it broke" in seen(client, at).text
     send(client, "retry", at, consumer="w", event=2)
     assert [one.event_id for one in thread.dead_letters("w")] == [1, 3]
-    send(client, "retry", at, consumer="w")
+    send(client, "retry", at, consumer="w", letters=2, died_by=9**15)
     assert [*thread.dead_letters("w")] == []
     thread.settle([one.token for one in thread.claim("w", 9)])
     send(client, "replay", at, consumer="w", id=2)
@@ -646,7 +646,7 @@ def test_an_act_is_noted_once(client: httpx.Client, thread: eventq.Thread) -> No
     page = seen(client, "/t/thread/consumers/w")
     assert "these 3 events" in page.text
     assert page.values("details", "class").count("sure") >= 4
-    send(client, "drop", "/t/thread/consumers/w", consumer="w")
+    send(client, "drop", "/t/thread/consumers/w", consumer="w", letters=3, died_by=9**15)
     behind = client.get("/t/thread/", headers={"sec-fetch-dest": "empty"})
     assert "dropped" not in behind.text
     assert (

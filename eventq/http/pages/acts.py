@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eventq.errors import LogicError
 from eventq.http.pages.page_request import whole_in, word_in
 from eventq.record import Record
 from eventq.said import one_line
@@ -51,18 +52,32 @@ def _replay(thread: Thread, ask: Ask) -> Done:
 
 def _retry(thread: Thread, ask: Ask) -> Done:
     name = word_in(ask.form, "consumer")
-    found = thread.retry_dead(_letters(ask), name)
+    found = _of_letters(thread, ask, thread.retry_dead)
     return Done(f"{name} tries {count(found, 'dead letter')} again.")
 
 
 def _drop(thread: Thread, ask: Ask) -> Done:
     name = word_in(ask.form, "consumer")
-    found = thread.drop_dead(_letters(ask), name)
+    found = _of_letters(thread, ask, thread.drop_dead)
     return Done(f"{count(found, 'dead letter')} of {name} dropped. The events stay in the log.")
 
 
-def _letters(ask: Ask) -> list[int] | None:
-    return [whole_in(ask.form, "event")] if "event" in ask.form else None
+def _of_letters(thread: Thread, ask: Ask, act: Callable[..., int]) -> int:
+    """Act on one dead letter of a consumer, or on all that a page has shown; return how many.
+
+    Those that died after the page was made are left alone, and nothing is done should there be more
+    than the page said, as after a step of the clock.
+    """
+    name = word_in(ask.form, "consumer")
+    if "event" in ask.form:
+        return act([whole_in(ask.form, "event")], name)
+    shown, died_by = whole_in(ask.form, "letters"), whole_in(ask.form, "died_by")
+    with thread.write():
+        found = act(None, name, died_by_ms=died_by)
+        if found > shown:
+            what = f"{name} has more dead letters by now than the {shown} that were shown"
+            raise LogicError(what, "load the page again, and look at them")
+    return found
 
 
 def _fork(thread: Thread, ask: Ask) -> Done:

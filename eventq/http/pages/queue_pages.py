@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from eventq.errors import UnknownConsumerError
-from eventq.serving.attention import tail
+from eventq.serving.attention import died_by, tail
 
 if TYPE_CHECKING:
     from eventq.http.pages.page_request import Ask
@@ -29,9 +29,10 @@ def consumer(thread: Thread, ask: Ask) -> tuple[str, Values]:
     one = next((one for one in thread.status().consumers if one.consumer_id == name), None)
     if one is None:
         raise UnknownConsumerError(name)
+    letters = [*islice(thread.dead_letters(name), LETTERS)] if one.dead else []
     return "consumer.html", {
         "one": one, "history": ask.served.history, "output": tail(one.log) if one.log else "",
-        "letters": [*islice(thread.dead_letters(name), LETTERS)] if one.dead else [],
+        "letters": letters, "died_by": died_by([row.died_at_ms for row in letters], one.dead),
     }  # fmt: skip
 
 
