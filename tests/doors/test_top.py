@@ -26,6 +26,7 @@ import pytest
 from rich.cells import cell_len
 
 import eventq
+from tests.servers import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -283,6 +284,20 @@ def test_a_question_is_answered_in_place(thread: eventq.Thread, path: str) -> No
         terminal.press("q")
         assert terminal.ends() == 0
     assert thread.question(3).answer == "quicker"
+
+
+def test_a_thread_in_postgresql(postgres: str) -> None:
+    """It shows what changes there, and is answered in place."""
+    url = fresh(postgres)
+    with eventq.open(url) as thread, Terminal("--thread", url) as terminal:
+        terminal.sees("Nobody needs you")
+        asked = thread.ask("Deploy?", ("yes", "no"))
+        terminal.sees("1 needs you", "Deploy?")
+        terminal.press("\r", DOWN, DOWN, "\r")
+        terminal.sees("Nobody needs you")
+        assert thread.question(asked.question_id).answer == "no"
+        terminal.press("q")
+        assert terminal.ends() == 0
 
 
 def test_the_command_that_helps_can_be_pasted(tmp_path: Any) -> None:
