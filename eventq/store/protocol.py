@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from eventq.store.queue_rows import (
         ClaimRow,
         DeadRow,
+        Minute,
         Outcome,
         QueueStatus,
         Settled,
+        Standing,
         Taken,
         Unfinished,
         Verdict,
@@ -94,6 +96,12 @@ class Events(Protocol):
 
     def times(self, numbers: Collection[int]) -> dict[int, str]:
         """Return when some events were stored, by id, of those that are there."""
+
+    def kinds(self, after: int, upto: int) -> list[tuple[str, str, int]]:
+        """Return each pair of a type and a source in a range, and how many events have it.
+
+        Every event of the range is looked at: the caller bounds it.
+        """
 
     def questions(self, limit: int) -> list[Event]:
         """Return the oldest questions that are open."""
@@ -340,6 +348,18 @@ class Claims(Protocol):
         """Return what each queue has leased, has not finished, and has given up, by consumer.
 
         With a name, of one consumer; those that never claimed are left out.
+        """
+
+    def standings(self, events: Iterable[int], limit: int) -> list[Standing]:
+        """Return what queues hold of some events, at most `limit` rows.
+
+        A consumer that has finished an event, or not examined it, has no row.
+        """
+
+    def minutes(self, consumer: str | None, since: int) -> list[Minute]:
+        """Return what attempts came to in each minute after one, of one consumer or all.
+
+        They are kept for 24 hours; a minute without attempts is left out.
         """
 
     def workers(self) -> list[tuple[str, WorkerStatus]]:

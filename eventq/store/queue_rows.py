@@ -133,6 +133,32 @@ class DeadRow(Record):
     at: int
 
 
+class Standing(Record):
+    """What a consumer's queue holds of an event: its `state`, unfinished or DEAD; times are in ms.
+
+    `at` is the end of the lease or of the wait, or when it died. A lease that has ended is a wait.
+    """
+
+    consumer: str
+    event: int
+    state: int
+    attempts: int
+    at: int
+    worker: str | None
+    code: int | None
+    error: str | None
+
+
+class Minute(Record):
+    """How many attempts of a consumer ended how in a minute, counted since 1970."""
+
+    consumer: str
+    minute: int
+    done: int
+    failed: int
+    dead: int
+
+
 class QueueStatus(Record):
     """What a consumer's claims have left to do; `done`, `failed` and `buried` in 24 hours.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from eventq.errors import NotAThreadError
 from eventq.records.claim import WorkerStatus
-from eventq.store import HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
+from eventq.store import DEAD, HELD, LEASED, SLACK_MS, STALLED, WAITING, rules
 from eventq.store.claim_rules import DAY_MS, Claiming
 from eventq.store.names import short
 from eventq.store.postgres.connection import BEGIN, DURABLE, MINE, NOW
@@ -17,8 +17,10 @@ from eventq.store.queue_rows import (
     Claimed,
     ClaimRow,
     DeadRow,
+    Minute,
     QueueStatus,
     Settled,
+    Standing,
     Taken,
     Unfinished,
 )
@@ -142,6 +144,27 @@ SELECT q.consumer, worker, count(*), min(since), min(due_at)
     AND {LIVE}
 GROUP BY q.consumer, worker
 ORDER BY q.consumer, worker
+"""
+_STANDINGS = f"""
+SELECT q.consumer, event_id,
+    CASE WHEN state = {LEASED} AND NOT ({LIVE} AND replay_from IS NULL) THEN {WAITING} ELSE state
+    END,
+    u.attempts, due_at, worker, code, error
+{_LEFT.replace("LEFT JOIN", "JOIN")}
+    AND event_id = ANY(%(events)s::bigint[])
+UNION ALL
+SELECT consumer, event_id, {DEAD}, attempts, died_at, NULL, code, error
+FROM eventq.dead_letters
+WHERE {MINE} AND event_id = ANY(%(events)s::bigint[])
+LIMIT %(limit)s
+"""
+_MINUTES = f"""
+SELECT consumer, minute, done, failed, dead
+FROM eventq.queue_counts
+WHERE {MINE}
+    AND (%(consumer)s::text IS NULL OR consumer = %(consumer)s)
+    AND minute > %(since)s
+ORDER BY consumer, minute
 """
 # Rows that contradict their queue: a wrong count, and events that are beyond the frontier, or
 # finished, or leased to nobody, or held though nothing of their group is before them.
@@ -529,6 +552,16 @@ class Claims(Claiming):
         values = {"consumer": consumer, "2": now, "3": now // 60_000 - _DAY}
         rows = self._db.rows(_STATUS, values)
         return {row[0]: QueueStatus._make(row[1:]) for row in rows}
+
+    def standings(self, events: Iterable[int], limit: int) -> list[Standing]:
+        """Return what queues hold of some events."""
+        values = {"events": [*events], "2": self._db.milliseconds(), "limit": limit}
+        return [*map(Standing._make, self._db.rows(_STANDINGS, values))]
+
+    def minutes(self, consumer: str | None, since: int) -> list[Minute]:
+        """Return what attempts came to in each minute after one."""
+        values = {"consumer": consumer, "since": since}
+        return [*map(Minute._make, self._db.rows(_MINUTES, values))]
 
     def workers(self) -> list[tuple[str, WorkerStatus]]:
         """Return who holds leases now, with the consumer of each."""

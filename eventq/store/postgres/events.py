@@ -215,6 +215,12 @@ SELECT id, created_at
 FROM eventq.events
 WHERE {MINE} AND id = ANY(%(ids)s::bigint[])
 """
+_KINDS = f"""
+SELECT type, source, count(*)
+FROM eventq.events
+WHERE {MINE} AND id > %(after)s AND id <= %(upto)s
+GROUP BY type, source
+"""
 _NOTE_QUESTIONS = f"""
 WITH closed AS (
     DELETE FROM eventq.open_questions
@@ -548,6 +554,10 @@ class Events:
     def times(self, numbers: Collection[int]) -> dict[int, str]:
         """Return when some events were stored, by id, of those that are there."""
         return dict(self._db.rows(_TIMES, {"ids": [*numbers]}))
+
+    def kinds(self, after: int, upto: int) -> list[tuple[str, str, int]]:
+        """Return each pair of a type and a source in a range, and how many events have it."""
+        return [*self._db.rows(_KINDS, {"after": after, "upto": upto})]
 
     def questions(self, limit: int) -> list[Event]:
         """Return the oldest questions that are open."""

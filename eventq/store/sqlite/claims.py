@@ -7,9 +7,17 @@ from __future__ import annotations
 
 from eventq.errors import FilterError
 from eventq.records.claim import WorkerStatus
-from eventq.store import HELD, LEASED, STALLED, WAITING
+from eventq.store import DEAD, HELD, LEASED, STALLED, WAITING
 from eventq.store.claim_rules import DAY_MS, Claiming
-from eventq.store.queue_rows import ClaimRow, DeadRow, QueueStatus, Taken, Unfinished
+from eventq.store.queue_rows import (
+    ClaimRow,
+    DeadRow,
+    Minute,
+    QueueStatus,
+    Standing,
+    Taken,
+    Unfinished,
+)
 from eventq.store.queue_rules import Change, Queue, as_list
 from eventq.store.sqlite import queues
 from eventq.store.sqlite.migrate import IS_CURRENT
@@ -125,6 +133,31 @@ WHERE expires_at IS NOT NULL AND replay_from IS NULL AND {LIVE}
 GROUP BY q.consumer_id, worker
 ORDER BY q.consumer_id, worker
 """
+_STANDINGS = f"""
+SELECT q.consumer_id, event_id,
+    CASE WHEN state = {LEASED} AND NOT ({LIVE} AND replay_from IS NULL) THEN {WAITING} ELSE state
+    END,
+    attempts, due_at, worker, code, error
+FROM json_each(?1)
+    CROSS JOIN queues q
+    CROSS JOIN unfinished u ON u.queue_id = q.queue_id AND revived IN (0, 1) AND event_id = value
+    LEFT JOIN consumer_progress p ON p.consumer_id = q.consumer_id
+WHERE event_id <= coalesce(replay_from, event_id)
+    AND (revived = 1 OR event_id > coalesce(last_acked_id, 0))
+UNION ALL
+SELECT consumer_id, event_id, {DEAD}, attempts, died_at, NULL, code, error
+FROM json_each(?1)
+    CROSS JOIN queues q
+    CROSS JOIN dead_letters d ON d.queue_id = q.queue_id AND event_id = value
+LIMIT ?3
+"""
+_MINUTES = """
+SELECT consumer_id, minute, done, failed, dead
+FROM queues q
+    CROSS JOIN queue_counts c ON c.queue_id = q.queue_id AND minute > ?2
+WHERE ?1 IS NULL OR consumer_id = ?1
+ORDER BY consumer_id, minute
+"""
 _DAY = 24 * 60
 
 
@@ -212,6 +245,15 @@ class Claims(Claiming):
         now = self._db.milliseconds()
         rows = self._db.run(_STATUS, (consumer, now, now // 60_000 - _DAY))
         return {row[0]: QueueStatus._make(row[1:]) for row in rows}
+
+    def standings(self, events: Iterable[int], limit: int) -> list[Standing]:
+        """Return what queues hold of some events."""
+        rows = self._db.run(_STANDINGS, (as_list(events), self._db.milliseconds(), limit))
+        return [*map(Standing._make, rows)]
+
+    def minutes(self, consumer: str | None, since: int) -> list[Minute]:
+        """Return what attempts came to in each minute after one."""
+        return [*map(Minute._make, self._db.run(_MINUTES, (consumer, since)))]
 
     def workers(self) -> list[tuple[str, WorkerStatus]]:
         """Return who holds leases now, with the consumer of each."""

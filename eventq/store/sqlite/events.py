@@ -123,6 +123,12 @@ FROM open_questions
 ORDER BY event_id
 LIMIT ?
 """
+_KINDS = """
+SELECT CAST(type AS TEXT), CAST(source AS TEXT), count(*)
+FROM events NOT INDEXED
+WHERE id > ? AND id <= ?
+GROUP BY 1, 2
+"""
 _SIZE = """
 SELECT total(octet_length(content))
 FROM events NOT INDEXED
@@ -382,6 +388,10 @@ class Events:
             lambda sandbox: {event[0] for event in events if sandbox.matches(text, event)}
         )
         return found
+
+    def kinds(self, after: int, upto: int) -> list[tuple[str, str, int]]:
+        """Return each pair of a type and a source in a range, and how many events have it."""
+        return self._run(_KINDS, (after, upto))
 
     def _after(self, after: int) -> int | None:
         """Return the lowest id above `after`, or None."""
