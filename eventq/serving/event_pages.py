@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import apsw
 
 from eventq.errors import EventqError, FilterError, PositionError
+from eventq.record import Record
 from eventq.system import clock
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ T = TypeVar("T")
 ROOM = 16 << 20  # characters of a page, unless one event has more
 FILTER_SECONDS = 0.25  # of one look with a filter
 FILTER_BYTES = 64 << 20  # that SQLite takes meanwhile
+SEARCH_SECONDS = 0.08  # of a search backwards, of which a page shows what it has found
 _LOOK = 0.005  # seconds between two looks at both
 _STEP = 50_000  # ids of one look, after which the clock is read
+_FIRST_STEP = 2_000  # of the first look backwards with a filter: events may be large
 
 
 def next_lines(
@@ -59,6 +62,44 @@ def newest_events(thread: Thread, where: str | None, count: int) -> list[Event]:
         return found.newest(found.accept(where), found.last(), count, ROOM)
 
     return in_bounds(thread, where, look)
+
+
+class Newest(Record):
+    """The newest matching events of a range, oldest first; all above `reached` were looked at."""
+
+    events: list[Event]
+    reached: int
+
+
+def newest_in(
+    thread: Thread, where: str | None, after: int, upto: int, count: int, room: int = ROOM
+) -> Newest:
+    """Return the newest matching events with `after` < id <= `upto`, fewer of long ones.
+
+    A search that takes long ends early. Raises FilterError.
+    """
+    found = thread.database.events
+    deadline = clock.monotonic() + SEARCH_SECONDS
+    chosen: list[Event] = []
+
+    def look() -> int:
+        accepted, at, step = found.accept(where), upto, _STEP if where is None else _FIRST_STEP
+        while at > after:
+            low, left = max(after, at - step), count - len(chosen)
+            some = found.newest(accepted, at, left, room - _size(chosen), after=low)
+            chosen[:0] = some
+            if len(some) >= left or (some and _size(chosen) >= room):
+                return some[0].id - 1
+            if clock.monotonic() > deadline:
+                return low
+            at, step = low, min(step * 4, _STEP)
+        return after
+
+    return Newest(chosen, in_bounds(thread, where, look))
+
+
+def _size(events: list[Event]) -> int:
+    return sum(len(one.content) for one in events)
 
 
 class _Guard(threading.Thread):

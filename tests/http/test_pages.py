@@ -152,28 +152,6 @@ def test_charts_of_what_consumers_did(client: httpx.Client, thread: eventq.Threa
         assert "at most 4" in found.text
 
 
-def test_live_shows_filters_and_finds(client: httpx.Client, thread: eventq.Thread) -> None:
-    """The newest first, by filter and text; a mistake has a caret; JSON is indented."""
-    thread.push_many([("self", "odd" if n % 2 else "even", f"it is {n}") for n in range(300)])
-    thread.push("self", "json", '{"a":[1]}')
-    page = seen(client, "/t/thread/live")
-    assert '"a": [' in page.text
-    assert [one for one in page.values("tr", "id") if one][:2] == ["event-301", "event-300"]
-    stream = page.values("table", "data-stream")[0]
-    assert stream == "/api/threads/thread/events/stream"
-    found = seen(client, "/t/thread/live?filter=type%3D'odd'&text=is+7")
-    assert [one for one in found.values("tr", "id") if one] == [
-        f"event-{n + 1}" for n in (79, 77, 75, 73, 71, 7)
-    ]
-    wrong = seen(client, "/t/thread/live?filter=type+%3D+odd")
-    assert "type = odd\n         ^" in wrong.text
-    around = seen(client, "/t/thread/live?id=100")
-    assert "event-100" in around.values("tr", "id")
-    assert around.values("table", "data-stream") == [""]
-    assert "is no number" in client.get("/t/thread/live?id=x").text
-    assert "No event matches" in seen(client, "/t/thread/live?text=it's+none").text
-
-
 def test_health(client: httpx.Client, thread: eventq.Thread) -> None:
     """Sizes, and a check that is made when it is asked for."""
     assert "not since the server started" in seen(client, "/t/thread/health").text

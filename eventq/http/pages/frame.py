@@ -19,7 +19,8 @@ from eventq.http.access import RefusedError, WrongTokenError, cookie_name
 from eventq.http.operations import Reply
 from eventq.http.pages import (
     branch_pages,
-    log_pages,
+    event_view,
+    live_page,
     output_pages,
     queue_pages,
     run_pages,
@@ -85,8 +86,8 @@ _HTML = "text/html; charset=utf-8"
 
 
 _VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = {
-    "/t/{thread}/live": ("Live", log_pages.live),
-    "/t/{thread}/events/{event}": ("Live", log_pages.event),
+    "/t/{thread}/live": ("Live", live_page.live),
+    "/t/{thread}/events/{event}": ("Live", event_view.event),
     "/t/{thread}/consumers": ("Consumers", queue_pages.consumers),
     "/t/{thread}/consumers/{consumer}": ("Consumers", queue_pages.consumer),
     "/t/{thread}/health": ("Health", queue_pages.health),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -67,13 +68,34 @@ def _bars(values: Sequence[int]) -> Iterator[tuple[str, str, str, str]]:
             yield f"{n * step:.2f}", f"{100 - high:.1f}", f"{0.86 * step:.2f}", f"{high:.1f}"
 
 
+def _most(values: Sequence[int], bad: Sequence[int] = ()) -> int:
+    """Return the highest of the sums of counts."""
+    return max((one + more for one, more in zip_longest(values, bad, fillvalue=0)), default=0)
+
+
+def _stacked(
+    values: Sequence[int], bad: Sequence[int] = ()
+) -> Iterator[tuple[float, float, float, float]]:
+    """Yield left edge, width, and the heights of both parts of the bars, in a box of 100 by 100."""
+    most, step = max(1, _most(values, bad)), 100 / max(1, len(values))
+    for n, (one, more) in enumerate(zip_longest(values, bad, fillvalue=0)):
+        if one or more:
+            parts = (n * step, 0.86 * step, 100 * one / most, 100 * more / most)
+            yield tuple(round(part, 2) for part in parts)  # type: ignore[misc]
+
+
 def _since(one: ConsumerStatus) -> float | None:
     return None if one.lag is None else clock.now() - one.lag
 
 
+_FATE_MARKS = {
+    "dead": "bad", "stalled": "bad", "held": "warn", "waits": "off", "done": "good",
+    "not for it": "off", "unknown": "off",
+}  # fmt: skip
 FILTERS = {
     "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
     "bars": _bars, "ansi": ansi.text,
+    "most": _most, "stacked": _stacked, "fate": _FATE_MARKS.__getitem__,
     "hash": lambda ref: ref.rpartition(":")[2],
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
     "segment": lambda text: quote(str(text), safe=""),

@@ -34,7 +34,8 @@ function tell(what) {
 function isBusy(part) {
   const active = document.activeElement;
   const isWritten = active.matches("input") && active.value !== active.defaultValue;
-  return (part.contains(active) && isWritten) || part.querySelector(".sure[open], .call[open]");
+  const isHeld = part.matches("[data-held]") || part.querySelector(".sure[open], .call[open], .folded[open]");
+  return isHeld || (part.contains(active) && isWritten);
 }
 
 function replace(part, fresh) {
@@ -62,6 +63,7 @@ export async function refresh() {
     const reply = await fetch(location.href, { headers: { accept: "text/html" } });
     if (!reply.ok) throw new Error(reply.statusText);
     const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
+    document.dispatchEvent(new CustomEvent("fresh", { detail: fresh }));
     for (const part of document.querySelectorAll("[data-part]")) {
       const one = fresh.getElementById(part.id);
       if (one && !isBusy(part)) replace(part, one);
