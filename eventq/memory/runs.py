@@ -57,6 +57,7 @@ COMPACTED = 1  # the flag of a turn whose node has a compaction: found without r
 ABORTED = 130
 _CACHED = 256  # nodes, and roles
 _PAGE = 1_000
+_LAST_ID = (1 << 63) - 1
 _GROUP = 256  # steps whose contents are fetched together
 
 
@@ -330,6 +331,16 @@ class Runs:
         while infos := self.engine.page(after, _PAGE, choice):
             yield infos
             after = infos[-1].run_id
+
+    def newest(
+        self, before: int = 0, limit: int = 100, *, active: bool
+    ) -> Sequence[tuple[RunInfo, int]]:
+        """Return the newest runs before an id (0: of all), and when each began, in ms.
+
+        They are those under way, or those that ended.
+        """
+        last = check_natural(before, "before") or _LAST_ID
+        return self.engine.newest(last, check_positive(limit, "limit"), active=active)
 
     def __iter__(self) -> Iterator[RunInfo]:
         """Yield all runs, by id."""
@@ -799,11 +810,11 @@ class Run:
 
         The step that carries the compaction is the first of them; end nodes are left out.
         """
-        compact, steps = self._since_compact()
+        compact, steps = self._since_compact(self.context.head_id())
         return compact, [step for step in steps if step.role != END]
 
-    def _since_compact(self) -> tuple[str, Iterator[Step]]:
-        view: View = self.context.at(self.context.head_id())
+    def _since_compact(self, head: int) -> tuple[str, Iterator[Step]]:
+        view: View = self.context.at(head)
         at = self._turns.nearest(view.head_id(), COMPACTED)
         if at is None:
             return "", self._steps(view.replay(start_depth=1, as_of=0))
@@ -827,8 +838,19 @@ class Run:
         _check_text(edge_prompt, "edge prompt")
         start = self.start_node()
         self._check_has(role, start)
+        return self._messages(self.context.head_id(), start, role, edge_prompt)
+
+    def messages_before(self, step: Step) -> Iterator[dict[str, str]]:
+        """Yield the messages that the role of a step saw: what `messages` returned ahead of it."""
+        head = self._turns.parent(step.turn_id)
+        return self._messages(head, self.start_node(), step.role, step.edge_prompt)
+
+    def _messages(
+        self, head: int, start: StartNode, role: str, edge_prompt: str
+    ) -> Iterator[dict[str, str]]:
+        """Yield the messages of a role for a head."""
         system = self._system(role, start)
-        compact, steps = self._since_compact()
+        compact, steps = self._since_compact(head)
         form = messages.Form(start.answer, start.summary_cap, self._text(start.prompt))
         return messages.rebuild(system, steps, role, edge_prompt, form=form, compact=compact)
 

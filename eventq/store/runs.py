@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 # ruff: noqa: S608 (the parts are constants)
 
 # The fields of `RunInfo`: of a run, its context, its head and its start, with their blobs.
-_RUN = """
+_FIELDS = """
 SELECT r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth, 0),
     coalesce('blob:blake3:' || lower(hex(hb.hash)), ''), 'blob:blake3:' || lower(hex(sb.hash)),
     c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name
+"""
+_FROM = """
 FROM runs r
     CROSS JOIN contexts c USING (context_id)
     LEFT JOIN turns h ON h.turn_id = c.head_id
@@ -29,6 +31,7 @@ FROM runs r
     CROSS JOIN turns s ON s.turn_id = r.start_id
     CROSS JOIN blobs sb ON sb.blob_id = s.blob_id
 """
+_RUN = _FIELDS + _FROM
 _GET = f"""
 {_RUN}
 WHERE r.context_id = ?
@@ -58,6 +61,36 @@ WHERE r.completed_on = ?4
     AND (CAST(?2 AS TEXT) IS NULL OR r.grouped = ?2)
 ORDER BY r.context_id
 LIMIT ?3
+"""
+# The newest first, with the time at which each began: those under way, those that ended.
+_NEWEST_ACTIVE = f"""
+{_FIELDS}, c.created_at_ms
+{_FROM}
+WHERE r.status IN ('active', 'suspended')
+    AND r.context_id < ?1
+ORDER BY r.context_id DESC
+LIMIT ?2
+"""
+_NEWEST_ENDED = f"""
+{_FIELDS}, c.created_at_ms
+{_FROM}
+WHERE r.status IN ('completed', 'cancelled')
+    AND r.context_id < ?1
+ORDER BY r.context_id DESC
+LIMIT ?2
+"""
+# Of a run, with the turn that each leaves it at.
+_FORKS = f"""
+{_FIELDS}, coalesce(c.base_id, 0)
+{_FROM}
+WHERE r.context_id IN (
+        SELECT context_id
+        FROM contexts
+        WHERE fork_of = ?1
+        ORDER BY context_id DESC
+        LIMIT ?2
+    )
+ORDER BY r.context_id DESC
 """
 # Number and op of changes, with the run as it is; without its fields if it is gone.
 _CHANGES = """
@@ -269,6 +302,15 @@ class Runs:
         """Return the next runs of a choice by id."""
         bindings = (after, choice.group, limit, choice.day)
         return [RunInfo(*row) for row in self._run(_page_of(choice), bindings)]
+
+    def newest(self, before: int, limit: int, *, active: bool) -> list[tuple[RunInfo, int]]:
+        """Return the newest runs before an id, under way or ended, and when each began, in ms."""
+        sql = _NEWEST_ACTIVE if active else _NEWEST_ENDED
+        return [(RunInfo(*row[:-1]), row[-1]) for row in self._run(sql, (before, limit))]
+
+    def forks(self, run_id: int, limit: int) -> list[tuple[RunInfo, int]]:
+        """Return the newest forks of a run, each with the turn that it leaves it at."""
+        return [(RunInfo(*row[:-1]), row[-1]) for row in self._run(_FORKS, (run_id, limit))]
 
     def last_change(self) -> int:
         """Return the number of the newest change of a run, 0 for none."""

@@ -116,6 +116,24 @@ def test_lists_use_their_indexes(traced: Traced, name: str) -> None:
     assert effort(traced, lambda: look(traced.thread)) <= 10 + 2 * count
 
 
+@pytest.mark.parametrize("active", [True, False])
+def test_the_newest_are_found_from_the_end(traced: Traced, active: bool) -> None:
+    """A page of those under way or ended costs that page, among 30,000, and sorts nothing."""
+    found: list[object] = []
+    steps = traced.of(lambda: found.extend(traced.thread.runs.newest(0, 6, active=active)))
+    assert len(found) == 6
+    assert [one for one in steps if bad(*one)] == []
+    assert effort(traced, lambda: traced.thread.runs.newest(0, 6, active=active)) <= 20
+
+
+def test_forks_are_found_by_their_run(traced: Traced) -> None:
+    """Among 30,000 runs that are none, by an index."""
+    engine = traced.thread.runs.engine
+    steps = traced.of(lambda: engine.forks(1, 20))
+    assert [one for one in steps if scans(TABLES, *one)] == []
+    assert effort(traced, lambda: engine.forks(1, 20)) <= 10
+
+
 @pytest.mark.parametrize(("group", "count"), [(None, 5), ("g2", 4)])
 def test_changes_are_found_by_number(traced: Traced, group: str | None, count: int) -> None:
     """A look at what has changed costs what has, of all groups or of one."""

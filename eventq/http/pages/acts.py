@@ -87,6 +87,18 @@ def _fork(thread: Thread, ask: Ask) -> Done:
     return Done(f"Forked at turn {at}.", f"{ask.at}/contexts/{made.id}")
 
 
+def _fork_run(thread: Thread, ask: Ask) -> Done:
+    step, label = whole_in(ask.form, "step"), ask.form.get("label") or None
+    made = thread.runs.get(word_in(ask.form, "run")).fork(step, label=label)
+    return Done(f"Forked at step {step}.", f"{ask.at}/runs/{made.id}")
+
+
+def _end_run(thread: Thread, ask: Ask) -> Done:
+    found = thread.runs.get(word_in(ask.form, "run"))
+    found.cancel()
+    return Done(f"Run {found.id} ended. Its steps stay.")
+
+
 def _check(thread: Thread, ask: Ask) -> Done:
     faults = thread.check()
     ask.served.checked = {"at": clock.now(), "faults": faults, "warnings": thread.warnings()}
@@ -101,5 +113,7 @@ ACTS: Mapping[str, tuple[str, str, Callable[[Thread, Ask], Done]]] = {
     "retry": ("work", WRITE, _retry),
     "drop": ("work", WRITE, _drop),
     "fork": ("all", WRITE, _fork),
+    "fork-run": ("all", WRITE, _fork_run),
+    "end-run": ("all", WRITE, _end_run),
     "check": ("read", READ, _check),
 }

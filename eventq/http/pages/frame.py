@@ -54,6 +54,7 @@ VIEWS = (
     ("Live", "live"),
     ("Consumers", "consumers"),
     ("Branches", "branches"),
+    ("Runs", "runs"),
     ("Output", "output"),
     ("Health", "health"),
 )
@@ -95,8 +96,8 @@ _VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = 
     "/t/{thread}/contexts/{context}": ("Branches", talk_pages.context),
     "/t/{thread}/turns/{turn}": ("Branches", talk_pages.turn),
     "/t/{thread}/diff": ("Branches", talk_pages.diff),
-    "/t/{thread}/runs": ("Branches", run_pages.runs),
-    "/t/{thread}/runs/{run}": ("Branches", run_pages.run),
+    "/t/{thread}/runs": ("Runs", run_pages.runs),
+    "/t/{thread}/runs/{run}": ("Runs", run_pages.run),
     "/t/{thread}/output": ("Output", output_pages.output),
     "/t/{thread}/output/{artifact}": ("Output", output_pages.artifact),
 }

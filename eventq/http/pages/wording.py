@@ -6,9 +6,10 @@ import json
 from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from eventq.http.pages import ansi
+from eventq.http.pages.run_steps import pairs_of
 from eventq.serving.attention import doing, waiting
 from eventq.system import clock
 from eventq.system.counts import count
@@ -92,11 +93,39 @@ _FATE_MARKS = {
     "dead": "bad", "stalled": "bad", "held": "warn", "waits": "off", "done": "good",
     "not for it": "off", "unknown": "off",
 }  # fmt: skip
+
+
+def took(milliseconds: float) -> str:
+    """Return a time that something took in the two largest units: 41 s, 13 min 22 s, 1 h 51 min."""
+    seconds = max(0, round(milliseconds / 1000))
+    parts = (seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min")
+    said = [(number, unit) for number, unit in (*parts, (seconds % 60, "s"))]
+    first = next((n for n, (number, _) in enumerate(said) if number), len(said) - 1)
+    shown = [f"{number} {unit}" for number, unit in said[first : first + 2] if number]
+    return " ".join(shown) or f"{max(0.0, milliseconds):.0f} ms"
+
+
+def amount(number: int) -> str:
+    """Return a number of tokens: 206, 2.2 k, 33 k, 1.24 M."""
+    if number < 1_000:
+        return str(number)
+    if number < 999_500:
+        return f"{number / 1_000:.1f} k" if number < 9_950 else f"{number / 1_000:.0f} k"
+    return f"{number / 1_000_000:.2f} M"
+
+
+def in_scope(session: str | None, version: int = 1) -> str:
+    """Return the query that names a session and, of a published output, a later version."""
+    values = {"context": session} if session else {}
+    return f"?{urlencode(values | ({'version': str(version)} if version > 1 else {}))}".rstrip("?")
+
+
 FILTERS = {
     "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
     "bars": _bars, "ansi": ansi.text,
     "most": _most, "stacked": _stacked, "fate": _FATE_MARKS.__getitem__,
     "hash": lambda ref: ref.rpartition(":")[2],
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
+    "took": took, "amount": amount, "in_scope": in_scope, "pairs": pairs_of,
     "segment": lambda text: quote(str(text), safe=""),
 }  # fmt: skip

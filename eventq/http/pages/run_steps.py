@@ -1,0 +1,203 @@
+"""The steps of a run as rows of a time axis, and all that one of them has: made without a clock."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from eventq import said
+from eventq.http.pages.markdown import html
+from eventq.http.pages.talk import shown
+from eventq.memory.nodes import COMPACT, END
+from eventq.record import Record
+from eventq.said.chats import usage
+from eventq.said.values import dump, mapping, string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from eventq.records.run import Step
+    from eventq.said import Usage
+
+    Values = dict[str, Any]
+
+WIDE = 1000  # of the axis, in units of the drawing
+TEXT = 20_000  # characters of a text
+LINE = 200  # of what stands for it in its row
+PAIRS = 40  # of meta
+COLOURS = 6  # of roles; from the seventh on they repeat
+TICKS = 3  # parts of the axis
+
+
+class Try(Record):
+    """A try that failed before a step was taken, or that another one took the place of."""
+
+    at: int  # when it was recorded, in ms
+    ref: str
+    meta: Any
+    text: str
+
+
+class Row(Record):
+    """A step in the list: when it began, the state in words, and the bars on the axis."""
+
+    step: Step
+    kind: str  # "step", "compaction", "end", "other"
+    colour: int
+    words: str
+    began: int
+    state: tuple[str, str]  # class of the mark, word
+    tries: tuple[Try, ...]
+    bars: tuple[tuple[str, str, bool], ...]  # left edge, width, whether it failed
+    usage: Usage | None
+
+    @property
+    def took(self) -> int:
+        """How long it took, in ms, with the tries before."""
+        return max(0, self.step.timestamp - self.began)
+
+
+def colours_of(roles: Iterable[str]) -> dict[str, int]:
+    """Return the colours of roles, in the order of their first steps."""
+    names = dict.fromkeys(role for role in roles if role not in (COMPACT, END, ""))
+    return {name: n % COLOURS + 1 for n, name in enumerate(names)}
+
+
+def rows_of(
+    steps: Sequence[Step], before: int, colours: Mapping[str, int], tries: Mapping[int, list[Try]]
+) -> list[Row]:
+    """Return steps as rows; `before` is when the one ahead of them was taken, in ms.
+
+    A step began when the one before it was taken, unless its meta says how long it took.
+    """
+    begins, last = [], before
+    for one in steps:
+        took = _took(one)
+        begins.append(last if took is None else one.timestamp - took)
+        last = max(last, one.timestamp)
+    start, end = min([before, *begins]), max([before, *(one.timestamp for one in steps)])
+    return [
+        _row(one, began, colours.get(one.role, 0), tries.get(one.number, []), start, end)
+        for one, began in zip(steps, begins, strict=True)
+    ]
+
+
+def _took(one: Step) -> int | None:
+    """Return how long a step took as its meta says, in ms."""
+    found = one.meta.get("duration_ms") if isinstance(one.meta, dict) else None
+    is_time = isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e12
+    return int(found) if found is not None and is_time else None
+
+
+def _row(
+    one: Step, began: int, colour: int, tries: list[Try], start: int, end: int
+) -> Row:  # fmt: skip
+    kinds = {COMPACT: "compaction", END: "end", "": "other"}
+    inside = [began, *(min(max(began, each.at), one.timestamp) for each in tries), one.timestamp]
+    bars = tuple(
+        (_x(left, start, end), _x(right - left, 0, end - start), n < len(tries))
+        for n, (left, right) in enumerate(pairwise(inside))
+    )
+    words = said.one_line(one.content, LINE) or said.one_line(dump(one.meta or ""), LINE).strip('"')
+    return Row(
+        one, kinds.get(one.role, "step"), colour, words, began, _state(one, len(tries)),
+        tuple(tries), bars, tokens_of(one.meta),
+    )  # fmt: skip
+
+
+def _x(at: float, start: float, end: float) -> str:
+    """Return where a time is on the axis."""
+    return f"{WIDE * (at - start) / max(1, end - start):.1f}"
+
+
+def _state(one: Step, tries: int) -> tuple[str, str]:
+    if one.role == END:
+        return ending(one.meta)
+    return ("warn", f"{tries + 1} tries") if tries else ("good", "done")
+
+
+def ending(meta: Any) -> tuple[str, str]:
+    """Return mark and words of how a run ended, by what its end node says."""
+    code = meta.get("returnCode") if isinstance(meta, dict) else None
+    if type(code) is not int:
+        return "off", "ended"
+    if code == 0:
+        return "off", "done"
+    return "bad", "cancelled" if code == 130 else f"gave up, exit code {code}"
+
+
+def tokens_of(meta: Any) -> Usage | None:
+    """Return the tokens that the meta of a step states."""
+    if not isinstance(meta, dict):
+        return None
+    return usage(mapping(meta, "usage")) or usage(meta)
+
+
+def ticks_of(rows: Sequence[Row], start: int) -> list[str]:
+    """Return what stands at the ticks of the axis: the times since the run began."""
+    if not rows:
+        return []
+    first = min(one.began for one in rows)
+    wide = max(one.step.timestamp for one in rows) - first
+    return [_clock(max(0, first - start) + wide * n // TICKS) for n in range(TICKS + 1)]
+
+
+def _clock(milliseconds: int) -> str:
+    """Return a time on the axis: 0, 10:20, 1:51:00, 3 d."""
+    seconds = milliseconds // 1000
+    hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
+    if hours >= 48:
+        return f"{hours // 24} d"
+    shown = f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+    return shown if seconds else "0"
+
+
+def roles_in(rows: Iterable[Row]) -> list[Values]:
+    """Return what each role did: steps, time and tokens, those with the most time first."""
+    found: dict[str, Values] = {}
+    for one in rows:
+        if one.kind != "step":
+            continue
+        made = found.setdefault(
+            one.step.role,
+            {"role": one.step.role, "colour": one.colour, "steps": 0, "took": 0, "out": 0},
+        )
+        made["steps"] += 1
+        made["took"] += one.took
+        made["out"] += one.usage.out if one.usage else 0
+    return sorted(found.values(), key=lambda each: -each["took"])
+
+
+def opened(row: Row) -> Values:
+    """Return what is shown of a step that is opened: what was asked, the answer, meta, tries."""
+    one = row.step
+    return {
+        "asked": html(one.edge_prompt[:TEXT], breaks=True) if one.edge_prompt.strip() else "",
+        "answer": blocks_of(one.content), "meta": pairs_of(one.meta),
+        "model": string(one.meta, "model") if isinstance(one.meta, dict) else "",
+    }  # fmt: skip
+
+
+def blocks_of(text: str) -> list[Values]:
+    """Return the blocks that a text of a step says."""
+    blocks = [shown(one) for one in said.read(text.encode("utf-8", "replace")).blocks]
+    for block in blocks:
+        if block["shape"] == "text":
+            block["html"] = html(block["text"])
+    return blocks
+
+
+def pairs_of(meta: Any) -> list[tuple[str, str]]:
+    """Return the structured part of a step as names and values, the first of them."""
+    if meta in (None, {}, [], ""):
+        return []
+    items = [*meta.items()][:PAIRS] if isinstance(meta, dict) else [("", meta)]
+    pairs = [
+        (
+            str(name)[:LINE],
+            said.one_line(value if isinstance(value, str) else dump(value), 2 * LINE),
+        )
+        for name, value in items
+    ]
+    more = len(meta) - PAIRS if isinstance(meta, dict) else 0
+    return [*pairs, ("…", f"{more:,} more")] if more > 0 else pairs
