@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from eventq.errors import EventqError
 
 
+AGENT = "/agent-"  # between the name of a session and that of its subagent
+
+
 class SessionImported(Record):
     """The result of a session import: `added` of the file's `entries`, and blobs of its images.
 
@@ -87,6 +90,23 @@ class SessionBranch(Record):
     leaves_at: str | None
     started_by: str | None
     continues: str | None
+
+
+class Subagent(Record):
+    """A subagent as it begins: at its turn `first`, below the turn with the call that started it.
+
+    `below` is 0 if that call is not known. `name` is that of its context.
+    """
+
+    below: int
+    first: int
+    context_id: int
+    name: str
+
+    @property
+    def label(self) -> str:
+        """What the tool calls it."""
+        return self.name.partition(AGENT)[2] or self.name
 
 
 class EntryInfo(Record):

@@ -6,7 +6,7 @@ import os
 from itertools import chain, starmap
 
 from eventq.errors import LogicError, UnknownContextError, UnknownSessionError, UsageError
-from eventq.records.session import EntryInfo, SessionBranch, SessionDifference
+from eventq.records.session import AGENT, EntryInfo, SessionBranch, SessionDifference, Subagent
 from eventq.said import Data
 from eventq.said import of as said_by
 from eventq.sessions import lines
@@ -19,22 +19,23 @@ from eventq.sessions.reading import READERS, reader_named, reader_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from eventq.memory.contexts import Contexts
+    from eventq.memory.contexts import Context, Contexts
     from eventq.output.output_store import OutputStore
     from eventq.records.session import SessionInfo
     from eventq.records.turn import Turn
     from eventq.sessions.links import Entry, Title
     from eventq.sessions.notes import Noted
     from eventq.sessions.plain import Plain
-    from eventq.store.session_rows import LineLink, SessionRow, StoredLine
+    from eventq.store.session_rows import Begun, LineLink, SessionRow, StoredLine
 
     Which = int | str
 
 _PAGE = 500
 _PAGE_OF_SESSIONS = 50
 _EXCERPT = 80  # characters of an entry's text
+_AGENTS = 50  # that one is looked for among
 
 
 class Views:
@@ -181,6 +182,49 @@ class Views:
 
     def _id(self, row: SessionRow, turn: int) -> str | None:
         return self._store.entry_of(row.session, turn) if turn else None
+
+    def subagents(self, turns: Sequence[int], limit: int = 100) -> list[Subagent]:
+        """Return the subagents that the calls in some turns have started."""
+        return [*filter(None, map(self._begun, self._store.begun(turns, limit)))]
+
+    def _begun(self, one: Begun) -> Subagent | None:
+        """Return a subagent with its context, None for one whose context is gone."""
+        if one.owner is not None:
+            found = self._contexts.turns.database.contexts.named(one.session)
+            return Subagent(one.below, one.turn, found, one.session) if found else None
+        named = f"{one.session}{AGENT}{one.agent or one.entry}"
+        tips = [tip for tip in self._store.tips(one.session) if AGENT in (tip.name or "")]
+        for tip in sorted(tips, key=lambda tip: tip.name != named)[:_AGENTS]:
+            if tip.name == named or self._contexts.turns.is_above(one.turn, tip.turn):
+                return Subagent(one.below, one.turn, tip.context, tip.name or "")
+        return None
+
+    def subagent(self, context: Context) -> Subagent | None:
+        """Return where a context begins that is the branch of a subagent; None for any other."""
+        row, info = self._store.of_context(context.id), context.info()
+        if row is None or not info.head_turn_id:
+            return None
+        turns = self._contexts.turns
+        if row.owner is not None:
+            first = self._store.first_turn(row.session)
+        elif AGENT in (info.name or ""):
+            first = self._begin(row, info.head_turn_id)
+        else:
+            return None
+        above = turns.parent(first)
+        return Subagent(above, first, info.context_id, info.name or "") if first else None
+
+    def _begin(self, row: SessionRow, head: int) -> int:
+        """Return the turn on the way up from a head above which is none of a subagent."""
+        turns, first = self._contexts.turns, 0
+        while head:
+            rows = turns.rows(head, _PAGE, None)
+            own = {*self._store.own(row.session, [one.turn for one in rows])}
+            below = [n for n, one in enumerate(rows) if one.turn in own][-1:]
+            start = below[0] + 1 if below else 0
+            first = rows[start].turn if start < len(rows) else first
+            head = 0 if below else rows[0].parent
+        return first
 
     def generations(self, name: Which) -> list[SessionInfo]:
         """Return the generations of a session, the oldest first."""

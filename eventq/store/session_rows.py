@@ -39,6 +39,17 @@ class Tip(Record):
     position: int | None  # of the line, if the session has it still
 
 
+class Begun(Record):
+    """A subagent that begins right below a turn: its first turn, and the session of its lines."""
+
+    below: int
+    turn: int
+    session: str
+    owner: str | None  # None: its lines stand among those of the session that started it
+    agent: str | None
+    entry: str | None  # the id of its first entry
+
+
 class NewLine(Record):
     """A line of a session file: `before`, the text that a blob holds in a form, and `after`.
 

@@ -8,7 +8,15 @@ from operator import itemgetter
 from eventq.errors import UnknownTurnError
 from eventq.store.blobs import ADD_BYTES
 from eventq.store.rules import link
-from eventq.store.session_rows import EdgeLine, LineLink, Outline, SessionRow, StoredLine, Tip
+from eventq.store.session_rows import (
+    Begun,
+    EdgeLine,
+    LineLink,
+    Outline,
+    SessionRow,
+    StoredLine,
+    Tip,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -356,6 +364,32 @@ class Sessions:
         """
         return self._db.one(sql, (session, entry))  # type: ignore[no-any-return]
 
+    def begun(self, turns: Sequence[int], limit: int) -> list[Begun]:
+        """Return the subagents whose first turn hangs right below one of some turns."""
+        rows = self._run(_BEGUN, (json.dumps([*turns]), limit))
+        return [*map(Begun._make, rows)]
+
+    def own(self, session: int, turns: Sequence[int]) -> list[int]:
+        """Return those of some turns that a session has for itself, and no subagent in it."""
+        sql = """
+            SELECT DISTINCT l.turn_id
+            FROM json_each(?)
+                CROSS JOIN session_lines l ON l.turn_id = CAST(value AS INTEGER)
+            WHERE session_id = ? AND agent IS NULL
+        """
+        return [row[0] for row in self._run(sql, (json.dumps([*turns]), session))]
+
+    def first_turn(self, session: int) -> int:
+        """Return the turn of the first line of a session that has one, 0 for none."""
+        sql = """
+            SELECT turn_id
+            FROM session_lines
+            WHERE session_id = ? AND turn_id IS NOT NULL
+            ORDER BY position
+            LIMIT 1
+        """
+        return self._db.one(sql, (session,)) or 0
+
     # --- turns ------------------------------------------------------------------------------------
 
     def place(
@@ -669,6 +703,24 @@ FROM json_each(?1)
     CROSS JOIN blobs b ON b.blob_id = l.blob_id
 WHERE position >= ?2
 ORDER BY 1, 2
+"""
+# A line of a subagent, below one that is of another, or of none, or of another file.
+_BEGUN = """
+SELECT DISTINCT t.parent_id, l.turn_id, s.name, s.owner, l.agent, l.entry
+FROM json_each(?1)
+    CROSS JOIN turns t ON t.parent_id = CAST(value AS INTEGER)
+    CROSS JOIN session_lines l ON l.turn_id = t.turn_id
+    CROSS JOIN sessions s ON s.session_id = l.session_id
+WHERE (l.agent IS NOT NULL OR s.owner IS NOT NULL)
+    AND NOT EXISTS (
+        SELECT 1
+        FROM session_lines p
+        WHERE p.turn_id = t.parent_id
+            AND p.session_id = l.session_id
+            AND (p.agent = l.agent OR (p.agent IS NULL AND l.agent IS NULL))
+    )
+ORDER BY l.turn_id
+LIMIT ?2
 """
 _LINE_FAULTS = """
 SELECT 'session ' || name || ' counts ' || lines || ' lines, but has ' || count(position)

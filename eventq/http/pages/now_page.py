@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from eventq.http.pages.page_request import path_of
-from eventq.http.pages.talk_pages import last_words
+from eventq.http.pages.talk import last_words
 from eventq.serving.attention import first_dead, needs, troubles
 from eventq.system import clock
 

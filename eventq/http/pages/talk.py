@@ -8,8 +8,9 @@ from eventq import said
 from eventq.errors import EventqError
 from eventq.http.pages import ansi
 from eventq.http.pages.markdown import html
+from eventq.record import Record
 from eventq.said.media import IMAGES
-from eventq.said.values import dump
+from eventq.said.values import dump, string
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
@@ -24,7 +25,21 @@ if TYPE_CHECKING:
 TEXT = 20_000  # characters of a text
 RESULT = 1_400  # of what came of a call; the turn's page has all of it
 LINE = 200  # of what stands for it while it is folded
+EXCERPT = 300  # of a payload in a list
+TASK = 300  # of what a subagent is to do, until it is folded
+_NAMES = ("name", "subagent_type", "agent_type", "agent")  # of a subagent, in its call
+_NAME = 16  # characters, or it is an id
 _SPEAKERS = {"user": "you", "assistant": "agent", "tool": "tool", "system": "system"}
+
+
+class Below(Record):
+    """What goes on from a turn beside the way that is shown: other branches, and subagents."""
+
+    ways: list[Values]
+    agents: list[Values]
+
+
+_NOTHING = Below([], [])
 
 
 def messages(
@@ -32,45 +47,78 @@ def messages(
     turns: Iterable[Turn],
     *,
     text: int = TEXT,
-    others: Mapping[int, list[Values]] | None = None,
+    agent: str = "",
+    below: Mapping[int, Below] | None = None,
+    is_subagent: bool = False,
 ) -> list[Values]:
     """Return turns as messages, the results beside the calls that they are of.
 
-    Tokens of a response are stated once. A turn that only has results of calls before it is left
-    out, and what no one says, as the notes of hooks, stands together. `others` are the other ways
-    that go on from a turn.
+    A response of a model is one message, and states its tokens once. A turn that only has results
+    of calls before it is left out, and what no one says, as the notes of hooks, stands together.
+    `agent` is what an assistant without a name is called. Who speaks to a subagent is no person.
     """
     made: list[Values] = []
     calls: dict[str, Values] = {}
+    names = _SPEAKERS | ({"assistant": agent} if agent else {})
     told = last = ""
     for turn in turns:
-        one = _said(thread, turn)
+        one = said_of(thread, turn)
         blocks = blocks_of(one, calls, text)
-        ways = (others or {}).get(turn.turn_id, [])
+        found = (below or {}).get(turn.turn_id, _NOTHING)
         if not blocks and one.role == "tool" and one.blocks:
-            made[-1]["ways"] += ways
+            made[-1]["ways"] += found.ways
+            _place(made[-1], found.agents)
             continue
-        usage = one.usage if one.usage and (not one.response or one.response != told) else None
+        is_more = bool(one.response) and one.response == told
+        usage = None if is_more else one.usage
         told = one.response or told
-        speaker = one.name or _SPEAKERS.get(one.role, turn.type_id or "turn")
-        found = {
-            "turn": turn.turn_id, "at": one.at or turn.created_at_ms, "role": one.role,
-            "speaker": speaker, "kind": one.kind, "blocks": blocks,
-            "is_same": last == speaker and not one.kind, "beside": [],
+        name = "" if is_subagent else one.name
+        message: Values = {
+            "turn": turn.turn_id, "turns": [turn.turn_id], "at": one.at or turn.created_at_ms,
+            "role": one.role, "speaker": name or names.get(one.role, turn.type_id or "turn"),
+            "kind": one.kind, "blocks": blocks, "beside": [], "ways": [*found.ways], "agents": [],
             "usage": f"{_amount(usage.out)} out · {_amount(usage.fresh + usage.cached)} in"
             if usage else "",
             "model": one.model if one.model and one.model != _model(made) else "",
-            "told_model": one.model, "ways": ways,
+            "told_model": one.model, "long": len(one.text) if len(one.text) > TASK else 0,
         }  # fmt: skip
-        if not _is_beside(found):
-            made.append(found)
-            last = speaker
-        elif made and made[-1]["beside"]:
-            made[-1]["beside"].append(found)
-            made[-1]["ways"] += ways
+        if is_subagent and one.role == "user":
+            message |= {"role": "system", "speaker": "task"}
+        message["is_same"] = last == message["speaker"] and not one.kind
+        if _is_beside(message):
+            if not (made and made[-1]["beside"]):
+                made.append({"beside": [], "told_model": "", "ways": [], "agents": []})
+            made[-1]["beside"].append(message)
+            made[-1]["ways"] += message["ways"]
+        elif is_more and made and made[-1].get("told_as") == one.response:
+            made[-1]["blocks"] += blocks
+            made[-1]["turns"].append(turn.turn_id)
+            made[-1]["ways"] += message["ways"]
         else:
-            made.append({"beside": [found], "told_model": "", "ways": ways})
+            made.append(message | {"told_as": one.response})
+            last = message["speaker"]
+        _place(made[-1], found.agents)
     return made
+
+
+def _place(message: Values, agents: Iterable[Values]) -> None:
+    """Put subagents into the calls of a message that have started them, as far as these tell."""
+    calls = [one for one in message.get("blocks", ()) if one["shape"] == "call"]
+    for agent in agents:
+        alike = [one for one in calls if agent["task"] and agent["task"] in one["words"]]
+        free = [one for one in calls if not one["agents"]]
+        chosen = next(iter((*alike, *free, *calls)), message)
+        chosen["agents"].append(agent)
+        agent["label"] = named(chosen, agent.get("label", ""))
+        for one in agent["talk"]:
+            if one.get("role") == "assistant":
+                one["speaker"] = agent["label"]
+
+
+def named(call: Values | None, label: str) -> str:
+    """Return what a subagent is called: by the call that started it, or the beginning of its id."""
+    is_id = len(label) > _NAME and " " not in label
+    return (call and call.get("named")) or (label[:8] if is_id else label)
 
 
 def blocks_of(one: Said, calls: dict[str, Values] | None = None, text: int = TEXT) -> list[Values]:
@@ -88,12 +136,22 @@ def _is_beside(one: Values) -> bool:
     return bool(one["kind"]) and one["role"] in ("system", "") and not is_said
 
 
-def _said(thread: Thread, turn: Turn) -> Said:
+def said_of(thread: Thread, turn: Turn) -> Said:
     """Return what a turn says, or why that cannot be read."""
     try:
         return thread.contexts.turns.said(turn)
     except EventqError as error:
         return said.Said("", (said.Text(str(error)),), "damaged")
+
+
+def last_words(thread: Thread, turn_id: int) -> str:
+    """Return what a turn says on one line, or why that cannot be read; "" for none."""
+    if not turn_id:
+        return ""
+    try:
+        return said_of(thread, thread.contexts.turn(turn_id, payload=False)).line(EXCERPT)
+    except EventqError as error:
+        return str(error)
 
 
 def _model(made: list[Values]) -> str:
@@ -105,22 +163,61 @@ def _blocks(one: Said, calls: dict[str, Values], most: int) -> Iterator[Values]:
     """Yield the blocks of a message; what came of a known call goes there."""
     for block in one.blocks:
         if isinstance(block, said.Call):
-            given = block.given if isinstance(block.given, str) else dump(block.given or "")
             made = {
                 "shape": "call", "name": block.name, "argument": block.argument,
-                "given": _cut(given, most) if block.given else "", "result": [], "lines": 0,
-                "state": "no result",
+                "given": _cut(_given(block.given), most), "result": [], "lines": 0,
+                "state": "no result", "agents": [], "words": _words(block), "at": one.at,
+                "took": "", "named": string(block.given, *_NAMES),
             }  # fmt: skip
             calls[block.id or f"#{len(calls)}"] = made
             yield made
         elif isinstance(block, said.Result):
             if (known := calls.get(block.call)) is not None:
-                known |= _result(block, most)
+                known |= _result(block, most) | {"took": _took(known["at"], one.at)}
             else:
                 line = said.one_line(said.Said("", block.blocks).text, LINE)
-                yield {"shape": "result", "argument": line, **_result(block, most)}
+                yield {"shape": "result", "argument": line, "took": "", **_result(block, most)}
         else:
             yield shown(block, most)
+
+
+def _given(given: Any) -> str:
+    """Return the arguments of a call: each text as it is written, a change as old and new lines."""
+    if not isinstance(given, dict):
+        return given if isinstance(given, str) else dump(given) if given else ""
+    old, new = (given.get(f"{which}_string") for which in ("old", "new"))
+    shown = {**given}
+    if isinstance(old, str) and isinstance(new, str):
+        del shown["old_string"], shown["new_string"]
+        lines = [
+            *(f"- {line}" for line in old.split("\n")),
+            *(f"+ {line}" for line in new.split("\n")),
+        ]
+        shown["change"] = "\n".join(lines)
+    return "\n".join(f"{key}: {_value(value)}" for key, value in shown.items())
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, str):
+        return dump(value)
+    return f"\n{value}" if "\n" in value else value
+
+
+def _words(call: said.Call) -> list[str]:
+    """Return the texts that a call is given."""
+    given = call.given.values() if isinstance(call.given, dict) else ()
+    return [one for one in given if isinstance(one, str)]
+
+
+def _took(begun: int | None, ended: int | None) -> str:
+    """Return how long a call took, from a second on: 7.7 s, 40 s, 3 min 59 s; "" if unknown."""
+    seconds = (ended - begun) / 1_000 if begun and ended else 0
+    if seconds < 1:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _result(block: said.Result, most: int) -> Values:

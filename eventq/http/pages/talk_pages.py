@@ -5,80 +5,125 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventq.errors import EventqError
 from eventq.http.pages.page_request import whole_in
-from eventq.http.pages.talk import messages
+from eventq.http.pages.talk import Below, messages, named
+from eventq.http.pages.talk_below import below, branches_of, task_of
 from eventq.memory.turns import View
+from eventq.record import Record
 from eventq.records.turn import ContextInfo
 from eventq.said.media import IMAGES, of_bytes, type_of
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from eventq.http.pages.page_request import Ask
+    from eventq.memory.contexts import Context
+    from eventq.records.session import Subagent
     from eventq.records.turn import Turn
+    from eventq.store.session_rows import SessionRow
     from eventq.thread import Thread
 
     Values = dict[str, Any]
 
 LANES = 200  # contexts that a turn is looked for in
 PAGE = 200  # turns of a page
-EXCERPT = 300  # characters of a payload in a list
 SHOWN = 100_000  # characters of a payload by itself
 LISTED = 200
-WAYS = 20  # that go on from one turn, and are listed
+NOTED = 2_000  # lines of a session whose links are looked at for what is peculiar
+
+
+class Part(Record):
+    """The turns of a context that its page shows: of a subagent those below its start."""
+
+    view: View
+    begin: int  # depths
+    end: int
+    subagent: Subagent | None
+
+    def window(self, query: Mapping[str, str]) -> tuple[int, int]:
+        """Return the depths of a page: around a turn, before or after one, or the newest."""
+        first = self.end - PAGE
+        if query.get("at"):
+            first = self._depth(query, "at") - PAGE // 2
+        elif query.get("before"):
+            end = min(self._depth(query, "before"), self.end)
+            return max(self.begin, end - PAGE), end
+        elif query.get("after"):
+            first = self._depth(query, "after") + 1
+        elif query.get("depth"):  # of the drawing of branches
+            first = whole_in(query, "depth") - PAGE // 2
+        first = max(self.begin, min(first, self.end - PAGE))
+        return first, min(first + PAGE, self.end)
+
+    def _depth(self, query: Mapping[str, str], name: str) -> int:
+        """Return the depth of a turn. Raises UnknownTurnError, ConflictError, UsageError."""
+        return self.view.turns.depth(self.view.at(whole_in(query, name)).head_id())
 
 
 def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
-    """Show the turns of a context, the newest first, or those before one."""
+    """Show the turns of a context as a conversation: the newest, or those before or around one."""
     found = thread.contexts.get(ask.names["context"])
-    view = View(found.turns, found.head_id())
-    before = whole_in(ask.query, "before", 0)
-    if ask.query.get("depth"):  # around a turn of the drawing
-        first = max(0, whole_in(ask.query, "depth") - PAGE // 2)
-        page = view.range(first, PAGE, payload=False)
-        older = page[0].turn_id if page and first else None
-    else:
-        page = (
-            view.before(before, PAGE, payload=False) if before else view.last(PAGE, payload=False)
-        )
-        older = page.next_cursor
-    root = view.ancestor(0) if page and not page[0].depth else 0
-    session = thread.database.memory.sessions.of_context(found.id)
+    info, part = found.info(), part_of(thread, found)
+    session = session_of(thread, found, info)
+    first, end = part.window(ask.query)
+    page = part.view.range(first, end - first, payload=False) if first < end else ()
+    branches = branches_of(thread, info, session)
+    root = part.view.ancestor(0) if page and not page[0].depth else 0
+    started = started_by(thread, part.subagent) if part.subagent else None
+    agent = session.tool if session else ""
+    if part.subagent:
+        agent = named(started and started["call"], part.subagent.label)
     return "context.html", {
-        "notes": thread.sessions.views.notes_of(session, found.head_id()) if session else [],
-        "info": found.info(), "talk": messages(thread, page, others=_others(thread, view, page)),
-        "older": older, "continues": root and found.turns.continued(root),
+        "notes": _notes(thread, session, info.head_turn_id), "info": info, "session": session,
+        "talk": messages(
+            thread, page, agent=agent, below=below(thread, part.view, page, branches),
+            is_subagent=part.subagent is not None,
+        ),
+        "earlier": first - part.begin, "later": part.end - end, "page": page, "size": PAGE,
+        "first": part.view.ancestor(part.begin), "continues": root and found.turns.continued(root),
+        "started": started, "agent": agent, "count": part.end - part.begin,
         "others": [*islice(thread.contexts.list(), LISTED)],
         "moves": [*islice(found.history(), LISTED)][-10:][::-1],
     }  # fmt: skip
 
 
-def _others(thread: Thread, view: View, page: Iterable[Turn]) -> dict[int, list[Values]]:
-    """Return the other ways that go on from turns: the first turn of each, and what it says."""
-    turns = [*page]
-    way = {one.turn_id for one in turns}
-    if turns:
-        way.add(view.ancestor(turns[-1].depth + 1))
-    return {
-        parent: [
-            {"turn": below, "words": last_words(thread, below)} for below in found
-            if below not in way
-        ][:WAYS]
-        for parent, found in view.turns.forks([one.turn_id for one in turns]).items()
-    }  # fmt: skip
+def part_of(thread: Thread, found: Context) -> Part:
+    """Return the turns of a context that are its own conversation."""
+    view = View(found.turns, found.head_id())
+    subagent = thread.sessions.views.subagent(found)
+    begin = found.turns.depth(subagent.first) if subagent else 0
+    head = view.head_id()
+    return Part(view, begin, found.turns.depth(head) + 1 if head else 0, subagent)
 
 
-def last_words(thread: Thread, turn_id: int) -> str:
-    """Return what a turn says on one line, or why that cannot be read; "" for none."""
-    if not turn_id:
-        return ""
-    try:
-        found = thread.contexts.turns.said(thread.contexts.turn(turn_id, payload=False))
-    except EventqError as error:
-        return str(error)
-    return found.line(EXCERPT)
+def session_of(thread: Thread, found: Context, info: ContextInfo) -> SessionRow | None:
+    """Return the session that a context is a branch of, or was forked from."""
+    store = thread.database.memory.sessions
+    if (row := store.of_context(found.id)) is not None:
+        return row
+    above = (info.base_turn_id, found.ancestor(0))
+    return next(filter(None, (store.of_turn(turn) for turn in above if turn)), None)
+
+
+def _notes(thread: Thread, session: SessionRow | None, head: int) -> list[str]:
+    """Return what is peculiar about the lines of a session; of a long one that takes too long."""
+    if session is None or not head or session.lines > NOTED:
+        return []
+    return thread.sessions.views.notes_of(session, head)
+
+
+def started_by(thread: Thread, one: Subagent) -> Values | None:
+    """Return which call of which conversation has started a subagent."""
+    if not one.below:
+        return None
+    row = thread.database.memory.sessions.of_turn(one.below)
+    task = {"task": task_of(thread, one), "talk": []}
+    turns = [thread.contexts.turn(one.below, payload=False)]
+    talk = messages(thread, turns, below={one.below: Below([], [task])})
+    blocks = (block for each in talk for block in each.get("blocks", ()))
+    call = next((block for block in blocks if block.get("agents")), None)
+    return {"turn": one.below, "context": row.name if row else "", "call": call}
 
 
 def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:
@@ -87,7 +132,7 @@ def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:
     is_image = not found.tombstone and type_of(thread.blobs.part(found.hash, 0, 12)) in IMAGES
     talk = messages(thread, [found], text=SHOWN)
     what, text = payload_of(thread, found)
-    is_told = talk[0]["role"] or talk[0]["kind"] if talk else False
+    is_told = bool(talk) and (talk[0]["beside"] or talk[0]["role"] or talk[0]["kind"])
     heads = [
         one for one in map(ContextInfo._make, thread.database.memory.overview(LANES).contexts)
         if one.head_turn_id and thread.contexts.turns.is_above(found.turn_id, one.head_turn_id)

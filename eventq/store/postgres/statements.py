@@ -1623,6 +1623,18 @@ STATEMENTS = {
         turn_id IS NULL) AND (session_lines.bucket = $1 AND session_lines.thread_id = $2) ORDER BY
         position DESC LIMIT 1
     """, ""),
+    # sessions.Sessions.own
+    "4a90e6cbe6e692c6": ("", "", """
+        SELECT DISTINCT l.turn_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
+        CROSS JOIN LATERAL (SELECT l.* FROM eventq.session_lines AS l WHERE (l.turn_id = CAST(value
+        AS BIGINT) AND session_id = $4 AND agent IS NULL) AND (l.bucket = $1 AND l.thread_id = $2)
+        OFFSET 0) AS l
+    """, ""),
+    # sessions.Sessions.first_turn
+    "8b307a8f20d37fd9": ("", "", """
+        SELECT turn_id FROM eventq.session_lines WHERE (session_id = $3 AND NOT turn_id IS NULL)
+        AND (session_lines.bucket = $1 AND session_lines.thread_id = $2) ORDER BY position LIMIT 1
+    """, ""),
     # sessions.Sessions.restore
     "d0936fff425e90d8": ("", "sessions", """
         INSERT INTO eventq.sessions (bucket, thread_id, session_id, name, generation, tool, size,
@@ -1803,6 +1815,20 @@ STATEMENTS = {
         AND (l.bucket = $1 AND l.thread_id = $2) OFFSET 0) AS l CROSS JOIN LATERAL (SELECT b.* FROM
         eventq.blobs AS b WHERE b.blob_id = l.blob_id AND (b.bucket = $1 AND b.thread_id = $2)
         OFFSET 0) AS b ORDER BY 1, 2
+    """, ""),
+    # sessions._BEGUN
+    "a312fe75f63b8d85": ("", "", """
+        SELECT DISTINCT t.parent_id, l.turn_id, s.name, s.owner, l.agent, l.entry FROM
+        JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT t.*
+        FROM eventq.turns AS t WHERE t.parent_id = CAST(value AS BIGINT) AND (t.bucket = $1 AND
+        t.thread_id = $2) OFFSET 0) AS t CROSS JOIN LATERAL (SELECT l.* FROM eventq.session_lines
+        AS l WHERE l.turn_id = t.turn_id AND (l.bucket = $1 AND l.thread_id = $2) OFFSET 0) AS l
+        CROSS JOIN LATERAL (SELECT s.* FROM eventq.sessions AS s WHERE (s.session_id = l.session_id
+        AND (NOT l.agent IS NULL OR NOT s.owner IS NULL)) AND (s.bucket = $1 AND s.thread_id = $2)
+        OFFSET 0) AS s WHERE NOT EXISTS(SELECT 1 FROM eventq.session_lines AS p WHERE (p.turn_id =
+        t.parent_id AND p.session_id = l.session_id AND (p.agent = l.agent OR (p.agent IS NULL AND
+        l.agent IS NULL))) AND (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) ORDER BY l.turn_id
+        LIMIT $4
     """, ""),
     # sessions._LINE_FAULTS
     "42e324420e8e0894": ("", "", """

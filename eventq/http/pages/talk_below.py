@@ -1,0 +1,152 @@
+"""What goes on from the turns of a conversation beside it: other branches, and subagents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eventq.http.pages.talk import LINE, Below, last_words, messages, named, said_of
+from eventq.memory.turns import View
+from eventq.record import Record
+from eventq.records.turn import ContextInfo
+from eventq.said import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eventq.records.session import Subagent
+    from eventq.records.turn import Turn
+    from eventq.store.session_rows import SessionRow
+    from eventq.thread import Thread
+
+    Values = dict[str, Any]
+
+LATELY = 200  # contexts that changed last, among which branches are looked for
+BRANCHES = 50  # of a session
+WAYS = 20  # that go on from one turn
+CHECKS = 1_000  # of branches, whether a turn is on them
+AGENTS = 50  # subagents of a page
+OPENED = 8  # of them, whose beginnings are on it
+INSIDE = 20  # turns of each
+_FIRST = 5  # turns until somebody speaks
+
+
+class Branch(Record):
+    """A context that shares turns with another one."""
+
+    context: int
+    name: str
+    head: int
+    depth: int
+
+
+def branches_of(thread: Thread, info: ContextInfo, row: SessionRow | None) -> list[Branch]:
+    """Return a context and its relatives: branches of its session, its forks and their source."""
+    own = {one.context for one in _tips(thread, row)} | {info.context_id}
+    family = own | ({info.fork_of} if info.fork_of else set())
+    lately = map(ContextInfo._make, thread.database.memory.overview(LATELY).contexts)
+    found = {one.context_id: one for one in lately if family & {one.context_id, one.fork_of}}
+    for context in family - found.keys():
+        if (one := thread.database.memory.contexts.get(context)) is not None:
+            found[context] = one
+    found[info.context_id] = info
+    return [
+        Branch(one.context_id, one.name or str(one.context_id), one.head_turn_id, one.head_depth)
+        for one in sorted(found.values(), key=lambda one: one.context_id) if one.head_turn_id
+    ]  # fmt: skip
+
+
+def _tips(thread: Thread, row: SessionRow | None) -> list[Any]:
+    """Return the newest tips of a session, but for those of subagents in its file."""
+    tips = thread.database.memory.sessions.tips(row.name) if row else []
+    return [one for one in tips if f"{row and row.name}/agent-" not in (one.name or "")][-BRANCHES:]
+
+
+def below(
+    thread: Thread, view: View, page: Sequence[Turn], branches: Sequence[Branch]
+) -> dict[int, Below]:
+    """Return what goes on from the turns of a page beside the way of a view."""
+    turns = [one.turn_id for one in page]
+    if not turns:
+        return {}
+    agents = thread.sessions.views.subagents(turns, AGENTS)
+    made = {turn: Below([], []) for turn in turns}
+    for number, one in enumerate(agents):
+        opened = INSIDE if number < OPENED else 0
+        made[one.below].agents.append(agent_of(thread, one, opened))
+    after = view.ancestor(page[-1].depth + 1)
+    way = {*turns, after, *(one.first for one in agents)}
+    depths = {one.turn_id: one.depth for one in page}
+    lengths = Lengths(thread, branches)
+    for parent, found in view.turns.forks(turns).items():
+        others = [turn for turn in found if turn not in way][:WAYS]
+        if not others:
+            continue
+        depth = depths[parent] + 1
+        here = view.ancestor(depth)
+        if here:
+            count = view.turns.depth(view.head_id()) + 1 - depth
+            words = first_words(thread, view, depth)
+            made[parent].ways.append({"is_here": True, "words": words, "count": count})
+        made[parent].ways.extend(lengths.way(turn, depth) for turn in others)
+    return made
+
+
+class Lengths:
+    """How far branches go on from turns, as long as that is not much work."""
+
+    def __init__(self, thread: Thread, branches: Sequence[Branch]) -> None:
+        """Look at nothing yet."""
+        self._thread = thread
+        self._turns = thread.contexts.turns
+        self._branches = sorted(branches, key=lambda one: -one.depth)
+        self._left = CHECKS
+
+    def way(self, turn: int, depth: int) -> Values:
+        """Return what a page shows of the branch that a turn at a depth begins."""
+        made: Values = {"is_here": False, "turn": turn, "context": None, "count": 0, "left": None}
+        for one in self._branches:
+            if one.depth < depth or one.head < turn:
+                continue
+            self._left -= 1
+            if self._left < 0:
+                break
+            if self._turns.ancestor(one.head, depth) == turn:
+                view = View(self._turns, one.head)
+                words = first_words(self._thread, view, depth)
+                last = self._thread.contexts.turn(one.head, payload=False)
+                left = said_of(self._thread, last).at or last.created_at_ms
+                count = one.depth + 1 - depth
+                return made | {
+                    "context": one.context, "count": count, "words": words, "left": left,
+                }  # fmt: skip
+        return made | {"words": last_words(self._thread, turn)}
+
+
+def first_words(thread: Thread, view: View, depth: int) -> str:
+    """Return what is said first on a branch from a depth on."""
+    page = view.range(depth, _FIRST, payload=False)
+    for turn in page:
+        found = said_of(thread, turn)
+        if found.role in ("user", "assistant"):
+            return found.line(LINE)
+    return said_of(thread, page[0]).line(LINE) if page else ""
+
+
+def agent_of(thread: Thread, one: Subagent, most: int) -> Values:
+    """Return a subagent, with so many of its first turns as messages."""
+    turns = thread.contexts.turns
+    view = View(turns, thread.contexts.get(one.context_id).head_id())
+    begin = turns.depth(one.first)
+    page = view.range(begin, most, payload=False) if most else ()
+    task = task_of(thread, one)
+    count = turns.depth(view.head_id()) + 1 - begin
+    return {
+        "context": one.context_id, "label": one.label, "task": task, "count": count,
+        "talk": messages(thread, page, agent=named(None, one.label), is_subagent=True),
+        "more": max(0, count - len(page)) if most else 0, "words": one_line(task, LINE),
+    }  # fmt: skip
+
+
+def task_of(thread: Thread, one: Subagent) -> str:
+    """Return what was said to a subagent first."""
+    return said_of(thread, thread.contexts.turn(one.first, payload=False)).text.strip()
