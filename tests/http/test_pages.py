@@ -612,7 +612,9 @@ def test_a_conversation(client: httpx.Client, thread: eventq.Thread) -> None:
     assert '"tool_use"' in turn.text
     between = main.fork(at=1, name="other")
     between.append(json.dumps(SAID[4]))
-    assert "Bashls2 lines done" in " ".join(seen(client, "/t/thread/diff?a=main&b=other").text.split())
+    assert "Bashls2 lines done" in " ".join(
+        seen(client, "/t/thread/diff?a=main&b=other").text.split()
+    )
 
 
 def test_an_act_is_noted_once(client: httpx.Client, thread: eventq.Thread) -> None:
