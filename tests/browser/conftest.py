@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eventq
-from tests.http.conftest import path, serve  # noqa: F401 (fixtures)
+from tests.http.conftest import Running, path, serve  # noqa: F401 (fixtures)
 from tests.running import unmarked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import httpx
 
 HERE = Path(__file__).parent
 
@@ -43,9 +41,10 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def site(serve: Callable[..., httpx.Client], path: str) -> httpx.Client:  # noqa: F811
-    """Return a client of a server of one thread."""
-    return serve(path)
+def site(serve: Callable[..., Any], path: str) -> Running:  # noqa: F811
+    """Return a server of one thread."""
+    found: Running = serve(path).running
+    return found
 
 
 @pytest.fixture
@@ -92,23 +91,22 @@ def theme(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def tab(browser: Any, site: httpx.Client) -> Iterator[Tab]:
+def tab(browser: Any, site: Running) -> Iterator[Tab]:
     """Return a page that came in through a link; its console must have said nothing."""
     with opened(browser, site) as tab:
         yield tab
 
 
-def opened(browser: Any, site: httpx.Client, **options: Any) -> Any:
-    """Return a context manager of a page that came in through a link."""
+def opened(browser: Any, running: Running, **options: Any) -> Any:
+    """Return a context manager of a page that came in through a link of a running server."""
     from contextlib import contextmanager
 
     @contextmanager
     def use() -> Iterator[Tab]:
         context = browser.new_context(reduced_motion="reduce", **options)
         context.set_default_timeout(60_000)
-        url = str(site.base_url).rstrip("/")
-        tab = Tab(context.new_page(), url)
-        tab.page.goto(url + site.running.server.link())  # type: ignore[attr-defined]
+        tab = Tab(context.new_page(), running.url)
+        tab.page.goto(running.url + running.server.link())
         yield tab
         context.close()
         assert tab.problems == []

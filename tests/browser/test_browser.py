@@ -13,9 +13,8 @@ from tests.browser.conftest import HERE, Tab, opened
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import httpx
-
     import eventq
+    from tests.http.conftest import Running
 
 pytestmark = pytest.mark.browser
 EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>"
@@ -95,7 +94,7 @@ def fill(thread: eventq.Thread, text: str = "") -> None:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_each_view_is_accessible(
-    browser: Any, site: httpx.Client, thread: eventq.Thread, view: str, theme: str
+    browser: Any, site: Running, thread: eventq.Thread, view: str, theme: str
 ) -> None:
     """In both themes, on a phone, too; with pictures of them where those are asked for."""
     fill(thread)
@@ -228,21 +227,19 @@ def test_hostile_data_does_nothing(tab: Tab, thread: eventq.Thread, view: str) -
     assert page.evaluate("window.evil") is None
 
 
-def test_a_server_that_ends_is_said(
-    browser: Any, site: httpx.Client, thread: eventq.Thread
-) -> None:
+def test_a_server_that_ends_is_said(browser: Any, site: Running, thread: eventq.Thread) -> None:
     """In words; what was shown stays."""
     thread.push("self", "note", "x")
     with opened(browser, site) as tab:
         page = tab.show("")
         page.get_by_text("live", exact=True).wait_for()
-        site.running.stop()  # type: ignore[attr-defined]
+        site.stop()
         page.get_by_text("the server does not answer").wait_for()
         assert page.get_by_text("the last event came").is_visible()
         tab.problems.clear()  # the browser notes that it cannot connect
 
 
-def test_without_a_script(browser: Any, site: httpx.Client, thread: eventq.Thread) -> None:
+def test_without_a_script(browser: Any, site: Running, thread: eventq.Thread) -> None:
     """Everything can be read, and answered."""
     asked = thread.ask("Well?", options=("yes",))
     with opened(browser, site, java_script_enabled=False) as tab:

@@ -40,6 +40,7 @@ class World:
         self.now = clock.now()
         self.seen: list[ThreadStatus] = []
         self.folder = folder
+        self.run = 0
         folder.mkdir()
         self.paths: list[str] = []
         for name, fill in (
@@ -119,7 +120,8 @@ class World:
         if minute < 48:
             thread.settle(thread.claim("indexer", 9))
         acts: dict[int, Callable[[eventq.Thread], object]] = {
-            17: self._run, 29: self._deploy, 38: self._region, 47: self._pause, 48: self._branch,
+            2: self._run_begins, 4: self._run_plans, 9: self._run_fails, 14: self._run_tests,
+            17: self._run_asks, 29: self._deploy, 38: self._region, 47: self._pause, 48: self._branch,
             55: self._answers, 59: self._under_way,
         }  # fmt: skip
         if minute in acts:
@@ -171,32 +173,39 @@ class World:
             run.step("judge", content="Nothing changed." if not code else "12% slower: stop here.")
             run.end(code, "nothing to do" if not code else "gave up: slower than the limit")
 
-    def _run(self, thread: eventq.Thread) -> None:
+    def _run_begins(self, thread: eventq.Thread) -> None:
         system = {
             "planner": "You plan releases. Be brief.",
             "tester": "You run the tests, and say what is red.",
             "deployer": "You deploy, after a person has approved it.",
         }
         prompt = f"Release v2.14.3 from main: changelog, tests, staging, production. {self.text}"
-        run = thread.runs.start("release", prompt, system=system, label="release-2.14.3")
-        run.step(
-            "planner",
-            meta={"tokens": {"in": 2_100, "out": 420}, "files": 3},
+        self.run = thread.runs.start("release", prompt, system=system, label="release-2.14.3").id
+
+    def _run_plans(self, thread: eventq.Thread) -> None:
+        thread.runs.get(self.run).step(
+            "planner", meta={"usage": {"input_tokens": 2_100, "output_tokens": 420}, "files": 3},
             content="1. changelog\n2. tests\n3. staging, 40 minutes\n4. ask, then production",
+        )  # fmt: skip
+
+    def _run_fails(self, thread: eventq.Thread) -> None:
+        thread.runs.get(self.run).attempt(
+            "tester", content="The runner had no disk left.", meta={"exit": 28}
         )
-        run.attempt("tester", content="The runner had no disk left.", meta={"exit": 28})
-        run.step(
-            "tester",
-            meta={"tokens": {"in": 9_400, "out": 1_020}, "passed": 211, "red": 0},
-            content=f"211 of 214 pass; **3 are quarantined**: `test_dark`, `test_print`. {self.text}",
-            edge_prompt="Run the tests of the release branch.",
-        )
+
+    def _run_tests(self, thread: eventq.Thread) -> None:
+        passes = "211 of 214 pass; **3 are quarantined**: `test_dark`, `test_print`, `test_wide`."
+        thread.runs.get(self.run).step(
+            "tester", edge_prompt="Run the tests of the release branch.",
+            meta={"usage": {"input_tokens": 9_400, "output_tokens": 1_020}, "passed": 211},
+            content=f"{passes} {self.text}",
+        )  # fmt: skip
+
+    def _run_asks(self, thread: eventq.Thread) -> None:
+        run = thread.runs.get(self.run)
         run.compact("Plan made; tests pass but for three in quarantine.")
-        run.step(
-            "deployer",
-            meta={"tokens": {"in": 4_800, "out": 300}},
-            content="Staging is green since 40 minutes. I ask before production.",
-        )
+        run.step("deployer", meta={"usage": {"input_tokens": 4_800, "output_tokens": 300}},
+                 content="Staging is green since 40 minutes. I ask before production.")  # fmt: skip
         thread.ask(
             "Deploy v2.14.3 to production? Staging has been green for 40 minutes; 3 of 214 tests"
             f" are quarantined. {self.text}",
