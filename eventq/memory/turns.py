@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PAGE_TURNS = 256
 PAGE_BYTES = 4 << 20  # payloads that are held at once while a chain is replayed
+SHORT_BYTES = 16 << 10  # of a payload that is fetched with others
 SAID_BYTES = 1 << 20  # of a payload that are read to say what it says
 _TURN = "turn:"
 _KNOWN = 1_000  # type ids that are cached
@@ -183,6 +184,14 @@ class Turns:
         if turn.type_id != STATE_TYPE:
             return found
         return found._replace(blocks=(*self._text_of_step(data), *found.blocks))
+
+    def spoken(self, rows: list[TurnRow]) -> Iterator[tuple[Turn, Said]]:
+        """Yield the turns of rows, and what each says; short payloads are fetched together."""
+        short = [row for row in rows if row.size <= SHORT_BYTES]
+        found = {turn.turn_id: turn for turn in self.payloads(short, payload=True)}
+        for row in rows:
+            turn = found.get(row.turn) or _turn(row, {})
+            yield turn, self.said(turn)
 
     def _text_of_step(self, data: bytes) -> tuple[Block, ...]:
         """Return the text of a step, which stands in a node of its own."""

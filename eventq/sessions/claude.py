@@ -178,6 +178,10 @@ class Claude(Plain):
         title = new.title if new.title is not None else self._title(kept, rest) + " (fork)"
         yield {"type": "custom-title", "customTitle": title, "uuid": new.new_id()} | common
 
+    def resume(self, own: str) -> str:
+        """Return the command with which the tool goes on in a session."""
+        return f"claude --resume {own}"
+
     def source(self, first: Entry) -> str | None:
         """Return the session that one was forked from whose file has this first entry."""
         return string(mapping(first, "forkedFrom"), "sessionId")

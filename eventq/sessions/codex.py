@@ -69,6 +69,10 @@ class Codex(Plain):
     name = "codex"
     is_log = True
 
+    def resume(self, own: str) -> str:
+        """Return the command with which the tool goes on in a session."""
+        return f"codex resume {own}"
+
     def is_header(self, entry: Entry) -> bool:
         """Return whether an entry describes the file, and is no part of its tree."""
         return string(entry, "type") == _HEAD

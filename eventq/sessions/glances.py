@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from eventq import said
 from eventq.records.session import SessionInfo
-from eventq.said.values import time_of
+from eventq.said.values import mapping, string, time_of
 from eventq.sessions import lines
 from eventq.sessions.imports import grouped
 from eventq.sessions.links import MESSAGE
@@ -41,6 +41,8 @@ class Glance:
         self._title: Title | None = None
         self.prompt: str | None = None
         self.cwd: str | None = None
+        self.branch: str | None = None  # of Git, there
+        self.version: str | None = None  # of the tool
         self.at: int | None = None
 
     def take(self, entry: Entry) -> None:
@@ -51,6 +53,10 @@ class Glance:
             self._title = found
         self.prompt = self.prompt or _prompt(entry)
         self.cwd = self.cwd or reader.cwd(entry)
+        inside = mapping(entry, "payload")
+        git = string(mapping(inside, "git"), "branch")
+        self.branch = string(entry, "gitBranch") or git or self.branch
+        self.version = string(entry, "version") or string(inside, "cli_version") or self.version
         at = time_of(entry)
         self.at = self.at if at is None else max(at, self.at or at)
 
@@ -60,8 +66,8 @@ class Glance:
         return _excerpt(self._title.text) if self._title else None
 
 
-def infos(produced: OutputStore, rows: Sequence[SessionRow]) -> list[SessionInfo]:
-    """Return what is known of some sessions."""
+def glances_at(produced: OutputStore, rows: Sequence[SessionRow]) -> dict[int, Glance]:
+    """Return what the first and last lines of some sessions say about each."""
     store = produced.database.sessions
     numbers = [row.session for row in rows]
     glances = {row.session: Glance(row.tool) for row in rows}
@@ -71,6 +77,14 @@ def infos(produced: OutputStore, rows: Sequence[SessionRow]) -> list[SessionInfo
             entry = lines.lenient(payloads.get(line.digest, b""))
             if entry:
                 glances[line.session].take(entry)
+    return glances
+
+
+def infos(produced: OutputStore, rows: Sequence[SessionRow]) -> list[SessionInfo]:
+    """Return what is known of some sessions."""
+    store = produced.database.sessions
+    numbers = [row.session for row in rows]
+    glances = glances_at(produced, rows)
     counts = {count.session: count for count in store.outlines(numbers)}
     made = []
     for row in rows:

@@ -47,6 +47,10 @@ class OhMyPi(Pi):
             return Title(string(entry, "title") or "", 2 if kind == "title_change" else 0)
         return super().title(entry)
 
+    def resume(self, own: str) -> str:
+        """Return the command with which the tool goes on in a session."""
+        return f"omp --resume {own}"
+
     def spawns(self, entry: Entry) -> list[Spawn]:
         """Return the starts of subagents that an entry knows of."""
         message = mapping(entry, "message")

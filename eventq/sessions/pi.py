@@ -90,6 +90,10 @@ class Pi(Plain):
         cwd = new.cwd if new.cwd is not None else string(old, "cwd") or ""
         return {"type": "session", **old, "id": new.id, "timestamp": new.time, "cwd": cwd}
 
+    def resume(self, own: str) -> str:
+        """Return the command with which the tool goes on in a session."""
+        return f"pi --session {own}"
+
     def source(self, first: Entry) -> str | None:
         """Return the session that one was forked from whose file has this first entry.
 

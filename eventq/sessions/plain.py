@@ -101,6 +101,10 @@ class Plain:
         """Return the name of the file of a new session."""
         return f"{new.id}.jsonl"
 
+    def resume(self, own: str) -> str:  # noqa: ARG002
+        """Return the command with which the tool goes on in a session; "" if none is known."""
+        return ""
+
     def begins_in(self, first: Entry) -> Cut | None:  # noqa: ARG002
         """Return where the beginning of a session stands whose file has this first entry."""
         return None

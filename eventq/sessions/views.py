@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from itertools import chain, starmap
 
 from eventq.errors import LogicError, UnknownContextError, UnknownSessionError, UsageError
@@ -10,8 +12,8 @@ from eventq.records.session import AGENT, EntryInfo, SessionBranch, SessionDiffe
 from eventq.said import Data
 from eventq.said import of as said_by
 from eventq.sessions import lines
-from eventq.sessions.forks import Forks, as_json
-from eventq.sessions.glances import infos
+from eventq.sessions.forks import Forks, as_json, of_context
+from eventq.sessions.glances import glances_at, infos
 from eventq.sessions.imports import OF_LINES, Import
 from eventq.sessions.links import MESSAGE, string
 from eventq.sessions.notes import of_entries, of_gaps, raw
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from eventq.output.output_store import OutputStore
     from eventq.records.session import SessionInfo
     from eventq.records.turn import Turn
+    from eventq.sessions.glances import Glance
     from eventq.sessions.links import Entry, Title
     from eventq.sessions.notes import Noted
     from eventq.sessions.plain import Plain
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     Which = int | str
 
+_ID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")  # at the end of a file's name
 _PAGE = 500
 _PAGE_OF_SESSIONS = 50
 _EXCERPT = 80  # characters of an entry's text
@@ -92,6 +96,10 @@ class Views:
         Raises LogicError, UnknownSessionError.
         """
         return infos(self._produced, [self._row(name)])[0]
+
+    def glance(self, row: SessionRow) -> Glance:
+        """Return what the first and last lines of a session say about it."""
+        return glances_at(self._produced, [row])[row.session]
 
     def _row(self, name: Which) -> SessionRow:
         row = self._store.find(name) if isinstance(name, str) else None
@@ -225,6 +233,28 @@ class Views:
             first = rows[start].turn if start < len(rows) else first
             head = 0 if below else rows[0].parent
         return first
+
+    def resume(self, context: Context, row: SessionRow, thread: str) -> list[str]:
+        """Return the commands with which the tool of a session goes on from a context.
+
+        Where an import has left the session, that is the tool's own; anywhere else the file is
+        written first, by a command that names the `thread`. There are none for a subagent, and
+        where the tool is not known.
+        """
+        info, reader = context.info(), reader_named(row.tool)
+        tip = next((one for one in self._store.tips(row.name) if one.context == context.id), None)
+        if row.owner or not info.head_turn_id or AGENT in (info.name or ""):
+            return []
+        folder, _, stem = (row.place or "").removesuffix(".jsonl").rpartition("/")
+        if tip and (tip.name, tip.turn) == (row.name, info.head_turn_id):
+            own = _ID.search(stem)
+            command = reader.resume(own[0] if own else row.name)
+            return [command] if command else []
+        new = of_context(context, row)
+        command = "" if self._forks.refusal(row) else reader.resume(new.id)
+        out = os.path.join(folder, reader.file_name(new))
+        fork = ["eventq", "session", "fork", info.name or str(context.id), "--out", out]
+        return [shlex.join([*fork, "--thread", thread]), command] if command else []
 
     def generations(self, name: Which) -> list[SessionInfo]:
         """Return the generations of a session, the oldest first."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.http.test_pages import Text, client, seen
+import eventq
+from tests.http.test_pages import Text, client, seen, send
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import httpx
-
-    import eventq
 
 __all__ = ["client"]  # a fixture
 
@@ -179,3 +179,111 @@ def test_what_a_call_was_given(client: httpx.Client, thread: eventq.Thread) -> N
     text = words(seen(client, f"{AT}/main"))
     assert "path: a.py n: [ 1 ] change: - one - two + <b>" in text
     assert "no result" in text
+
+
+def test_facts_beside_it(client: httpx.Client, thread: eventq.Thread, tmp_path: Path) -> None:
+    """The tool, models, when; what a person said, as links; which tools, and what failed."""
+    more = {"version": "2.1.9", "cwd": "/there", "gitBranch": "topic"}
+    path = write(
+        tmp_path / "s.jsonl",
+        [
+            entry("u1", None, "user", "First <i>words</i>", **more),
+            entry("a1", "u1", "assistant", [call("t1", "Bash", command="ls")], message={"model": "m-9"}),
+            entry("r1", "a1", "user", [result("t1", "no", is_error=True)]),
+            entry("a2", "r1", "assistant", [call("t2", "Bash", command="ls -l")], message={"model": "m-9"}),
+            entry("r2", "a2", "user", [result("t2", "yes")]),
+            entry("a3", "r2", "assistant", [call("t3", "Read", path="a")]),
+            entry("u2", "a3", "user", "Second words", second=59),
+            {"type": "custom-title", "customTitle": "A <title>", "sessionId": "s"},
+        ],
+    )  # fmt: skip
+    thread.sessions.import_file(path)
+    page = seen(client, f"{AT}/s")
+    aside = words(page).split("About this session")[1].split("Go on from here")[0]
+    for text in (
+        "Claude Code 2.1.9", "m-9", "/there, on topic", "for 59 s", "7, of 8 lines of its file",
+        "5 messages", "You said, 2 times", "First <i>words</i>", "Tools, 3 calls, 1 failed",
+        "Bash2 1 failed", "Read1",
+    ):  # fmt: skip
+        assert text in aside, text
+    assert {"?at=1#t-1", "?at=7#t-7"} <= {*page.values("a", "href")}
+    assert "A <title>" in words(page)
+    assert "claude --resume s" in words(page)
+
+
+def test_sums_of_a_long_conversation(client: httpx.Client, thread: eventq.Thread) -> None:
+    """They are those of the newest turns, and say so; types of turns tell who speaks."""
+    main = thread.contexts.create("main")
+    with thread.write():
+        for n in range(1_300):
+            main.append(eventq.NewTurn(f"number {n}.", "user" if n % 10 else "assistant"))
+    text = words(seen(client, f"{AT}/main"))
+    assert "1,000 messages, of the last 1,000 turns" in text
+    assert "You said, 900 times lately" in text
+    assert text.count("number 1298.") == 2
+    assert "number 1200." in text
+    assert text.count("number 1260.") == 1
+
+
+def forked() -> list[dict[str, Any]]:
+    """Return a session with a branch that was left."""
+    return [
+        entry("u1", None, "user", "Hello"),
+        entry("a1", "u1", "assistant", "What now?"),
+        entry("u2", "a1", "user", "The <b>left</b> way"),
+        entry("a2", "u2", "assistant", "As you like", second=30),
+        entry("u3", "a1", "user", "The way taken"),
+        entry("a3", "u3", "assistant", "Well"),
+        entry("x1", "a1", "system", "a note"),
+        entry("a4", "a3", "assistant", "Done"),
+    ]
+
+
+def test_where_branches_part(client: httpx.Client, thread: eventq.Thread, tmp_path: Path) -> None:
+    """Each has its first words, its length, a link to it and one to compare; the own is marked."""
+    thread.sessions.import_file(write(tmp_path / "s.jsonl", forked()))
+    page = seen(client, f"{AT}/s")
+    found = client.get(f"{AT}/s").text.split('class="branch"')
+    assert len(found) == 2
+    text = words(Text(found[1].split("</ul>")[0]))
+    assert "2 branches go on from here this branch The way taken 3 turns" in text
+    assert "The <b>left</b> way 2 turns · left 2026-01-01T00:00:30.000Z compare" in text
+    other = next(one for one in thread.contexts.list() if one.name != "s").context_id
+    links = {*page.values("a", "href")}
+    assert {f"{AT}/{other}?at=3#t-3", f"/t/thread/diff?a=1&b={other}"} <= links
+    aside = words(page).split("About this session")[1]
+    assert "Branches, 2hereDoneleftThe <b>left</b> way" in aside
+    page = seen(client, f"{AT}/{other}?at=3")
+    assert "As you like" in page.text
+    assert "this branch The <b>left</b> way 2 turns" in words(page)
+
+
+def test_fork_from_a_message(client: httpx.Client, thread: eventq.Thread, tmp_path: Path) -> None:
+    """A control beside each message; the page of the fork says the commands that go on."""
+    path = write(tmp_path / "s.jsonl", forked())
+    thread.sessions.import_file(path)
+    page = seen(client, f"{AT}/s")
+    assert {"1", "2", "5", "6"} <= {*page.values("button", "value")}
+    assert page.values("button", "form") == ["fork"] * 5
+    made = send(client, "fork", f"{AT}/s", context=1, turn=2)
+    page = seen(client, made.headers["location"])
+    assert "The way taken" not in words(page).split("About this")[0]
+    assert "Forked at turn 2" in words(page)
+    assert "What now?" in page.text
+    text = words(page).split("Go on from here")[1]
+    number = made.headers["location"].rpartition("/")[2]
+    assert f"eventq session fork {number} --out {tmp_path}/" in text
+    own = re.findall(r"claude --resume (\S+)", text)
+    assert f"/{own[0]}.jsonl --thread {thread.path}" in text
+    told = thread.sessions.fork(int(number), f"{tmp_path}/{own[0]}.jsonl")
+    assert told.session_id == own[0]
+
+
+def test_no_control_without_rights(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Whoever may only read cannot fork."""
+    thread.contexts.create("main").append("x")
+    client.cookies.clear()
+    client.headers["authorization"] = ""
+    found = client.get(f"{AT}/main")
+    assert found.status_code == 200
+    assert "forkit" not in found.text

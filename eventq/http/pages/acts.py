@@ -84,7 +84,8 @@ def _fork(thread: Thread, ask: Ask) -> Done:
     at = whole_in(ask.form, "turn")
     name = ask.form.get("name") or None
     made = thread.contexts.fork(word_in(ask.form, "context"), at=at, name=name)
-    return Done(f"Forked at turn {at}.", f"{ask.at}/contexts/{made.id}")
+    what = f"Forked at turn {at}. This context goes on from there; the other one stays as it is."
+    return Done(what, f"{ask.at}/contexts/{made.id}")
 
 
 def _fork_run(thread: Thread, ask: Ask) -> Done:

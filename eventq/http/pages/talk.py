@@ -130,6 +130,11 @@ def blocks_of(one: Said, calls: dict[str, Values] | None = None, text: int = TEX
     return made
 
 
+def is_note(one: Said) -> bool:
+    """Return whether nobody says this: it stands beside a conversation, as the notes of hooks."""
+    return bool(one.kind) and one.role in ("system", "")
+
+
 def _is_beside(one: Values) -> bool:
     """Return whether a message only stands beside the conversation: data of a kind, or nothing."""
     is_said = any(block["shape"] != "data" for block in one["blocks"])
@@ -139,9 +144,15 @@ def _is_beside(one: Values) -> bool:
 def said_of(thread: Thread, turn: Turn) -> Said:
     """Return what a turn says, or why that cannot be read."""
     try:
-        return thread.contexts.turns.said(turn)
+        return by_type(turn, thread.contexts.turns.said(turn))
     except EventqError as error:
         return said.Said("", (said.Text(str(error)),), "damaged")
+
+
+def by_type(turn: Turn, one: Said) -> Said:
+    """Return what a turn says; if that does not say who speaks, its type may."""
+    is_speaker = not one.role and not one.kind and turn.type_id in _SPEAKERS
+    return one._replace(role=turn.type_id) if is_speaker else one
 
 
 def last_words(thread: Thread, turn_id: int) -> str:
@@ -162,6 +173,8 @@ def _model(made: list[Values]) -> str:
 def _blocks(one: Said, calls: dict[str, Values], most: int) -> Iterator[Values]:
     """Yield the blocks of a message; what came of a known call goes there."""
     for block in one.blocks:
+        if isinstance(block, said.Thinking) and not block.text:
+            continue  # it was not recorded
         if isinstance(block, said.Call):
             made = {
                 "shape": "call", "name": block.name, "argument": block.argument,
@@ -173,7 +186,7 @@ def _blocks(one: Said, calls: dict[str, Values], most: int) -> Iterator[Values]:
             yield made
         elif isinstance(block, said.Result):
             if (known := calls.get(block.call)) is not None:
-                known |= _result(block, most) | {"took": _took(known["at"], one.at)}
+                known |= _result(block, most) | {"took": took(known["at"], one.at)}
             else:
                 line = said.one_line(said.Said("", block.blocks).text, LINE)
                 yield {"shape": "result", "argument": line, "took": "", **_result(block, most)}
@@ -209,15 +222,18 @@ def _words(call: said.Call) -> list[str]:
     return [one for one in given if isinstance(one, str)]
 
 
-def _took(begun: int | None, ended: int | None) -> str:
-    """Return how long a call took, from a second on: 7.7 s, 40 s, 3 min 59 s; "" if unknown."""
+def took(begun: int | None, ended: int | None) -> str:
+    """Return how long a thing took, from a second on: 7.7 s, 3 min 59 s; "" if unknown."""
     seconds = (ended - begun) / 1_000 if begun and ended else 0
     if seconds < 1:
         return ""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} days"
 
 
 def _result(block: said.Result, most: int) -> Values:

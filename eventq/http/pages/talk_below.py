@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventq.http.pages.talk import LINE, Below, last_words, messages, named, said_of
+from eventq.http.pages.talk import LINE, Below, is_note, messages, named, said_of
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import ContextInfo
@@ -27,6 +28,7 @@ CHECKS = 1_000  # of branches, whether a turn is on them
 AGENTS = 50  # subagents of a page
 OPENED = 8  # of them, whose beginnings are on it
 INSIDE = 20  # turns of each
+_HERE = {"is_here": True, "turn": 0, "context": None, "left": None}
 _FIRST = 5  # turns until somebody speaks
 
 
@@ -78,16 +80,17 @@ def below(
     depths = {one.turn_id: one.depth for one in page}
     lengths = Lengths(thread, branches)
     for parent, found in view.turns.forks(turns).items():
-        others = [turn for turn in found if turn not in way][:WAYS]
+        depth = depths[parent] + 1
+        ways = (lengths.way(turn, depth) for turn in found if turn not in way)
+        others = [*islice(filter(None, ways), WAYS)]
         if not others:
             continue
-        depth = depths[parent] + 1
         here = view.ancestor(depth)
         if here:
             count = view.turns.depth(view.head_id()) + 1 - depth
             words = first_words(thread, view, depth)
-            made[parent].ways.append({"is_here": True, "words": words, "count": count})
-        made[parent].ways.extend(lengths.way(turn, depth) for turn in others)
+            made[parent].ways.append(_HERE | {"words": words, "count": count})
+        made[parent].ways.extend(others)
     return made
 
 
@@ -101,8 +104,11 @@ class Lengths:
         self._branches = sorted(branches, key=lambda one: -one.depth)
         self._left = CHECKS
 
-    def way(self, turn: int, depth: int) -> Values:
-        """Return what a page shows of the branch that a turn at a depth begins."""
+    def way(self, turn: int, depth: int) -> Values | None:
+        """Return what a page shows of the branch that a turn at a depth begins.
+
+        None for what no one says, and nothing goes on from.
+        """
         made: Values = {"is_here": False, "turn": turn, "context": None, "count": 0, "left": None}
         for one in self._branches:
             if one.depth < depth or one.head < turn:
@@ -119,7 +125,8 @@ class Lengths:
                 return made | {
                     "context": one.context, "count": count, "words": words, "left": left,
                 }  # fmt: skip
-        return made | {"words": last_words(self._thread, turn)}
+        first = said_of(self._thread, self._thread.contexts.turn(turn, payload=False))
+        return None if is_note(first) else made | {"words": first.line(LINE)}
 
 
 def first_words(thread: Thread, view: View, depth: int) -> str:
@@ -150,3 +157,16 @@ def agent_of(thread: Thread, one: Subagent, most: int) -> Values:
 def task_of(thread: Thread, one: Subagent) -> str:
     """Return what was said to a subagent first."""
     return said_of(thread, thread.contexts.turn(one.first, payload=False)).text.strip()
+
+
+def started_by(thread: Thread, one: Subagent) -> Values | None:
+    """Return which call of which conversation has started a subagent."""
+    if not one.below:
+        return None
+    row = thread.database.memory.sessions.of_turn(one.below)
+    task = {"task": task_of(thread, one), "talk": []}
+    turns = [thread.contexts.turn(one.below, payload=False)]
+    talk = messages(thread, turns, below={one.below: Below([], [task])})
+    blocks = (block for each in talk for block in each.get("blocks", ()))
+    call = next((block for block in blocks if block.get("agents")), None)
+    return {"turn": one.below, "context": row.name if row else "", "call": call}

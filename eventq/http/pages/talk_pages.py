@@ -6,8 +6,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from eventq.http.pages.page_request import whole_in
-from eventq.http.pages.talk import Below, messages, named
-from eventq.http.pages.talk_below import below, branches_of, task_of
+from eventq.http.pages.talk import messages, named
+from eventq.http.pages.talk_below import below, branches_of, started_by
+from eventq.http.pages.talk_facts import facts
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import ContextInfo
@@ -74,7 +75,12 @@ def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
     agent = session.tool if session else ""
     if part.subagent:
         agent = named(started and started["call"], part.subagent.label)
+    resume = thread.sessions.views.resume(found, session, thread.path) if session else []
     return "context.html", {
+        "facts": facts(
+            thread, part.view, range(part.begin, part.end), session, branches, context=found.id,
+            is_subagent=part.subagent is not None,
+        ) if part.end else None, "resume": resume,
         "notes": _notes(thread, session, info.head_turn_id), "info": info, "session": session,
         "talk": messages(
             thread, page, agent=agent, below=below(thread, part.view, page, branches),
@@ -111,19 +117,6 @@ def _notes(thread: Thread, session: SessionRow | None, head: int) -> list[str]:
     if session is None or not head or session.lines > NOTED:
         return []
     return thread.sessions.views.notes_of(session, head)
-
-
-def started_by(thread: Thread, one: Subagent) -> Values | None:
-    """Return which call of which conversation has started a subagent."""
-    if not one.below:
-        return None
-    row = thread.database.memory.sessions.of_turn(one.below)
-    task = {"task": task_of(thread, one), "talk": []}
-    turns = [thread.contexts.turn(one.below, payload=False)]
-    talk = messages(thread, turns, below={one.below: Below([], [task])})
-    blocks = (block for each in talk for block in each.get("blocks", ()))
-    call = next((block for block in blocks if block.get("agents")), None)
-    return {"turn": one.below, "context": row.name if row else "", "call": call}
 
 
 def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:

@@ -2,7 +2,8 @@
 
 const words = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
+const date = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
 const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 
 export function tellTimes(root = document) {
@@ -10,8 +11,8 @@ export function tellTimes(root = document) {
     const at = new Date(one.dateTime);
     const seconds = (at - Date.now()) / 1000;
     const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? units.at(-1);
-    const isClock = one.classList.contains("clock");
-    const text = isClock ? clock.format(at) : words.format(Math.round(seconds / size), unit);
+    const absolute = { clock, date }[one.className];
+    const text = absolute?.format(at) ?? words.format(Math.round(seconds / size), unit);
     if (one.textContent !== text) one.textContent = text;
     if (!one.title) one.title = exact.format(at);
   }
