@@ -160,24 +160,28 @@ def reasons(errors: Iterable[str | None]) -> tuple[tuple[int, str], ...]:
     They are told apart by their first line without its numbers and ids. Beyond `REASONS` kinds, the
     last pair counts all others.
     """
-    found = Counter(map(_reason, errors)).most_common()
+    found = Counter(map(reason, errors)).most_common()
     shown = [(number, text) for text, number in found[:REASONS]]
     if rest := sum(number for _, number in found[REASONS:]):
         shown.append((rest, "others"))
     return tuple(shown)
 
 
-def _reason(error: str | None) -> str:
-    """Return the first line of an error without what differs each time; of a traceback, the last.
+def telling(error: str | None) -> str:
+    """Return the line of an error that tells most: of a traceback the last, of others the first.
 
     A traceback begins with the same line whatever went wrong.
     """
-    lines = [line for line in (error or "").splitlines() if line.strip()]
+    lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
     if not lines:
         return "no reason given"
     line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]
-    words = " ".join(line[: 2 * REASON].split())  # cut before: the pattern is slow on long words
-    found = _ID.sub("…", words)
+    return " ".join(line[: 2 * REASON].split())
+
+
+def reason(error: str | None) -> str:
+    """Return what an error says without what differs each time: numbers, and ids."""
+    found = _ID.sub("…", telling(error))  # which is short: the pattern is slow on long words
     return found if len(found) <= REASON else f"{found[: REASON - 1]}…"
 
 

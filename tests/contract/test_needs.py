@@ -123,6 +123,7 @@ def test_errors_alike_are_counted() -> None:
     trace = "Traceback (most recent call last):\n  File 'x', line {0}\nKeyError: 'order-{0}'\n"
     errors += [trace.format(n) for n in range(4)]
     errors += [None, "", " \n"]
+    assert reasons([" " * 1_000 + "far away"]) == ((1, "far away"),)
     random.shuffle(errors)
     assert reasons(errors) == (
         (14, "ConnectionRefusedError: [Errno …] to …"), (4, "KeyError: '…'"),

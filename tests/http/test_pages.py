@@ -716,7 +716,7 @@ def test_an_event(client: httpx.Client, thread: eventq.Thread) -> None:
     links = {*page.values("a", "href")}
     assert {f"/t/thread/events/{second}", f"/t/thread/turns/{turn.turn_id}"} <= links
     page = seen(client, f"/t/thread/events/{second}")
-    assert "Caused by" in page.text
+    assert "What led to it" in page.text
     assert f"/t/thread/events/{first}" in page.values("a", "href")
     assert "<strong>sent</strong>" in client.get(f"/t/thread/events/{second}").text
     assert f"/t/thread/events/{first}" in seen(client, f"/t/thread/turns/{turn.turn_id}").values(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from eventq.records.consumer import ConsumerStatus
 
 LONGEST = 4_000  # characters of an event
+_KEY = re.compile(r'^ *("(?:[^"\\\n]|\\.)*+":)', re.MULTILINE)  # at the start of a line
 
 
 def _iso(at: float | str) -> str:
@@ -34,14 +36,23 @@ def _points(values: Sequence[int]) -> str:
     )
 
 
-def pretty(content: str) -> str:
+def pretty(content: str, longest: int = LONGEST) -> str:
     """Return what an event says: JSON with indents, and at most so many characters."""
     shown = content
-    if content[:1] in "{[" and len(content) <= LONGEST:
+    if content[:1] in "{[" and len(content) <= longest:
         with suppress(ValueError, RecursionError):
             shown = json.dumps(json.loads(content), indent=2, ensure_ascii=False)
-    left = len(shown) - LONGEST
-    return shown if left <= 0 else f"{shown[:LONGEST]}\n… {count(left, 'more character')}"
+    left = len(shown) - longest
+    return shown if left <= 0 else f"{shown[:longest]}\n… {count(left, 'more character')}"
+
+
+def json_words(text: str) -> list[tuple[bool, str]]:
+    """Return pieces of JSON with indents, and whether each is a key with its colon."""
+    pieces, end = [], 0
+    for key in _KEY.finditer(text):
+        pieces += [(False, text[end : key.start(1)]), (True, key[1])]
+        end = key.end(1)
+    return [*pieces, (False, text[end:])]
 
 
 def _bytes(size: int) -> str:
