@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>"
 VIEWS = (
-    "", "live", "events/3", "consumers", "consumers/worker", "branches", "contexts/1", "turns/1",
+    "", "live", "events/3", "consumers", "consumers/worker", "branches", "branches?zoom=0", "contexts/1", "turns/1",
     "diff?a=1&b=2", "runs", "runs/3", "runs/3?step=1", "output", "output/0", "health",
 )  # fmt: skip
 
@@ -192,7 +192,7 @@ def test_a_click_on_a_lane_shows_its_turn(tab: Tab, thread: eventq.Thread) -> No
     """And a fork can be made there."""
     fill(thread)
     page = tab.show("branches")
-    page.locator("#lanes").click(position={"x": 8 * 4, "y": 44})
+    page.locator(".lane a[href$='/1?depth=3']").click()
     page.wait_for_url("**/contexts/*?depth=3")
     page.get_by_role("link", name="Turn 4", exact=True).click()
     page.get_by_label("Fork here as").fill("here")

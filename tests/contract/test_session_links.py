@@ -16,7 +16,7 @@ import pytest
 
 from eventq.cli.graph import by_turn, draw
 from eventq.errors import LogicError
-from eventq.http.pages.lanes import STEP, lanes_of, line_of
+from eventq.http.pages.lanes import lanes_of, scale_of, ways_of
 from eventq.sessions.claude import Claude
 from tests.contract.test_session_branches import export, load, shown, spell, turns
 from tests.servers import ENGINES
@@ -69,11 +69,9 @@ def drawn(thread: eventq.Thread) -> list[str]:
 def lanes(thread: eventq.Thread) -> dict[str | None, tuple[int, int, int, str | None]]:
     """Return shift, start and end of each lane, and the name of the one that it leaves."""
     found = lanes_of(thread.contexts.turns, [*thread.contexts])
-    names = {one.y: one.info.name for one in found}
+    names: dict[int | None, str | None] = {one.row: one.info.name for one in found}
     assert len(found) == len(names)
-    return {
-        one.info.name: (one.shift, one.start, one.end, names.get(one.from_y or 0)) for one in found
-    }
+    return {one.info.name: (one.shift, one.start, one.end, names.get(one.above)) for one in found}
 
 
 def test_a_compaction_continues_what_it_states(thread: eventq.Thread) -> None:
@@ -92,8 +90,10 @@ def test_a_compaction_continues_what_it_states(thread: eventq.Thread) -> None:
         f"      └─ turn {main} (depth 2)  s",
     ]
     assert lanes(thread) == {"s/a2": (0, 0, 3, None), "s": (4, 4, 6, "s/a2")}
-    by_name = {one.info.name: one for one in lanes_of(thread.contexts.turns, [*thread.contexts])}
-    assert line_of(by_name["s"], 0).startswith(f"M{4 * STEP} {by_name['s/a2'].y}L{5 * STEP} ")
+    drawn_lanes = lanes_of(thread.contexts.turns, [*thread.contexts])
+    ways = ways_of(drawn_lanes, scale_of(drawn_lanes, 40, 0))
+    rows = {one.info.name: ways[one.row] for one in drawn_lanes}
+    assert rows["s/a2"].out == [rows["s"].into] == ["8.75%"]
 
 
 def test_a_chain_of_compactions_is_one_way(thread: eventq.Thread) -> None:

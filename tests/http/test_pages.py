@@ -174,16 +174,9 @@ def test_branches(client: httpx.Client, thread: eventq.Thread) -> None:
     fork = main.fork(at=2, name="other")
     fork.append("apart")
     thread.runs.start("solve", "a task", label="build").step("coder", content="a step")
-    found = client.get("/t/thread/branches").text
-    page = Text(found)
-    lanes = [one for one in page.values("path", "class") if one == "lane"]
-    assert len(lanes) == 3
-    drawn = "".join(
-        d or "" for d, kind in zip(
-            page.values("path", "d"), page.values("path", "class"), strict=True
-        ) if kind != "lane"
-    )  # fmt: skip
-    assert drawn.count("M") == 5 + 1 + 2
+    page = seen(client, "/t/thread/branches")
+    assert len([one for one in page.values("li", "class") if one == "lane"]) == 3
+    assert sum(str(d).count("h0") for d in page.values("path", "d")) == 5 + 1 + 2
     assert {"/t/thread/contexts/1", "/t/thread/contexts/2"} <= {*page.values("a", "href")}
     assert "coder" not in page.text
     assert "solve" in page.text
@@ -210,7 +203,7 @@ def test_branches(client: httpx.Client, thread: eventq.Thread) -> None:
 
 
 def test_many_branches_are_drawn_in_bounds(client: httpx.Client, thread: eventq.Thread) -> None:
-    """What is too deep or too many is left out, and said."""
+    """What is too deep for dots stands beyond; what is too many is left out, and said."""
     with thread.write():
         main = thread.contexts.create("main")
         for n in range(2_500):
@@ -219,10 +212,10 @@ def test_many_branches_are_drawn_in_bounds(client: httpx.Client, thread: eventq.
             main.fork(at=n + 1, name=f"f{n}")
         main.move(2_500)
     page = seen(client, "/t/thread/branches")
-    assert page.values("path", "class").count("lane") == 200
-    assert "Turns 500 to 2499" in page.text
-    assert "?from=0" in page.values("a", "href")
-    assert "Later ones" in seen(client, "/t/thread/branches?from=0").text
+    assert page.values("li", "class").count("lane") == 200
+    assert "251 contexts; the 200 that changed last are drawn" in page.text
+    assert "one column is 16 turns" in page.text
+    assert "2,340 beyond ›" in seen(client, "/t/thread/branches?zoom=160").text
 
 
 def test_what_is_missing_in_a_session(

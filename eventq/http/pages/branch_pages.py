@@ -5,34 +5,73 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventq.http.pages.lanes import ROW, STEP, WIDE, dots_of, lanes_of, line_of
+from eventq.http.pages import lanes as drawing
 from eventq.http.pages.page_request import whole_in
+from eventq.http.pages.turn_kinds import KINDS, UNKNOWN, kinds_of
 from eventq.records.turn import ContextInfo
+from eventq.system import clock
 
 if TYPE_CHECKING:
+    from eventq.http.pages.lanes import Lane, Scale
     from eventq.http.pages.page_request import Ask
     from eventq.thread import Thread
 
     Values = dict[str, Any]
 
 LANES = 200  # contexts that are drawn
-LISTED = 200
+SESSIONS = 50
+RUNS = 10
+SECONDS = 0.06  # for which turns are read to know their kinds
+HOVERS = 2_000  # columns that say what they are
 
 
 def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
     """Draw the contexts that changed last, as lanes that leave each other."""
-    found = [ContextInfo._make(row) for row in thread.database.memory.overview(LANES).contexts]
-    turns = thread.contexts.turns
-    lanes = lanes_of(turns, found)
-    deepest = max((one.end for one in lanes), default=0)
-    first = whole_in(ask.query, "from", max(0, deepest - WIDE + 1))
-    kinds, dots, left = dots_of(turns, lanes, first)
+    overview = thread.database.memory.overview(LANES)
+    text = ask.query.get("name", "")
+    found = [
+        one for one in map(ContextInfo._make, overview.contexts)
+        if text.lower() in (one.name or str(one.context_id)).lower()
+    ]  # fmt: skip
+    lanes = drawing.lanes_of(thread.contexts.turns, found)
+    zoom = whole_in(ask.query, "zoom", drawing.zoom_of(lanes))
+    zoom = zoom if zoom in drawing.ZOOMS else 0
+    scale = drawing.scale_of(lanes, zoom, whole_in(ask.query, "from", 0) if zoom else 0)
+    sessions = [*islice(thread.sessions.views.all(), SESSIONS + 1)]
+    rows, seen = _rows(thread, ask, lanes, scale, is_dots=bool(zoom))
+    tools = {one.name: one.tool for one in sessions}
+    for row in rows:
+        row["tool"] = tools.get(row["lane"].info.name or "", "")
+    active = [info for info, _ in thread.runs.newest(limit=RUNS, active=True)]
     return "branches.html", {
-        "lanes": lanes, "kinds": kinds, "dots": dots, "left": left, "first": first,
-        "before": max(0, first - WIDE) if first else None,
-        "after": first + WIDE if deepest >= first + WIDE else None,
-        "width": (min(deepest - first, WIDE) + 3) * STEP, "height": (len(lanes) + 1) * ROW,
-        "lines": [line_of(one, first) for one in lanes], "step": STEP, "row": ROW, "wide": WIDE,
-        "sessions": [*islice(thread.sessions.views.all(), LISTED)],
-        "runs": [*islice(thread.runs.active(), LISTED)],
+        "rows": rows, "scale": scale, "zoom": zoom, "zooms": drawing.ZOOMS, "text": text,
+        "kinds": [kind for kind in KINDS if kind in seen], "is_read": UNKNOWN not in seen,
+        "high": drawing.HIGH, "count": overview.context_count, "most": LANES,
+        "sessions": sessions[:SESSIONS], "more_sessions": len(sessions) > SESSIONS,
+        "runs": active, "run_count": sum(overview.runs.values()),
     }  # fmt: skip
+
+
+def _rows(
+    thread: Thread, ask: Ask, lanes: list[Lane], scale: Scale, *, is_dots: bool
+) -> tuple[list[Values], set[str]]:
+    """Return lanes as rows of the page, and the kinds that are drawn."""
+    known, deadline = kinds_of(ask.served), clock.monotonic() + SECONDS
+    seen: set[str] = set()
+    hovers = HOVERS
+    rows = []
+    for lane, ways in zip(lanes, drawing.ways_of(lanes, scale), strict=True):
+        first = max(lane.start, scale.first) - lane.shift
+        last = min(lane.end, scale.end - 1) - lane.shift
+        blocks = known.blocks(thread.contexts.turns, lane.info, first, last, deadline)
+        columns = drawing.columns_of(lane, scale, blocks if first <= last else ())
+        paths = drawing.dots_of(columns) if is_dots else drawing.bars_of(columns, scale.each)
+        seen |= {*paths}
+        hovers -= len(columns)
+        before, after = drawing.beyond(lane, scale)
+        rows.append({
+            "lane": lane, "ways": ways, "paths": paths, "told": drawing.told(lane),
+            "columns": columns if hovers >= 0 else [], "before": before, "after": after,
+            "shown": (columns[0].number, columns[-1].number) if columns else None,
+        })  # fmt: skip
+    return rows, seen

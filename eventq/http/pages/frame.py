@@ -78,7 +78,6 @@ _STATIC = {
     "style.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
     "live.js": "text/javascript; charset=utf-8",
-    "lanes.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 _CHANGED = b"data: changed\n\n"
