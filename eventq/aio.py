@@ -108,6 +108,8 @@ class AsyncThread:
     latest = _passed(Thread.latest)
     caused_by = _passed(Thread.caused_by)
     causes_of = _passed(Thread.causes_of)
+    usage = _passed(Thread.usage)
+    usage_by_hour = _passed(Thread.usage_by_hour)
     recover = _passed(Thread.recover)
     subscribe = _passed(Thread.subscribe)
     unsubscribe = _passed(Thread.unsubscribe)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from eventq.records.info import Overview, ThreadStatus
     from eventq.records.question import Question
     from eventq.records.rows import Rows, Values
+    from eventq.records.spent import HourUsage, UsageSum
     from eventq.records.turn import Collected, ContextInfo, Imported
     from eventq.sessions.files import Sessions
     from eventq.store.causing import During
@@ -1164,6 +1165,43 @@ class Thread:
 
         return Sessions(self.contexts, self.produced, self.layout.directory)
 
+    def usage(
+        self,
+        *,
+        context: int | str | None = None,
+        run: int | str | None = None,
+        since: int = 0,
+        until: int | None = None,
+    ) -> UsageSum:
+        """Return the tokens that models took: in a context, in a run, or in the whole thread.
+
+        Each response counts once, in the session, context or run that it was written to first: what
+        a fork shares with its source counts there. A branch of a session has the sum of all of the
+        session, and that of its subagents beside it. `since` and `until` are the times of responses
+        in milliseconds since 1970. Raises UnknownContextError, UnknownRunError.
+        """
+        from eventq.sessions import sums
+
+        database, times = self.database.memory, _between(since, until)
+        if context is not None and run is not None:
+            raise UsageError("tokens are those of a context or of a run", "give one of the two")
+        if run is not None:
+            found = self.runs.get(run).id
+        elif context is not None:
+            found = self.contexts.get(context).id
+        else:
+            return sums.of_thread(database, self.blobs, *times)
+        return sums.of_context(database, self.blobs, found, *times)
+
+    def usage_by_hour(self, since: int, until: int | None = None) -> list[HourUsage]:
+        """Return the tokens that models took in each hour (UTC) that has any, oldest first.
+
+        The times are those of `usage`.
+        """
+        from eventq.sessions import sums
+
+        return sums.by_hour(self.database.memory, *_between(since, until))
+
     def read(
         self,
         url: str,
@@ -1529,3 +1567,9 @@ def _text(path: Path) -> str:
             "give it as a string or a pathlib.Path",
         )
     return text
+
+
+def _between(since: int, until: int | None) -> tuple[int, int]:
+    """Return two times, the second after all that there are by default."""
+    last = (1 << 63) - 1 if until is None else check_natural(until, "until")
+    return check_natural(since, "since"), last

@@ -37,10 +37,16 @@ TARGET = ROOT / "eventq" / "store" / "postgres" / "statements.py"
 AREAS = (
     "blobs", "turns", "contexts", "runs", "streams", "outputs", "scopes", "sessions", "erasures",
     "settings", "overview", "reach", "collect", "copies", "causes",
+    "usage",
 )  # fmt: skip
 # Tables of the log that statements of the memory name, and that have the same columns there.
 _OF_THE_LOG = {"event_blob_refs", "open_questions"}
-_LATER = {"event_causes", "turn_causes"}  # of migrations after the first one of the memory
+_LATER = {
+    "event_causes",
+    "turn_causes",
+    "usage",
+    "usage_read",
+}  # of migrations after the first one of the memory
 _RENAMED = {"counters": "scope_counters"}
 _TYPES = {"INT": "BIGINT", "INTEGER": "BIGINT", "BLOB": "BYTEA", "VARBINARY": "BYTEA"}
 _KEY = ("bucket", "thread_id")

@@ -38,6 +38,7 @@ from eventq.memory.turns import digest_of_key
 from eventq.record import Record
 from eventq.records.checks import REF, check_name, check_natural, check_positive, check_whole
 from eventq.records.run import NewRun, NewStep, RunChange, RunInfo, RunText, Step
+from eventq.said.spending import of_meta
 from eventq.store.rules import status_conflict
 from eventq.store.run_rows import PreparedAttempt, PreparedRun, PreparedStep, RunChoice, RunState
 from eventq.store.turn_rows import AppendTo, GoneError, PreparedBlob, PreparedTurn
@@ -161,7 +162,10 @@ class Runs:
         made = self.turns.blobs.prepare(node.encode(), mentions=False).blob
         refs = tuple([bytes.fromhex(ref[len(REF) :]) for ref in node.refs()])  # known to be good
         blob = PreparedBlob(made.digest, made.size, made.pieces, made.parts, refs, mentions)
-        return PreparedTurn(blob, type_id, VERSION, 0, flags, canonical.EVENTQ_JSON_1)
+        spent = of_meta(node.meta) if isinstance(node, StateNode) else None
+        if spent is not None:
+            spent = spent._replace(response=REF + made.digest.hex())
+        return PreparedTurn(blob, type_id, VERSION, 0, flags, canonical.EVENTQ_JSON_1, spent)
 
     def node(self, digest: bytes) -> Node:
         """Return the node of a hash; recent ones are cached."""
@@ -460,7 +464,7 @@ class Run:
         if terms.replaces:
             turn_id, digest, refs = self._above(state)
         before, ref = self._before(digest, turn_id)
-        nodes: tuple[PreparedBlob, ...] = ()
+        nodes: tuple[PreparedTurn, ...] = ()
         blobs = body.blobs
         if terms.tried:
             nodes, refs = self._tried_nodes(terms.tried, before, ref, refs)
@@ -469,19 +473,22 @@ class Run:
         flags = 0 if body.compact is None else COMPACTED
         turn = self._runs.new(node, STATE_TYPE, flags=flags, mentions=body.mentions)
         to = terms.to if terms.to.key is None else terms.to._replace(key_digest=digest_of_key(turn))
-        new = PreparedStep(turn, to, state, blobs, nodes, terms.op, terms.becomes, terms.replaces)
+        new = PreparedStep(
+            turn, to, state, blobs, tuple([one.blob for one in nodes]), terms.op, terms.becomes,
+            terms.replaces, tuple([one.spent for one in nodes if one.spent is not None]),
+        )  # fmt: skip
         return new, node
 
     def _tried_nodes(
         self, tried: Iterable[_Body], before: Node, ref: str, refs: tuple[str, ...]
-    ) -> tuple[tuple[PreparedBlob, ...], tuple[str, ...]]:
+    ) -> tuple[tuple[PreparedTurn, ...], tuple[str, ...]]:
         """Prepare attempts, each of which names those before it; return them and all their refs."""
         nodes = []
         for one in tried:
             node = one.node_after(before, ref, refs, self._turns.database.milliseconds())
-            blob = self._runs.new(node, STATE_TYPE, mentions=one.mentions).blob
-            nodes.append(blob)
-            refs = (*refs, REF + blob.digest.hex())
+            made = self._runs.new(node, STATE_TYPE, mentions=one.mentions)
+            nodes.append(made)
+            refs = (*refs, REF + made.blob.digest.hex())
         return tuple(nodes), refs
 
     def _attempts_after(self, state: RunState) -> tuple[str, ...]:
@@ -558,10 +565,10 @@ class Run:
             self._check_takes_steps(state)
             before, ref = self._before(state.digest, state.head)
             (node,), _ = self._tried_nodes((body,), before, ref, self._attempts_after(state))
-            new = PreparedAttempt(state, body.blobs, node)
+            new = PreparedAttempt(state, body.blobs, node.blob, node.spent)
             try:
                 if self._engine.attempt(self.id, new):
-                    return REF + node.digest.hex()
+                    return REF + node.blob.digest.hex()
             except GoneError as gone:
                 body.prepare_again(self._turns.blobs, (), gone)
 

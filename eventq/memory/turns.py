@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from eventq.memory.blobs import Blobs, Prepared
+    from eventq.records.spent import Spent
     from eventq.said import Block, Said
     from eventq.store.engine import Engine
     from eventq.store.turn_rows import TurnRow
@@ -60,8 +61,9 @@ class Turns:
             payload, new.refs, new.expect_hash, new.expect_size, what="payload"
         )
         turn = PreparedTurn(
-            ready.blob, new.type_id, new.type_version, new.encoding, new.flags, new.canonical
-        )
+            ready.blob, new.type_id, new.type_version, new.encoding, new.flags, new.canonical,
+            _spent(ready.data),
+        )  # fmt: skip
         return turn, ready
 
     def _check(self, new: NewTurn) -> None:
@@ -482,6 +484,16 @@ def encoded(payload: object, canonical: str | None, what: str = "the payload") -
         except UnicodeEncodeError:
             check_whole(payload, what)
     return payload
+
+
+def _spent(data: bytes | memoryview | None) -> Spent | None:
+    """Return what a model took for a payload that says so; most are not even parsed."""
+    payload = bytes(data or b"")
+    if not (b"usage" in payload or b'"tokens"' in payload):
+        return None
+    from eventq.said.spending import of_payload
+
+    return of_payload(payload)
 
 
 def digest_of_key(turn: PreparedTurn) -> bytes:

@@ -47,19 +47,17 @@ def message(one: Entry, *, kind: str = "", at: int | None = None) -> Said | None
 
 def usage(one: Entry) -> Usage | None:
     """Return the tokens of a response, in the words of any API; None if none are stated."""
-    out = number(one, "output_tokens", "output", "completion_tokens", "candidatesTokenCount")
-    every = number(one, "prompt_tokens", "promptTokenCount")  # with those from the cache
-    fresh = number(one, "input_tokens", "input")
-    cached = number(
-        one, "cache_read_input_tokens", "cacheRead", "cached", "cachedContentTokenCount"
-    )
-    if within := number(one, "cached_input_tokens") or number(
-        mapping(one, "prompt_tokens_details"), "cached_tokens"
-    ):
-        cached, fresh = within, max(0, (fresh or every) - within)
-    elif every:
-        fresh = max(0, every - cached)
+    out = number(
+        one, "output_tokens", "output", "completion_tokens", "candidatesTokenCount", "out"
+    ) + number(one, "thoughts", "thoughtsTokenCount")
+    every = number(one, "prompt_tokens", "promptTokenCount", "input_tokens", "input", "in")
+    cached = number(one, "cache_read_input_tokens", "cacheRead")  # which are not among those
+    details = mapping(one, "prompt_tokens_details") or mapping(one, "input_tokens_details")
+    within = number(one, "cached_input_tokens", "cached", "cachedContentTokenCount")
+    within = within or number(details, "cached_tokens")
+    fresh = max(0, every - within)
     fresh += number(one, "cache_creation_input_tokens", "cacheWrite")
+    cached += within
     return Usage(out, fresh, cached) if out or fresh or cached else None
 
 

@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from eventq.errors import ConflictError, TooLargeError, UnknownBlobError, UnknownTurnError
 from eventq.records.checks import REF
 from eventq.sessions import lines, tree
+from eventq.sessions.counting import Tally, count_session
 from eventq.sessions.links import (
     CALLS,
     CONTINUES,
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
     from eventq.output.output_store import OutputStore
     from eventq.sessions.links import Entry, Kept
     from eventq.sessions.plain import Plain
+    from eventq.store.engine import Engine
     from eventq.store.session_rows import EdgeLine, LineLink, SessionRow, StoredLine, Tip
     from eventq.store.turn_rows import PreparedBlob
+    from eventq.store.usage_rows import Figure
 
     Fetch = Callable[[str], bytes | None]
 
@@ -190,6 +193,8 @@ class Import:
         self._base = base
         self._source = source
         self.new_blobs = 0  # that were stored of images
+        self._first_new = row.lines  # the first line that was read here
+        self._tally = Tally(self._database, produced.blobs, row, row.lines)
 
     # --- lines ------------------------------------------------------------------------------------
 
@@ -211,14 +216,19 @@ class Import:
             if unended:  # what had not ended was cut off
                 self._store_lines(start, [], [], hasher, bool)
             return read
-        position = start
+        position = self._first_new = start
+        self._tally = Tally(self._database, self._produced.blobs, self._row, start)
         with Ahead(map(self._split, _batches(chain([first], given)))) as batches:
             for batch, split in batches:
                 for parts in split:
                     number += 1
                     read = _noted(read, number, parts)
                 rows = [one for parts in split for one in parts]
-                self._store_lines(position, batch, rows, hasher, batches.begin)
+                new = self._store_lines(position, batch, rows, hasher, batches.begin)
+                for at, (row, line) in enumerate(zip(rows, new, strict=True), position):
+                    self._tally.line(
+                        at, row.entry, is_node=line.is_node, agent=line.agent is not None
+                    )
                 position += len(rows)
         return read._replace(entries=entries + read.new)
 
@@ -232,8 +242,8 @@ class Import:
         rows: list[lines.Line],
         hasher: Any,
         begin: Callable[[], object],
-    ) -> None:
-        """Store lines; they need not be on the disk before the end of the import."""
+    ) -> list[NewLine]:
+        """Store lines, and return them; they need not be on the disk before the import's end."""
         ended = batch if not batch or batch[-1].endswith(b"\n") else batch[:-1]
         size = self._row.size + sum(map(len, ended))
         hasher.update(b"".join(ended))
@@ -251,6 +261,7 @@ class Import:
             raise OvertakenError(self._row.name)
         self._row, new = found
         self.new_blobs += new
+        return ready
 
     def _prepared(self, rows: list[lines.Line]) -> list[NewLine]:
         """Return lines as they are stored, with their images; fetch what is elsewhere."""
@@ -309,15 +320,21 @@ class Import:
             (part.first + n, part.first + above if above >= 0 else tree.ROOT, part.rows[n].turn)
             for n, above in _to_place(part, turns, self._base)
         ]
+        count = _Count(self._database, self._row, self._first_new, self._tally.figures)
         for n in range(0, len(todo), BATCH_TURNS):
             nodes = todo[n : n + BATCH_TURNS]
             try:
                 with self._database.write(relaxed=True):
                     made = self._store.place(self._row.session, nodes, self._base)
+                    count.note(nodes, is_last=n + BATCH_TURNS >= len(todo))
             except UnknownTurnError as error:
                 raise OvertakenError(self._row.name) from error
             for (position, _, _), turn in zip(nodes, made, strict=True):
                 turns[position - part.first] = turn
+        if not todo:
+            count.finish()
+        if count.is_behind:
+            count_session(self._database, self._produced.blobs, self._row, count.done)
         return part._replace(turns=turns, placed={position for position, _, _ in todo})
 
     def _share(self, source: SessionRow) -> None:
@@ -550,6 +567,41 @@ class Import:
     def _is_of_an_older_import(self, head: int) -> bool:
         """Return whether a turn is a line, as versions before made it; they were compared."""
         return self._contexts.turn(head, payload=False).type_id in OF_LINES
+
+
+class _Count:
+    """What new lines of a session say that responses took, noted as their turns are made.
+
+    What an interrupted import or an older version has left is counted later, some at a time.
+    """
+
+    def __init__(
+        self, database: Engine, row: SessionRow, first: int, figures: Sequence[Figure]
+    ) -> None:
+        """Take the first new line, and what these lines say."""
+        self._database = database
+        self._row = row
+        self._left: dict[int, list[Figure]] = {}
+        for one in figures:
+            self._left.setdefault(one.position, []).append(one)
+        self.done = database.usage.read_of(row.session)  # lines that were counted before
+        self.is_behind = self.done < first
+
+    def note(self, nodes: Iterable[tuple[int, int, int | None]], *, is_last: bool) -> None:
+        """Note what the lines say that have turns now, inside `write`; at last all there is.
+
+        The rest counts for entries that had their turns before.
+        """
+        places = [*self._left] if is_last else [node[0] for node in nodes]
+        some = [one for position in places for one in self._left.pop(position, ())]
+        upto = self._row.lines if is_last and not self.is_behind else None
+        self._database.usage.of_session(self._row.session, some, upto)
+
+    def finish(self) -> None:
+        """Note what is left where no line has got a turn."""
+        if self._left or self.done < self._row.lines:
+            with self._database.write(relaxed=True):
+                self.note((), is_last=True)
 
 
 def bytes_of(

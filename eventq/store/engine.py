@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from eventq.store.settings import ThreadSettings
     from eventq.store.streams import Artifacts, OpenTurns
     from eventq.store.turns import Turns
+    from eventq.store.usage import TokenUsage
 
     Row = tuple[Any, ...]
 
@@ -60,6 +61,7 @@ AREAS = {
     "settings": ("settings", "ThreadSettings", ""),
     "copies": ("copies", "Copies", "turns or blobs"),
     "causes": ("causes", "Causes", ""),
+    "usage": ("usage", "TokenUsage", ""),
 }
 
 
@@ -83,6 +85,7 @@ class Engine(Transactions, Log):
         erasures: Erasures
         copies: Copies
         causes: Causes
+        usage: TokenUsage
 
         schema_guard: str  # the condition of a statement that is a change of its own
 

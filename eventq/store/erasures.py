@@ -143,6 +143,8 @@ class Erasures:
         """
         if kind in ("event", "turn"):
             self._db.causes.forget(kind, int(name))
+        if kind == "turn":
+            self._db.usage.forget(int(name))
         return self._begin(kind, name, reason, self._db.milliseconds())
 
     def _begin(self, kind: str, name: str, reason: str | None, at: int) -> int:

@@ -621,6 +621,9 @@ class Database(Log, Protocol):
     def has_causes(self) -> bool:
         """Return whether causes are noted: a thread of an older eventq that is read has none."""
 
+    def has_usage(self) -> bool:
+        """Return whether usage is noted: a thread of an older eventq that is read has none."""
+
     def stated_causes(self) -> Sequence[tuple[str, int]]:
         """Return the events that cause what is written now: where each is, and its id."""
 

@@ -6,6 +6,7 @@ from eventq.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from eventq.records.spent import Spent
     from eventq.store.turn_rows import AppendTo, PreparedBlob, PreparedTurn
 
 
@@ -56,6 +57,7 @@ class PreparedAttempt(Record):
     after: RunState
     blobs: tuple[PreparedBlob, ...]
     node: PreparedBlob
+    spent: Spent | None = None
 
 
 class PreparedStep(Record):
@@ -63,7 +65,7 @@ class PreparedStep(Record):
 
     `blobs` are stored ahead of it, `attempts` beside the chain. With `replaces` it replaces the
     last step, which becomes an attempt. The run's status changes to `becomes`, or stays. It is
-    reported as `op`.
+    reported as `op`. Its attempts have `spent` tokens.
     """
 
     turn: PreparedTurn
@@ -74,3 +76,4 @@ class PreparedStep(Record):
     op: str
     becomes: str | None = None
     replaces: bool = False
+    spent: tuple[Spent, ...] = ()

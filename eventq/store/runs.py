@@ -209,6 +209,8 @@ class Runs:
                 found = self._take_back(run_id, found, now)
             for attempt in kept[len(new.blobs) :]:
                 self._add_attempt(found[1], attempt, now)
+            for spent in new.spent:
+                self._db.usage.of_turn(run_id, found[1], spent, now)
             state = (found[1], found[7], True, None, None, *found[8:])
             made = self._turns.add(run_id, state, new.turn, new.to, now, turn)
             if new.becomes is not None:
@@ -225,6 +227,7 @@ class Runs:
         sql = "SELECT coalesce(parent_id, 0), blob_id FROM turns WHERE turn_id = ?"
         above, blob_id = self._run(sql, (found[1],))[0]
         self._add_attempt(above, blob_id, now)
+        self._db.usage.take_back(run_id, found[1], above)
         self._db.contexts.move(run_id, above, "move", run=True)
         return self._ahead(run_id, None)
 
@@ -237,6 +240,8 @@ class Runs:
             now = self._db.milliseconds()
             *_, node = self._turns.keep_all((*new.blobs, new.node), now)
             self._add_attempt(new.after.head, node, now)
+            if new.spent is not None:
+                self._db.usage.of_turn(run_id, new.after.head, new.spent, now)
             self._tell(run_id, "attempt", found[6])
             return True
 

@@ -208,6 +208,8 @@ class Sessions:
             grown = (*done, session, was.size, was.lines)
             if not self._run(_GROWN, grown):
                 return None
+            if was.session:
+                self._db.usage.again(session, first)
             end = first + len(new)
             images = [image for line in new for image in line.images]
             added = sum(self._db.blobs.keep(image, now)[1] for image in images)
@@ -259,6 +261,30 @@ class Sessions:
         while rows := self._run(_LINKS, (session, after, _PAGE)):
             yield from map(LineLink._make, rows)
             after = rows[-1][0]
+
+    def node_before(self, session: int, position: int) -> int:
+        """Return the position of the last entry in the tree before a line, -1 for none."""
+        sql = """
+            SELECT position
+            FROM session_lines
+            WHERE session_id = ? AND position < ? AND is_node <> 0
+            ORDER BY position DESC
+            LIMIT 1
+        """
+        found = self._db.one(sql, (session, position))
+        return -1 if found is None else int(found)
+
+    def others_before(self, session: int, position: int, limit: int) -> list[tuple[int, bytes]]:
+        """Return positions and digests of lines before one that are not in the tree, backwards."""
+        sql = """
+            SELECT position, hash
+            FROM session_lines
+                CROSS JOIN blobs USING (blob_id)
+            WHERE session_id = ? AND position < ? AND is_node = 0
+            ORDER BY position DESC
+            LIMIT ?
+        """
+        return self._run(sql, (session, position, limit))
 
     def has_any(self, session: int, before: int, ids: Iterable[str]) -> bool:
         """Return whether a line before a position has one of these ids."""
@@ -509,6 +535,7 @@ class _Placing:
         self._spots: dict[int, Spot] = {}
         self._turns: list[tuple[Any, ...]] = []
         self._placed: list[tuple[int, int]] = []
+        self._moved: list[tuple[int, int]] = []  # the turns of lines, now and before
 
     def turn(self, position: int, above: int, was: int | None) -> int:
         """Return the turn of a line under that of another, or the one that somebody else made."""
@@ -525,6 +552,8 @@ class _Placing:
             parent, blob_id, form
         )
         self._lines[position] = (blob_id, form, turn)
+        if has is not None and has != turn:
+            self._moved.append((turn, has))
         self._placed.append((turn, position))
         return turn
 
@@ -536,6 +565,8 @@ class _Placing:
         if causes := self._db.stated_causes():
             self._db.causes.note_turns([turn for turn, *_ in self._turns], causes)
         self._db.many(_PLACED, _spans(self._session, self._placed))
+        if self._moved:
+            self._db.usage.follow(self._session, self._moved)
 
     def _alike(self, parent: int, blob_id: int) -> int | None:
         sql = """

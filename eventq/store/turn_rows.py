@@ -8,6 +8,10 @@ from __future__ import annotations
 from eventq.errors import BusyError
 from eventq.record import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.records.spent import Spent
+
 # How the bytes of a blob are stored: as they are, as a zstd frame, as a list of parts. What was
 # erased has none, or others in their place.
 NONE, ZSTD, PARTS, GONE = range(4)
@@ -92,6 +96,7 @@ class PreparedTurn(Record):
     encoding: int
     flags: int
     canonical: str | None
+    spent: Spent | None = None  # what the model took for it, if it says so
 
 
 class AppendTo(Record):

@@ -256,7 +256,7 @@ class Turns:
         if parent != head:
             above = self._above(parent)
         depth, jump, jump_depth = link(parent, above)
-        blob, type_id, type_version, encoding, flags, canonical = new
+        blob, type_id, type_version, encoding, flags, canonical, spent = new
         blob_id = kept or self.keep(blob, now)
         turn_id = self._db.insert(
             _ADD,
@@ -268,6 +268,8 @@ class Turns:
         self._db.later(_LOG, (context_id, version + 1, head or None, turn_id, now))
         if causes := self._db.stated_causes():
             self._db.causes.note_turns((turn_id,), causes)
+        if spent is not None:
+            self._db.usage.of_turn(context_id, turn_id, spent, now)
         made = TurnRow(
             turn_id, parent, depth, type_id, type_version, encoding, flags, now, canonical, 0,
             blob.digest, blob.size, 0,

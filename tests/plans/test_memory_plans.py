@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 TABLES = {
     "turns", "blobs", "blob_bytes", "blob_parts", "blob_refs", "contexts", "context_log",
     "turn_patches", "turn_keys", "pins", "event_blob_refs", "open_pieces", "turn_roots",
-    "event_causes", "turn_causes",
+    "event_causes", "turn_causes", "usage", "usage_read",
 }  # fmt: skip
 NOISE = random.Random(31).randbytes(2_500_000)
 TEXT = b"".join(b"%06d the quick brown fox\n" % n for n in range(10_000))

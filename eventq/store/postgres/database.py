@@ -187,6 +187,10 @@ class Database(Engine):
         """Return True: there are tables of causes."""
         return True
 
+    def has_usage(self) -> bool:
+        """Return True: there are tables of usage."""
+        return True
+
     def has_memory(self) -> bool:
         """Return True: there are turns and blobs."""
         return True

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # ruff: noqa: S608 (the names of tables are constants)
 
-SCHEMA = 6  # the number of the newest migration: a test compares it with the files
+SCHEMA = 7  # the number of the newest migration: a test compares it with the files
 # True, and refused once the tables are of another schema: of a row that every change touches.
 IS_CURRENT = f"schema_{SCHEMA} IS NULL"
 _DERIVED = 4  # the first whose open questions have been derived from the events
@@ -73,7 +73,8 @@ _OVERTAKEN = (
 TABLES = (
     "threads", "counters", "events", "event_keys", "event_blob_refs", "consumers", "unfinished",
     "dead_letters", "claim_nonces", "queue_counts", "open_questions", "event_causes",
-    "settings", "erased_blobs", "erasures", "session_tips", "session_lines", "sessions", "files",
+    "usage_read", "usage", "settings", "erased_blobs", "erasures", "session_tips", "session_lines",
+    "sessions", "files",
     "agent_outputs", "artifact_chunks", "removed_artifacts", "artifacts", "scope_counters",
     "scopes", "run_attempts", "runs", "run_changes", "open_pieces", "open_turns", "turn_keys",
     "context_log", "contexts", "turn_causes", "turn_roots", "turn_patches", "turns",

@@ -564,6 +564,10 @@ class Database(Engine):
         """Return whether there are tables of causes: they came later than the memory."""
         return not self.is_older_than(migrate.CAUSES)
 
+    def has_usage(self) -> bool:
+        """Return whether there are tables of usage: they came later than the memory."""
+        return not self.is_older_than(migrate.USAGE)
+
     def has_memory(self) -> bool:
         """Return whether there are tables but those of the original tool; see `is_original`."""
         return not self.is_original()

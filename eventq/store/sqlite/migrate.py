@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     Objects = dict[tuple[str, str], tuple[str, set[str]]]
 
-SCHEMA = 14  # the number of the newest migration: a test compares it with the files
+SCHEMA = 15  # the number of the newest migration: a test compares it with the files
 # The first with tables beside those of the original tool, with a list of open questions, with one
-# that has been derived from the events, and with causes.
-OWN, QUESTIONS, DERIVED, CAUSES = 2, 3, 13, 14
+# that has been derived from the events, with causes, and with usage.
+OWN, QUESTIONS, DERIVED, CAUSES, USAGE = 2, 3, 13, 14, 15
 CURRENT = f"schema_{SCHEMA}"  # a view that only this schema has: statements that write name it
 IS_CURRENT = f"EXISTS (SELECT 1 FROM {CURRENT})"  # noqa: S608 (a constant)
 _RENUMBERED = 13  # unreleased versions of eventq had other schemas under the numbers before

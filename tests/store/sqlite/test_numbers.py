@@ -73,6 +73,7 @@ def as_of(path: str, version: int) -> None:
     connection = database(path)
     connection.execute(f"DROP VIEW {migrate.CURRENT}")
     connection.execute("DROP TABLE event_causes; DROP TABLE turn_causes")
+    connection.execute("DROP TABLE usage; DROP TABLE usage_read")
     if version < migrate.QUESTIONS:
         connection.execute("DROP TABLE open_questions; DROP INDEX artifacts_open")
     connection.execute("DELETE FROM migrations WHERE number > ?", (version,))

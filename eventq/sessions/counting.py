@@ -1,0 +1,181 @@
+"""Count the tokens of sessions as they are imported, and of what older versions have stored."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from eventq.errors import DamagedError
+from eventq.memory.nodes import START_TYPE, STATE_TYPE, StateNode, decode
+from eventq.records.checks import REF
+from eventq.said import spending
+from eventq.sessions import lines
+from eventq.sessions.reading import reader_named
+from eventq.store.usage import LOOKED, number_of
+from eventq.store.usage_rows import Figure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from eventq.memory.blobs import Blobs
+    from eventq.records.spent import Spent
+    from eventq.sessions.links import Entry
+    from eventq.store.engine import Engine
+    from eventq.store.session_rows import SessionRow
+
+_SETTINGS = b"turn_context"  # a line of Codex that names the model of what follows
+_NEAR = 100  # lines that are read for it
+_PAGE = 500  # lines or turns whose payloads are read together
+
+
+class Tally:
+    """What the lines of a session say that responses took, from one on."""
+
+    def __init__(self, database: Engine, blobs: Blobs, row: SessionRow, first: int) -> None:
+        """Begin at a line; those after it are given in order."""
+        self._database = database
+        self._blobs = blobs
+        self._row = row
+        self._first = first
+        self._is_log = reader_named(row.tool).is_log
+        self._node = -1  # the position of the entry that what stands beside counts for
+        self._model: str | None = None  # of what stands beside
+        self.figures: list[Figure] = []
+
+    def line(self, position: int, entry: Entry | None, *, is_node: bool, agent: bool) -> None:
+        """Look at a line, and its entry, if it has one."""
+        if is_node:
+            self._node = position
+        if entry is None:
+            return
+        if self._is_log and (model := _model_of(entry)) is not None:
+            self._model = model
+        found = spending.of(entry)
+        if found is not None and (is_node or found.beside):
+            self._add(found, agent=agent)
+
+    def _add(self, found: Spent, *, agent: bool) -> None:
+        response = found.response
+        if found.beside:
+            found = self._above(found)
+            response = f"{self._row.name}\n{response}" if response else ""
+        if not response and found.at is not None:
+            response = "/".join(map(str, (found.at, *found[:4])))
+        if self._node >= 0:
+            about = (self._node, number_of(response), int(agent), found.at, found.model)
+            self.figures.append(Figure(*about, *found[:3]))
+
+    def _above(self, found: Spent) -> Spent:
+        """Return what stands beside with the model; where that begins, look for both above."""
+        session = self._row.session
+        if session and self._node < 0:
+            self._node = self._database.sessions.node_before(session, self._first)
+        if self._model is None:
+            self._model = self._model_above() if session else ""
+        return found._replace(model=self._model)
+
+    def _model_above(self) -> str:
+        """Return the model that was stated last above the first line, if it is near."""
+        session = self._row.session
+        near = self._database.sessions.others_before(session, self._first, _NEAR)
+        payloads = _payloads(self._blobs, [digest for _, digest in near])
+        for _, digest in near:
+            payload = payloads.get(digest, b"")
+            entry = lines.lenient(payload) if _SETTINGS in payload else None
+            if entry is not None and (model := _model_of(entry)) is not None:
+                return model
+        return self._database.usage.last_model(session)
+
+
+def _model_of(entry: Entry) -> str | None:
+    """Return the model that the settings of a turn of Codex name; None for another entry."""
+    is_stated = entry.get("type") == _SETTINGS.decode()
+    return spending.model_of(entry.get("payload")) if is_stated else None
+
+
+def count_session(database: Engine, blobs: Blobs, row: SessionRow, first: int) -> int:
+    """Count what the next lines of a session took, from one on; return how many there were."""
+    is_log = reader_named(row.tool).is_log
+    page = database.sessions.lines(row.session, first - 1, _PAGE)
+    tally = Tally(database, blobs, row, first)
+    payloads = _payloads(blobs, [line.digest for line in page])
+    links = database.sessions.links(row.session, first)
+    for line, link in zip(page, links, strict=False):
+        payload = payloads.get(line.digest, b"")
+        may_say = b"usage" in payload or b'"tokens"' in payload
+        may_say |= is_log and _SETTINGS in payload
+        entry = lines.lenient(payload) if may_say and line.form != lines.RAW else None
+        agent = link.agent is not None
+        tally.line(line.position, entry, is_node=bool(link.is_node), agent=agent)
+    with database.write(relaxed=True):
+        now = database.sessions.find(row.name, row.generation)
+        if now is not None and now.lines == row.lines:  # else they are others now
+            database.usage.of_session(row.session, tally.figures, first + len(page))
+    return len(page)
+
+
+def catch_up(database: Engine, blobs: Blobs, most: int) -> bool:
+    """Count what was stored before tokens were counted, of so many lines or turns at most.
+
+    Return whether that was the rest.
+    """
+    while most > 0:
+        if (session := database.usage.behind()) is not None:
+            (row,) = database.sessions.page(session[0] - 1, 1)
+            most -= count_session(database, blobs, row, session[1])
+        elif not (done := _count_turns(database, blobs)):
+            return True
+        else:
+            most -= done
+    return False
+
+
+def _count_turns(database: Engine, blobs: Blobs) -> int:
+    """Count what the next turns of contexts and runs took; return how many there were."""
+    at = database.settings.get(LOOKED)
+    if at is None:
+        return 0
+    context, version, upto = map(int, at.split())
+    page = database.usage.appended((context, version), upto, _PAGE)
+    payloads = _payloads(blobs, [one.digest for one in page])
+    with database.write(relaxed=True):
+        for one in page:
+            if (payload := payloads.get(one.digest)) is not None:
+                about = (one.turn, one.type_id, one.digest, payload)
+                for spent in _spent(database, blobs, *about):
+                    database.usage.of_turn(one.context, one.turn, spent, one.at)
+        after = f"{page[-1].context} {page[-1].version} {upto}" if page else None
+        database.settings.put(LOOKED, after)
+    return len(page)
+
+
+def _spent(
+    database: Engine, blobs: Blobs, turn: int, kind: str, digest: bytes, payload: bytes
+) -> list[Spent]:
+    """Return what a turn took, and of a run the attempts after it."""
+    if kind not in (START_TYPE, STATE_TYPE):
+        found = spending.of_payload(payload)
+        return [] if found is None else [found]
+    tried = database.runs.attempts(turn)
+    nodes = {digest: payload, **_payloads(blobs, tried)}
+    return [one for key, data in nodes.items() if (one := _of_node(data, REF + key.hex()))]
+
+
+def _of_node(data: bytes, ref: str) -> Spent | None:
+    """Return what a step took, or an attempt."""
+    try:
+        node = decode(data, ref)
+    except DamagedError:  # anybody may append turns of any type
+        return None
+    found = spending.of_meta(node.meta) if isinstance(node, StateNode) else None
+    return None if found is None else found._replace(response=ref)
+
+
+def _payloads(blobs: Blobs, digests: list[bytes]) -> dict[bytes, bytes]:
+    """Return the bytes of blobs that are stored whole; `check` finds the others."""
+    try:
+        return blobs.shown_many(digests)
+    except DamagedError:
+        found: dict[bytes, bytes] = {}
+        for digest in digests:
+            with suppress(DamagedError):
+                found |= blobs.shown_many([digest])
+        return found

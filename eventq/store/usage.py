@@ -1,0 +1,328 @@
+"""Usage: the tokens that responses of models took, one row each, and sums of them.
+
+A row stands at the first turn of a response, and goes with it. It counts for the session, or the
+context or run, that it was written to first: what a fork shares with its source counts there.
+"""
+
+from __future__ import annotations
+
+import json
+
+from blake3 import blake3
+
+from eventq.store.usage_rows import Appended, UsageCopy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from eventq.records.spent import Spent
+    from eventq.store.engine import Engine
+    from eventq.store.usage_rows import Figure
+
+    Sums = list[tuple[str, int, int, int, int]]  # model, out, fresh, cached, responses
+
+# A setting while turns of before are looked at: context and version of the last one that was, and
+# the last turn of before.
+LOOKED = "usage.looked"
+
+_ADD = """
+INSERT INTO usage (
+    turn_id, response, session_id, context_id, agent, at_ms, model, out, fresh, cached
+)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
+"""
+_GROW = """
+UPDATE usage
+SET out = ?, fresh = ?, cached = ?
+WHERE turn_id = ? AND response = ?
+"""
+# When a line has another turn than before, its row goes to that.
+_FOLLOW = """
+UPDATE usage
+SET turn_id = CAST(?1 AS INTEGER)
+WHERE turn_id = ?2
+    AND session_id = ?3
+    AND NOT EXISTS (
+        SELECT 1
+        FROM usage o
+        WHERE o.turn_id = CAST(?1 AS INTEGER) AND o.response = usage.response
+    )
+"""
+_TURNS = """
+SELECT position, l.turn_id, t.created_at_ms
+FROM json_each(?)
+    CROSS JOIN session_lines l ON session_id = ? AND position = CAST(value AS INTEGER)
+    CROSS JOIN turns t ON t.turn_id = l.turn_id
+"""
+_KNOWN = """
+SELECT response, turn_id, out, fresh, cached
+FROM json_each(?)
+    CROSS JOIN usage u ON u.response = CAST(value AS INTEGER)
+WHERE u.response <> 0 AND session_id IS NOT NULL
+"""
+_TAKEN = """
+SELECT turn_id
+FROM json_each(?)
+    CROSS JOIN usage u ON u.turn_id = CAST(value AS INTEGER)
+WHERE session_id IS NULL OR session_id <> ?
+"""
+_OF_CONTEXT = """
+SELECT turn_id, out, fresh, cached
+FROM usage
+WHERE response = ? AND response <> 0 AND context_id = ?
+"""
+_READ = """
+INSERT INTO usage_read (session_id, lines)
+VALUES (?, ?)
+ON CONFLICT (session_id) DO UPDATE SET
+    lines = CASE
+        WHEN excluded.lines > usage_read.lines THEN excluded.lines
+        ELSE usage_read.lines
+    END
+"""
+_APPENDED = """
+SELECT l.context_id, l.version, t.turn_id, t.type_id, t.created_at_ms, b.hash
+FROM context_log l
+    CROSS JOIN turns t ON t.turn_id = l.new_id
+    CROSS JOIN blobs b ON b.blob_id = t.blob_id
+WHERE (l.context_id, l.version) > (?, ?) AND op = 'append' AND t.turn_id <= ?
+ORDER BY l.context_id, l.version
+LIMIT ?
+"""
+_BEHIND = """
+SELECT s.session_id, coalesce(r.lines, 0), s.lines
+FROM sessions s
+    LEFT JOIN usage_read r ON r.session_id = s.session_id
+WHERE s.lines > coalesce(r.lines, 0)
+ORDER BY s.session_id
+LIMIT 1
+"""
+_SUM_OF_SESSION = """
+SELECT agent, model, sum(out), sum(fresh), sum(cached), count(*)
+FROM sessions s
+    CROSS JOIN usage u ON u.session_id = s.session_id
+WHERE s.name = ? AND at_ms >= ? AND at_ms < ?
+GROUP BY agent, model
+"""
+_SUM_BESIDE = """
+SELECT model, sum(out), sum(fresh), sum(cached), count(*)
+FROM sessions s
+    CROSS JOIN usage u ON u.session_id = s.session_id
+WHERE s.owner = ? AND at_ms >= ? AND at_ms < ?
+GROUP BY model
+"""
+_SUM_OF_CONTEXTS = """
+SELECT model, sum(out), sum(fresh), sum(cached), count(*)
+FROM json_each(?)
+    CROSS JOIN usage u ON u.context_id = CAST(value AS INTEGER)
+WHERE at_ms >= ? AND at_ms < ?
+GROUP BY model
+"""
+_SUM = """
+SELECT model, sum(out), sum(fresh), sum(cached), count(*)
+FROM usage
+WHERE at_ms >= ? AND at_ms < ?
+GROUP BY model
+"""
+_BY_HOUR = """
+SELECT at_ms / 3600000, sum(out), sum(fresh), sum(cached), count(*)
+FROM usage
+WHERE at_ms >= ? AND at_ms < ?
+GROUP BY at_ms / 3600000
+ORDER BY at_ms / 3600000
+"""
+_BY_CONTEXT = """
+SELECT context_id, sum(out), sum(fresh), sum(cached), count(*)
+FROM json_each(?)
+    CROSS JOIN usage u ON u.context_id = CAST(value AS INTEGER)
+GROUP BY context_id
+"""
+_BY_SESSION = """
+SELECT s.name, sum(out), sum(fresh), sum(cached), count(*)
+FROM json_each(?)
+    CROSS JOIN sessions s ON s.name = value
+    CROSS JOIN usage u ON u.session_id = s.session_id
+GROUP BY s.name
+"""
+_PAGE = """
+SELECT turn_id, response, session_id, context_id, agent, at_ms, model, out, fresh, cached
+FROM usage
+WHERE (turn_id, response) > (?, ?)
+ORDER BY turn_id, response
+LIMIT ?
+"""
+
+
+def number_of(response: str) -> int:
+    """Return the number that stands for the id of a response, 0 for none."""
+    if not response:
+        return 0
+    return int.from_bytes(blake3(response.encode(errors="replace")).digest()[:8], "big") >> 1
+
+
+def _most(one: Figure, before: Figure) -> Figure:
+    """Return what was said first of a response, with the most that is said of it."""
+    out, fresh, cached = map(max, one[5:], before[5:])
+    return before._replace(out=out, fresh=fresh, cached=cached)
+
+
+class TokenUsage:
+    """The tokens of responses."""
+
+    def __init__(self, db: Engine) -> None:
+        """Use the statements and transactions of an engine."""
+        self._db = db
+        self._run = db.run
+
+    # --- noting -----------------------------------------------------------------------------------
+
+    def of_turn(self, context: int, turn: int, spent: Spent, now: int) -> None:
+        """Note what a turn took that was appended to a context, inside `write`.
+
+        Of several turns of one response in the context, the first has the row, with the most that
+        is said of it.
+        """
+        counted, response = spent[:3], number_of(spent.response)
+        if response:
+            for first, *before in self._run(_OF_CONTEXT, (response, context)):
+                self._db.later(_GROW, (*map(max, counted, before), first, response))
+                return
+        at = now if spent.at is None else spent.at
+        row = (turn, response, None, context, 0, at, spent.model, *counted)
+        self._db.later(_ADD, row)
+
+    def of_session(self, session: int, figures: Sequence[Figure], upto: int | None) -> None:
+        """Note what lines of a session say, inside `write`, and up to where they were looked at.
+
+        A line without a turn is left out. A response that is known, of whatever session, counts
+        once, with the most that is said of it; what a fork shares with its source counts there.
+        """
+        if figures:
+            self._note(session, figures)
+        if upto is not None:
+            self._db.later(_READ, (session, upto))
+
+    def _note(self, session: int, figures: Sequence[Figure]) -> None:
+        places = json.dumps([*{one.position for one in figures}])
+        turns = {row[0]: row[1:] for row in self._run(_TURNS, (places, session))}
+        merged: dict[int, Figure] = {}
+        for one in figures:
+            if one.position in turns:
+                key = one.response or -1 - one.position
+                merged[key] = _most(one, merged[key]) if key in merged else one
+        responses = json.dumps([key for key in merged if key > 0])
+        known = {row[0]: row[1:] for row in self._run(_KNOWN, (responses,))}
+        ids = json.dumps([turns[one.position][0] for one in merged.values()])
+        taken = {row[0] for row in self._run(_TAKEN, (ids, session))}
+        new = []
+        for one in merged.values():
+            turn, made_at = turns[one.position]
+            if one.response in known:
+                first, *before = known[one.response]
+                most = [*map(max, one[5:], before)]
+                if most != before:
+                    self._db.later(_GROW, (*most, first, one.response))
+            elif turn not in taken:
+                at = made_at if one.at is None else one.at
+                about = (turn, one.response, session, None, one.agent, at)
+                new.append((*about, one.model, one.out, one.fresh, one.cached))
+        if new:
+            self._db.many(_ADD, new)
+
+    def take_back(self, context: int, turn: int, above: int) -> None:
+        """Note that a turn of a context is one no more, inside `write`: it counts at another."""
+        sql = "UPDATE usage SET turn_id = ?1 WHERE turn_id = ?2 AND context_id = ?3"
+        self._db.later(sql, (above, turn, context))
+
+    def follow(self, session: int, moved: Iterable[tuple[int, int]]) -> None:
+        """Note that lines of a session have other turns, inside `write`: pairs of new and old."""
+        self._db.many(_FOLLOW, [(new, old, session) for new, old in moved])
+
+    def forget(self, turn: int) -> None:
+        """Forget what a turn took that is being erased, inside `write`."""
+        self._db.changed("DELETE FROM usage WHERE turn_id = ?", (turn,))
+
+    def again(self, session: int, first: int) -> None:
+        """Note that the lines of a session from a position on are others now, inside `write`."""
+        sql = "UPDATE usage_read SET lines = ?1 WHERE session_id = ?2 AND lines > ?1"
+        self._db.later(sql, (first, session))
+
+    # --- what was stored before this was counted --------------------------------------------------
+
+    def behind(self) -> tuple[int, int, int] | None:
+        """Return a session whose lines are not all looked at, how many are, and its lines."""
+        rows = self._run(_BEHIND) if self._db.has_usage() else []
+        return rows[0] if rows else None
+
+    def is_behind(self) -> bool:
+        """Return whether there is anything that was not looked at."""
+        return self.behind() is not None or self._db.settings.get(LOOKED) is not None
+
+    def appended(self, after: tuple[int, int], upto: int, limit: int) -> list[Appended]:
+        """Return the next turns that were appended, by context and version."""
+        return [*map(Appended._make, self._run(_APPENDED, (*after, upto, limit)))]
+
+    def read_of(self, session: int) -> int:
+        """Return how many lines of a session were looked at."""
+        sql = "SELECT lines FROM usage_read WHERE session_id = ?"
+        return self._db.one(sql, (session,)) or 0
+
+    def last_model(self, session: int) -> str:
+        """Return the model of a session's newest response, "" if none is known."""
+        sql = """
+            SELECT model
+            FROM usage
+            WHERE session_id = ?
+            ORDER BY turn_id DESC
+            LIMIT 1
+        """
+        return self._db.one(sql, (session,)) or ""
+
+    # --- sums; of a thread without these tables there is nothing --------------------------------
+
+    def session(self, name: str, since: int, until: int) -> tuple[Sums, Sums, Sums]:
+        """Return the sums of a session, of subagents in its file, and of those beside it."""
+        if not self._db.has_usage():
+            return [], [], []
+        rows = self._run(_SUM_OF_SESSION, (name, since, until))
+        beside = self._run(_SUM_BESIDE, (name, since, until))
+        own, inside = ([row[1:] for row in rows if row[0] == agent] for agent in (0, 1))
+        return own, inside, beside
+
+    def contexts(self, ids: Sequence[int], since: int, until: int) -> Sums:
+        """Return the sums of what was appended to some contexts."""
+        if not self._db.has_usage():
+            return []
+        return self._run(_SUM_OF_CONTEXTS, (json.dumps([*ids]), since, until))
+
+    def thread(self, since: int, until: int) -> Sums:
+        """Return the sums of the whole thread."""
+        return self._run(_SUM, (since, until)) if self._db.has_usage() else []
+
+    def hours(self, since: int, until: int) -> list[tuple[int, int, int, int, int]]:
+        """Return the sums of each hour that has any, by its number."""
+        return self._run(_BY_HOUR, (since, until)) if self._db.has_usage() else []
+
+    def by_context(self, ids: Sequence[int]) -> dict[int, tuple[int, ...]]:
+        """Return out, fresh, cached and responses of each of some contexts that has any."""
+        rows = self._run(_BY_CONTEXT, (json.dumps([*ids]),)) if self._db.has_usage() else []
+        return {row[0]: tuple(map(int, row[1:])) for row in rows}
+
+    def by_session(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Return out, fresh, cached and responses of each of some sessions that has any."""
+        rows = self._run(_BY_SESSION, (json.dumps([*names]),)) if self._db.has_usage() else []
+        return {row[0]: tuple(map(int, row[1:])) for row in rows}
+
+    # --- copies -----------------------------------------------------------------------------------
+
+    def page(self, after: tuple[int, int], limit: int) -> list[UsageCopy]:
+        """Return the next rows by turn and response; (0, -1) begins."""
+        rows = self._run(_PAGE, (*after, limit)) if self._db.has_usage() else []
+        return [*map(UsageCopy._make, rows)]
+
+    def restore(self, rows: Sequence[UsageCopy]) -> None:
+        """Store the rows of a copy, inside `write`."""
+        if rows:
+            self._db.many(_ADD, rows)
