@@ -187,13 +187,19 @@ class Turns:
             return found
         return found._replace(blocks=(*self._text_of_step(data), *found.blocks))
 
-    def spoken(self, rows: list[TurnRow]) -> Iterator[tuple[Turn, Said]]:
-        """Yield the turns of rows, and what each says; short payloads are fetched together."""
+    def spoken(
+        self, rows: list[TurnRow], likely: Callable[[bytes], bool] | None = None
+    ) -> Iterator[tuple[Turn, Said]]:
+        """Yield the turns of rows, and what each says; short payloads are fetched together.
+
+        A short payload that is not `likely` is left out without being parsed.
+        """
         short = [row for row in rows if row.size <= SHORT_BYTES]
         found = {turn.turn_id: turn for turn in self.payloads(short, payload=True)}
         for row in rows:
             turn = found.get(row.turn) or _turn(row, {})
-            yield turn, self.said(turn)
+            if likely is None or turn.payload is None or likely(turn.payload):
+                yield turn, self.said(turn)
 
     def _text_of_step(self, data: bytes) -> tuple[Block, ...]:
         """Return the text of a step, which stands in a node of its own."""

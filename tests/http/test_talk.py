@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 
 import eventq
-from tests.http.test_pages import Text, client, seen, send
+from eventq.http.pages import talk_search
+from tests.http.test_pages import EVIL, Text, client, messages, seen, send
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -215,14 +217,14 @@ def test_sums_of_a_long_conversation(client: httpx.Client, thread: eventq.Thread
     """They are those of the newest turns, and say so; types of turns tell who speaks."""
     main = thread.contexts.create("main")
     with thread.write():
-        for n in range(1_300):
+        for n in range(1_800):
             main.append(eventq.NewTurn(f"number {n}.", "user" if n % 10 else "assistant"))
     text = words(seen(client, f"{AT}/main"))
-    assert "1,000 messages, of the last 1,000 turns" in text
-    assert "You said, 900 times lately" in text
-    assert text.count("number 1298.") == 2
-    assert "number 1200." in text
-    assert text.count("number 1260.") == 1
+    assert "1,600 messages, of the last 1,600 turns" in text
+    assert "You said, 1,440 times lately" in text
+    assert text.count("number 1798.") == 2
+    assert "number 1700." in text
+    assert text.count("number 1760.") == 1
 
 
 def forked() -> list[dict[str, Any]]:
@@ -287,3 +289,76 @@ def test_no_control_without_rights(client: httpx.Client, thread: eventq.Thread) 
     found = client.get(f"{AT}/main")
     assert found.status_code == 200
     assert "forkit" not in found.text
+
+
+def test_search_within(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Hits are lines that lead to their turn; letters of either case, also in what calls are given."""
+    main = thread.contexts.create("main")
+    main.append(json.dumps(entry("a", None, "user", "Where is the <b>Lamp</b>?\nHere é.")))
+    main.append(json.dumps(entry("b", "a", "assistant", [call("t", "Find", x="y", what="lamp")])))
+    main.append(json.dumps(entry("c", "b", "user", [result("t", "on the table")])))
+    page = seen(client, f"{AT}/main?q=LAMP")
+    text = words(page).split("Newest")[-1]
+    assert "2 turns with “LAMP”" in text
+    assert "Where is the <b>Lamp</b>? Here é." in text
+    assert {"?at=1#t-1", "?at=2#t-2"} <= {*page.values("a", "href")}
+    assert page.values("mark", "class") == []
+    for sought, number in (("é", 1), ("<b>", 1), ("table", 1), ("no such", 0), ("Find", 1)):
+        text = words(seen(client, f"{AT}/main?{urlencode({'q': sought})}"))
+        assert f"{number} turn{'s' * (number != 1)} with “{sought}”" in text
+    found = client.get(f"{AT}/main?{urlencode({'q': EVIL})}").text
+    assert "<script>alert" not in found
+    assert EVIL in Text(found).values("input", "value")
+
+
+def test_a_look_ends(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it could not look at in time is looked at from there; nothing is found twice."""
+    main = thread.contexts.create("main")
+    with thread.write():
+        for n in range(500):
+            main.append(eventq.NewTurn(f"number {n}", "user"))
+    monkeypatch.setattr(talk_search, "SEARCH_SECONDS", -1)
+    at, hits = "?q=number", []
+    for most in (200, 200, 100):
+        page = Text(client.get(f"{AT}/main{at}").text.split('id="context"')[1])
+        found = [one for one in page.values("a", "href") if one and one.startswith("?at=")]
+        hits += found
+        assert f"{most} turns with “number”" in words(page)
+        at = next((one for one in page.values("a", "href") if one and "before=" in one), "")
+    assert at == ""
+    assert len({*hits}) == 500
+
+
+def test_filters(client: httpx.Client, thread: eventq.Thread, tmp_path: Path) -> None:
+    """What was said, calls, those that failed, those of a tool, what a person said."""
+    path = write(
+        tmp_path / "s.jsonl",
+        [
+            entry("u1", None, "user", "My words"),
+            entry("a1", "u1", "assistant", [{"type": "text", "text": "Its words"}, call("t1", "Bash", command="ls 1")]),
+            entry("r1", "a1", "user", [result("t1", "broken", is_error=True)]),
+            entry("a2", "r1", "assistant", [call("t2", "Bash", command="ls 2")]),
+            entry("r2", "a2", "user", [result("t2", "fine")]),
+            entry("a3", "r2", "assistant", [call("t3", "Read", path="a.py")]),
+        ],
+    )  # fmt: skip
+    thread.sessions.import_file(path)
+    every = ("My words", "Its words", "ls 1", "broken", "ls 2", "fine", "a.py")
+    for query, shown in {
+        "only=said": ("My words", "Its words"),
+        "only=you": ("My words",),
+        "only=tools": ("Its words", "ls 1", "broken", "ls 2", "fine", "a.py"),
+        "only=failed": ("Its words", "ls 1", "broken"),
+        "tool=Read": ("a.py",),
+        "only=failed&tool=Read": (),
+        "only=other": every,
+    }.items():
+        text = messages(client, f"{AT}/s?{query}")
+        assert [one for one in every if one in text] == [*shown], query
+    page = seen(client, f"{AT}/s")
+    assert "all 6what was saidtools 3failed 1JSON" in words(page)
+    assert "?tool=Bash" in page.values("a", "href")
+    (json_at,) = [one for one in page.values("a", "href") if one and one.startswith("/api/")]
+    assert len(client.get(json_at).json()["turns"]) == 6

@@ -11,7 +11,6 @@ from eventq import said
 from eventq.http.pages.talk import LINE, by_type, is_note, last_words, named, said_of, took
 from eventq.http.pages.talk_below import first_words, started_by
 from eventq.memory.turns import View
-from eventq.system import clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
     Values = dict[str, Any]
 
-COUNTED = 1_000  # turns
-COUNT_SECONDS = 0.2
+COUNTED = 1_500  # turns
+COUNTED_BYTES = 4 << 20  # of payloads
 PROMPTS = 30  # the newest
 TOOLS = 12
 BRANCHES = 20
@@ -91,15 +90,15 @@ def is_prompt(one: Said) -> bool:
 
 
 def counted(turns: Turns, head: int, depths: range) -> Counts:
-    """Count the newest turns of a chain at some depths, as long as that takes no time."""
+    """Count the newest turns of a chain at some depths, as far as that takes no time."""
     counts = Counts()
-    deadline = clock.monotonic() + COUNT_SECONDS
-    end = depths.stop
-    while head and end > depths.start and counts.turns < COUNTED and clock.monotonic() < deadline:
+    end, size = depths.stop, 0
+    while head and end > depths.start and counts.turns < COUNTED and size < COUNTED_BYTES:
         step = min(_STEP, end - depths.start)
         rows = turns.rows(turns.ancestor(head, end - 1), step, None)
         for turn, one in reversed([*turns.spoken(rows)]):
             counts.take(turn, by_type(turn, one))
+        size += sum(row.size for row in rows)
         end -= step
     return counts
 

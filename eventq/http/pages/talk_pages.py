@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from eventq.http.pages.page_request import whole_in
 from eventq.http.pages.talk import messages, named
 from eventq.http.pages.talk_below import below, branches_of, started_by
 from eventq.http.pages.talk_facts import facts
+from eventq.http.pages.talk_search import Wanted, look
 from eventq.memory.turns import View
 from eventq.record import Record
-from eventq.records.turn import ContextInfo
+from eventq.records.turn import ContextInfo, Page
 from eventq.said.media import IMAGES, of_bytes, type_of
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from eventq.http.pages.page_request import Ask
+    from eventq.http.pages.talk_below import Branch
     from eventq.memory.contexts import Context
     from eventq.records.session import Subagent
     from eventq.records.turn import Turn
@@ -63,34 +66,67 @@ class Part(Record):
 
 
 def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
-    """Show the turns of a context as a conversation: the newest, or those before or around one."""
+    """Show the turns of a context as a conversation.
+
+    They are the newest, those before or around one, or what a search or a filter finds.
+    """
     found = thread.contexts.get(ask.names["context"])
     info, part = found.info(), part_of(thread, found)
     session = session_of(thread, found, info)
-    first, end = part.window(ask.query)
-    page = part.view.range(first, end - first, payload=False) if first < end else ()
     branches = branches_of(thread, info, session)
-    root = part.view.ancestor(0) if page and not page[0].depth else 0
     started = started_by(thread, part.subagent) if part.subagent else None
     agent = session.tool if session else ""
     if part.subagent:
         agent = named(started and started["call"], part.subagent.label)
-    resume = thread.sessions.views.resume(found, session, thread.path) if session else []
-    return "context.html", {
+    wanted = Wanted.of(ask.query)
+    shown = _found(thread, part, ask, wanted, agent) if wanted else (
+        _page(thread, part, ask, branches, agent)
+    )  # fmt: skip
+    return "context.html", shown | {
         "facts": facts(
             thread, part.view, range(part.begin, part.end), session, branches, context=found.id,
             is_subagent=part.subagent is not None,
-        ) if part.end else None, "resume": resume,
+        ) if part.end else None,
+        "resume": thread.sessions.views.resume(found, session, thread.path) if session else [],
         "notes": _notes(thread, session, info.head_turn_id), "info": info, "session": session,
+        "started": started, "agent": agent, "count": part.end - part.begin, "wanted": wanted,
+        "others": [*islice(thread.contexts.list(), LISTED)],
+        "moves": [*islice(found.history(), LISTED)][-10:][::-1],
+    }  # fmt: skip
+
+
+def _page(
+    thread: Thread, part: Part, ask: Ask, branches: Sequence[Branch], agent: str
+) -> Values:  # fmt: skip
+    """Return a page of turns as messages, and how many are before and after these."""
+    first, end = part.window(ask.query)
+    page = part.view.range(first, end - first, payload=False) if first < end else Page(())
+    root = page[0].turn_id if page and not page[0].depth else 0
+    return {
         "talk": messages(
             thread, page, agent=agent, below=below(thread, part.view, page, branches),
             is_subagent=part.subagent is not None,
         ),
         "earlier": first - part.begin, "later": part.end - end, "page": page, "size": PAGE,
-        "first": part.view.ancestor(part.begin), "continues": root and found.turns.continued(root),
-        "started": started, "agent": agent, "count": part.end - part.begin,
-        "others": [*islice(thread.contexts.list(), LISTED)],
-        "moves": [*islice(found.history(), LISTED)][-10:][::-1],
+        "first": part.view.ancestor(part.begin), "hits": [], "rest": 0,
+        "continues": root and part.view.turns.continued(root),
+    }  # fmt: skip
+
+
+def _found(thread: Thread, part: Part, ask: Ask, wanted: Wanted, agent: str) -> Values:
+    """Return what a look finds, as messages or as lines."""
+    end = part.window(ask.query)[1]
+    seen = look(part.view.turns, part.view.head_id(), range(part.begin, end), wanted)
+    is_subagent = part.subagent is not None
+    talk = messages(thread, seen.turns, agent=agent, is_subagent=is_subagent)
+    if wanted.only in ("said", "you"):
+        for one in talk:
+            blocks = one.get("blocks", [])
+            one["blocks"] = [block for block in blocks if block["shape"] in ("text", "media")]
+    more = {name: value for name, value in ask.query.items() if name in ("q", "only", "tool")}
+    return {
+        "talk": talk, "hits": seen.hits, "rest": seen.rest, "earlier": 0, "later": 0, "page": (),
+        "more": urlencode(more), "continues": 0,
     }  # fmt: skip
 
 
