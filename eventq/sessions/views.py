@@ -146,6 +146,16 @@ class Views:
             after = page[-1].position
         return starmap(raw, found.items())
 
+    def raw_lines(self, row: SessionRow, limit: int = 20) -> list[tuple[int, str, str]]:
+        """Return the first lines of a session that are kept as raw text: number, why, the text."""
+        found = []
+        for line in self._store.raw(row.session, -1, limit):
+            text = self._produced.blobs.shown(line.digest) if line.size else None
+            if text is not None:
+                number = self._store.counts(row.session, line.position)[0] + 1
+                found.append((number, lines.split(text).why, text.decode(errors="replace")))
+        return found
+
     def title(self, name: Which) -> str | None:
         """Return the title of a session, or what was said first in it."""
         row = self._row(name)
@@ -246,9 +256,9 @@ class Views:
         if row.owner or not info.head_turn_id or AGENT in (info.name or ""):
             return []
         folder, _, stem = (row.place or "").removesuffix(".jsonl").rpartition("/")
-        if tip and (tip.name, tip.turn) == (row.name, info.head_turn_id):
-            own = _ID.search(stem)
-            command = reader.resume(own[0] if own else row.name)
+        own = _ID.search(stem) or _ID.search(row.name)
+        if own and tip and (tip.name, tip.turn) == (row.name, info.head_turn_id):
+            command = reader.resume(own[0])
             return [command] if command else []
         new = of_context(context, row)
         command = "" if self._forks.refusal(row) else reader.resume(new.id)

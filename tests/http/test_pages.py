@@ -608,7 +608,7 @@ def test_a_conversation(client: httpx.Client, thread: eventq.Thread) -> None:
     assert "w" * 1_401 not in seen(client, "/t/thread/contexts/main").text
     assert seen(client, f"/t/thread/turns/{made.turn_id}").text.count("w" * 3_000) == 2
     turn = seen(client, "/t/thread/turns/2")
-    assert "Bashlsno result" in " ".join(turn.text.split())
+    assert "Bashls2 lines done" in " ".join(turn.text.split())
     assert '"tool_use"' in turn.text
     between = main.fork(at=1, name="other")
     between.append(json.dumps(SAID[4]))

@@ -210,7 +210,16 @@ def test_facts_beside_it(client: httpx.Client, thread: eventq.Thread, tmp_path: 
         assert text in aside, text
     assert {"?at=1#t-1", "?at=7#t-7"} <= {*page.values("a", "href")}
     assert "A <title>" in words(page)
-    assert "claude --resume s" in words(page)
+    text = words(page).split("Go on from here")[1]
+    assert re.search(r"session fork s --out \S+/[0-9a-f-]{36}\.jsonl .*claude --resume", text)
+    own = "01234567-89ab-4cde-8f01-23456789abcd"
+    copy = write(tmp_path / "other" / f"{own}.jsonl", [entry("v1", None, "user", "x")])
+    thread.sessions.import_file(copy, name="t")
+    assert (
+        words(seen(client, f"{AT}/t"))
+        .split("Go on from here")[1]
+        .startswith(f"claude --resume {own} ")
+    )
 
 
 def test_sums_of_a_long_conversation(client: httpx.Client, thread: eventq.Thread) -> None:
@@ -362,3 +371,38 @@ def test_filters(client: httpx.Client, thread: eventq.Thread, tmp_path: Path) ->
     assert "?tool=Bash" in page.values("a", "href")
     (json_at,) = [one for one in page.values("a", "href") if one and one.startswith("/api/")]
     assert len(client.get(json_at).json()["turns"]) == 6
+
+
+def test_lines_that_are_no_entries(
+    client: httpx.Client, thread: eventq.Thread, tmp_path: Path
+) -> None:
+    """Each is a row to open; what no one says is folded by its kind, an erased turn says so."""
+    path = tmp_path / "s.jsonl"
+    write(path, [entry("u1", None, "user", "Hello")])
+    with path.open("a") as file:
+        file.write("<i>no json\n")
+        file.write(json.dumps({**entry("x1", "u1", "odd-kind", ""), "content": "strange"}) + "\n")
+    write(tmp_path / "end", [entry("u2", "x1", "user", "secret words")])
+    path.write_text(path.read_text() + (tmp_path / "end").read_text())
+    thread.sessions.import_file(str(path))
+    page = seen(client, f"{AT}/s")
+    text = words(page)
+    assert "line 2 is not JSON<i>no json" in text
+    assert "odd kind" in text
+    assert "secret words" in text
+    thread.erasures.turn(3)
+    text = words(seen(client, f"{AT}/s"))
+    assert "secret words" not in text
+    assert "erased" in text
+    thread.contexts.tombstone(1)
+    text = words(seen(client, f"{AT}/s"))
+    assert "hidden" in text
+
+
+def test_a_turn_has_the_results_of_its_calls(client: httpx.Client, started: eventq.Thread) -> None:
+    """They are looked for in the turns right after it; and it leads to its place."""
+    assert started
+    page = seen(client, "/t/thread/turns/2")
+    assert "40 s · 1 line done" in words(page)
+    assert "found" in page.text
+    assert f"{AT}/1?at=2#t-2" in page.values("a", "href")

@@ -114,6 +114,7 @@ def facts(
     times = [said_of(thread, one).at or one.created_at_ms for one in ends]
     found: Glance | None = thread.sessions.views.glance(session) if session else None
     tools = counts.tools()
+    is_apart = not is_subagent or bool(session and session.owner)  # not among another's lines
     prompts = [] if is_subagent else counts.prompts
     tool = _TOOLS.get(session.tool, session.tool) if session else ""
     return {
@@ -123,6 +124,7 @@ def facts(
         "is_whole": counts.turns >= len(depths), "prompts": prompts[:PROMPTS][::-1],
         "prompt_count": len(prompts), "tools": tools[:TOOLS], "tool_count": len(tools),
         "branches": listed(thread, view, branches, context),
+        "usage": thread.usage(context=context) if is_apart else None,
         "subagents": subagents(thread, session) if session and not is_subagent else [],
     }  # fmt: skip
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from eventq.http.pages.page_request import whole_in
-from eventq.http.pages.talk import messages, named
+from eventq.http.pages.talk import EXCERPT, TEXT, messages, named, said_of
 from eventq.http.pages.talk_below import below, branches_of, started_by
 from eventq.http.pages.talk_facts import facts
 from eventq.http.pages.talk_search import Wanted, look
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import ContextInfo, Page
+from eventq.said import one_line
 from eventq.said.media import IMAGES, of_bytes, type_of
 from eventq.system.counts import count
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 LANES = 200  # contexts that a turn is looked for in
 PAGE = 200  # turns of a page
+BRANCHES = 5  # on which results are looked for
+RESULTS = 20  # turns after one in which the results of its calls are looked for
 SHOWN = 100_000  # characters of a payload by itself
 LISTED = 200
 NOTED = 2_000  # lines of a session whose links are looked at for what is peculiar
@@ -88,7 +91,8 @@ def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
             is_subagent=part.subagent is not None,
         ) if part.end else None,
         "resume": thread.sessions.views.resume(found, session, thread.path) if session else [],
-        "notes": _notes(thread, session, info.head_turn_id), "info": info, "session": session,
+        "notes": _notes(thread, session, info.head_turn_id), "raw": _raw(thread, session),
+        "info": info, "session": session,
         "started": started, "agent": agent, "count": part.end - part.begin, "wanted": wanted,
         "others": [*islice(thread.contexts.list(), LISTED)],
         "moves": [*islice(found.history(), LISTED)][-10:][::-1],
@@ -155,23 +159,45 @@ def _notes(thread: Thread, session: SessionRow | None, head: int) -> list[str]:
     return thread.sessions.views.notes_of(session, head)
 
 
+def _raw(thread: Thread, session: SessionRow | None) -> list[Values]:
+    """Return the first lines of a session that are no entries, which no turn has."""
+    if session is None or session.lines > NOTED:
+        return []
+    return [
+        {"shape": "data", "what": f"line {number:,} is {why}", "argument": one_line(text, EXCERPT),
+         "text": text[:TEXT]}
+        for number, why, text in thread.sessions.views.raw_lines(session)
+    ]  # fmt: skip
+
+
 def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:
     """Show one turn, where it stands, and what follows it."""
     found = thread.contexts.turn(whole_in(ask.names, "turn"), payload=False)
     is_image = not found.tombstone and type_of(thread.blobs.part(found.hash, 0, 12)) in IMAGES
-    talk = messages(thread, [found], text=SHOWN)
     what, text = payload_of(thread, found)
-    is_told = bool(talk) and (talk[0]["beside"] or talk[0]["role"] or talk[0]["kind"])
+    turns = thread.contexts.turns
     heads = [
         one for one in map(ContextInfo._make, thread.database.memory.overview(LANES).contexts)
-        if one.head_turn_id and thread.contexts.turns.is_above(found.turn_id, one.head_turn_id)
+        if one.head_turn_id and turns.is_above(found.turn_id, one.head_turn_id)
     ]  # fmt: skip
+    ways = (results_after(thread, found, one.head_turn_id) for one in heads[:BRANCHES])
+    results = next(filter(None, ways), [])
+    session = thread.database.memory.sessions.of_turn(found.turn_id)
+    agent = session.tool if session else ""
+    talk = messages(thread, [found, *results], text=SHOWN, agent=agent)[:1]
+    is_told = bool(talk) and (talk[0]["beside"] or talk[0]["role"] or talk[0]["kind"])
     return "turn.html", {
         "turn": found, "talk": talk if is_told else [], "what": what, "text": text,
         "is_image": is_image, "contexts": heads,
         "children": thread.contexts.children(found.turn_id, PAGE),
         "causes": thread.causes_of(turn=found.turn_id),
     }  # fmt: skip
+
+
+def results_after(thread: Thread, turn: Turn, head: int) -> list[Turn]:
+    """Return the turns right after one, on the way to a head, that only have results of calls."""
+    after = View(thread.contexts.turns, head).range(turn.depth + 1, RESULTS, payload=False)
+    return [one for one in after if said_of(thread, one).role == "tool"]
 
 
 def payload_of(thread: Thread, turn: Turn) -> tuple[str, str | None]:
@@ -198,8 +224,9 @@ def diff(thread: Thread, ask: Ask) -> tuple[str, Values]:
     """Show what each of two contexts has after the last turn that they share."""
     pair = [thread.contexts.get(ask.query.get(name, "")) for name in ("a", "b")]
     found = pair[0].diff(pair[1], payload=False)
+    sessions = [session_of(thread, one, one.info()) for one in pair]
     sides = [
-        (one.info(), messages(thread, islice(side, PAGE)), len(side))
-        for one, side in zip(pair, (found.mine, found.theirs), strict=True)
+        (one.info(), messages(thread, islice(side, PAGE), agent=row.tool if row else ""), len(side))
+        for one, row, side in zip(pair, sessions, (found.mine, found.theirs), strict=True)
     ]
     return "diff.html", {"ancestor": found.ancestor, "sides": sides, "shown": PAGE}
