@@ -5,6 +5,7 @@ It needs the browser of the tests: run `make test-browser` before.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from contextlib import ExitStack
@@ -41,6 +42,19 @@ VIEWS = (
     ("an artifact of 10,000 lines", "output/0"),
     ("Health", "health"),
 )
+# Of a session of many messages; its first and its middle turn are put in.
+LONG = (
+    ("the newest 200", "contexts/long"),
+    ("the first 200", "contexts/long?at={first}"),
+    ("200 in its middle", "contexts/long?at={middle}"),
+    ("the newest 200 of a chat as long", "contexts/chat"),
+)
+SEARCHES = (
+    ("a search for what is in it", "contexts/long?q=step+7"),
+    ("a search for what is not in it", "contexts/long?q=nowhere"),
+    ("calls that failed", "contexts/long?only=failed"),
+)
+MOST_LONG, MOST_SEARCH = 500, 1_500  # ms until the first paint
 MOST = 150  # ms until the first paint
 CONTEXTS, TURNS = 200, 10_000
 # Resolves with the time at which a text is on the screen.
@@ -133,6 +147,8 @@ def _painted(plan: Plan, stack: ExitStack, browser: Any) -> Iterator[Row]:
         _work(thread)
         consumer = thread.subscriptions()[0].consumer_id
         thread.artifacts.put(b"a line\n" * 10_000, "make")
+        messages = plan.size(50_000, 1_000)
+        first = _long(thread, plan.place("long.jsonl"), messages)
         path = thread.path
     url = _url(stack.enter_context(Served(path, "full", SERVE_HTTP)))
 
@@ -148,6 +164,13 @@ def _painted(plan: Plan, stack: ExitStack, browser: Any) -> Iterator[Row]:
     for name, view in views:
         what = f"first paint at {size:,} events and 100 consumers: {name}"
         yield alone(what, Sample(found[view], "ms"), most=MOST)
+    places = {"first": first, "middle": first + messages // 2}
+    for long, most in ((LONG, MOST_LONG), (SEARCHES, MOST_SEARCH)):
+        named = [(name, view.format(**places)) for name, view in long]
+        found = plan.take({view: partial(paint, view) for _, view in named})
+        for name, view in named:
+            what = f"first paint of a session of {messages:,} messages: {name}"
+            yield alone(what, Sample(found[view], "ms"), most=most)
 
 
 def _talk(thread: eventq.Thread) -> None:
@@ -159,6 +182,38 @@ def _talk(thread: eventq.Thread) -> None:
             for turn in range(each):
                 context.append(eventq.NewTurn(f"turn {turn}", ("user", "tool", "agent")[turn % 3]))
             context = context.fork(name=f"branch {number}")
+
+
+def _long(thread: eventq.Thread, file: str, count: int) -> int:
+    """Make a session and a chat of so many messages; return the first turn of the session."""
+    with Path(file).open("w") as lines:
+        lines.writelines(f"{json.dumps(_entry(n))}\n" for n in range(count))
+    thread.sessions.import_file(file, name="long")
+    with thread.write():
+        chat = thread.contexts.create("chat")
+        for n in range(count):
+            role = ("user", "assistant")[n % 2]
+            chat.append({"role": role, "content": f"message {n} about **things** and more"})
+    return thread.contexts.get("long").ancestor(0)
+
+
+def _entry(n: int) -> dict[str, Any]:
+    """Return an entry of Claude Code: of ten, one is a person's, four call a tool."""
+    content: Any = f"What is to be done in step {n}?"
+    role = "assistant" if n % 2 else "user"
+    if n % 10 in (1, 3, 5, 7):
+        given = {"command": f"make step {n}", "description": "a step of many"}
+        content = [{"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": given}]
+    elif n % 10 in (2, 4, 6, 8):
+        is_error = n % 100 == 2
+        told = {"content": "a line of output\n" * 20, "is_error": is_error}
+        content = [{"type": "tool_result", "tool_use_id": f"t{n - 1}", **told}]
+    message = {"role": role, "model": "m-1", "id": f"m{n}", "content": content}
+    above = f"e{n - 1}" if n else None
+    return {
+        "uuid": f"e{n}", "parentUuid": above, "type": role, "sessionId": "long",
+        "timestamp": "2026-01-01T00:00:00.000Z", "message": message,
+    }  # fmt: skip
 
 
 def _work(thread: eventq.Thread) -> None:

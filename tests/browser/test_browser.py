@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>"
 VIEWS = (
-    "", "live", "events/3", "consumers", "consumers/worker", "branches", "branches?zoom=0", "contexts/1", "turns/1",
-    "diff?a=1&b=2", "runs", "runs/3", "runs/3?step=1", "output", "output/0", "health",
+    "", "live", "events/3", "consumers", "consumers/worker", "branches", "branches?zoom=0",
+    "contexts/1", "contexts/1?q=the", "contexts/1?only=tools", "turns/1", "diff?a=1&b=2", "runs", "runs/3", "runs/3?step=1", "output", "output/0", "health",
 )  # fmt: skip
 
 

@@ -32,6 +32,8 @@ PAGES = {
     "runs": "/t/atelier/runs",
     "run": "/t/atelier/runs/release-2.14.3",
     "context": "/t/atelier/contexts/theme-port",
+    "context-found": "/t/atelier/contexts/theme-port?q=theme",
+    "context-failed": "/t/atelier/contexts/theme-port?only=failed",
     "agent": "/t/atelier/contexts/theme-port%2Fagent-a1b2c3d4e5f60718",
     "branches": "/t/atelier/branches",
     "diff": "/t/atelier/diff?a=design-notes&b=tabs",
