@@ -47,6 +47,8 @@ def message(one: Entry, *, kind: str = "", at: int | None = None) -> Said | None
 
 def usage(one: Entry) -> Usage | None:
     """Return the tokens of a response, in the words of any API; None if none are stated."""
+    if not one:
+        return None
     out = number(
         one, "output_tokens", "output", "completion_tokens", "candidatesTokenCount", "out"
     ) + number(one, "thoughts", "thoughtsTokenCount")
