@@ -194,7 +194,7 @@ def test_a_click_on_a_lane_shows_its_turn(tab: Tab, thread: eventq.Thread) -> No
     page = tab.show("branches")
     page.locator(".lane a[href$='/1?depth=3']").click()
     page.wait_for_url("**/contexts/*?depth=3")
-    page.get_by_role("link", name="Turn 4", exact=True).click()
+    page.locator("a[title='Turn 4']").click()
     page.get_by_label("Fork here as").fill("here")
     page.get_by_role("button", name="Fork").click()
     page.wait_for_url("**/contexts/*")
