@@ -95,18 +95,21 @@ class SessionBranch(Record):
 class Subagent(Record):
     """A subagent as it begins: at its turn `first`, below the turn with the call that started it.
 
-    `below` is 0 if that call is not known. `name` is that of its context.
+    `below` is 0 if that call is not known; then `session` may be the one that has it. `name` is
+    that of its context, `nickname` what the tool calls it.
     """
 
     below: int
     first: int
     context_id: int
     name: str
+    session: str | None = None
+    nickname: str = ""
 
     @property
     def label(self) -> str:
-        """What the tool calls it."""
-        return self.name.partition(AGENT)[2] or self.name
+        """What it is called, or its id."""
+        return self.nickname or self.name.partition(AGENT)[2] or self.name
 
 
 class EntryInfo(Record):

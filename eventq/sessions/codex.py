@@ -173,11 +173,18 @@ class Codex(Plain):
 
     def origin(self, first: Entry) -> str:
         """Return a sentence on what session one comes from that has a copy of its lines, or ""."""
+        parent, _ = self.started_in(first)
+        return f"this is a subagent of session '{parent}'" if parent else super().origin(first)
+
+    def started_in(self, first: Entry) -> tuple[str | None, str]:
+        """Return the session that started a subagent whose file has this first entry, and its name.
+
+        Its file is one like any other.
+        """
         head = mapping(first, "payload") if self.is_header(first) else {}
         spawn = mapping(mapping(mapping(head, "source"), "subagent"), "thread_spawn")
-        if parent := string(spawn, "parent_thread_id") or string(head, "parent_thread_id"):
-            return f"this is a subagent of session '{parent}'"
-        return super().origin(first)
+        parent = string(spawn, "parent_thread_id") or string(head, "parent_thread_id")
+        return parent, string(spawn, "agent_nickname") or string(head, "agent_nickname") or ""
 
     def refusal(self, first: Entry) -> str:  # noqa: ARG002
         """Return why no file can be written that the tool resumes from; "" if one can."""

@@ -113,6 +113,13 @@ class Plain:
         """Return the session that one was forked from whose file has this first entry."""
         return None
 
+    def started_in(self, first: Entry) -> tuple[str | None, str]:  # noqa: ARG002
+        """Return the session that started a subagent whose file has this first entry, and its name.
+
+        None for what is none, or whose file stands in the folder beside that session.
+        """
+        return None, ""
+
     def copied(self, entry: Entry) -> Entry:
         """Return what a copy of an entry in the file of a fork has as well."""
         return entry

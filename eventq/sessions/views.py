@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eventq.memory.contexts import Context, Contexts
     from eventq.output.output_store import OutputStore
     from eventq.records.session import SessionInfo
-    from eventq.records.turn import Turn
+    from eventq.records.turn import ContextInfo, Turn
     from eventq.sessions.glances import Glance
     from eventq.sessions.links import Entry, Title
     from eventq.sessions.notes import Noted
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     Which = int | str
 
-_ID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")  # at the end of a file's name
+_ANY_ID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ID = re.compile(f"{_ANY_ID.pattern}$")  # at the end of a file's name
 _PAGE = 500
 _PAGE_OF_SESSIONS = 50
 _EXCERPT = 80  # characters of an entry's text
@@ -228,9 +229,27 @@ class Views:
         elif AGENT in (info.name or ""):
             first = self._begin(row, info.head_turn_id)
         else:
-            return None
+            return self._started_in(row, info)
         above = turns.parent(first)
         return Subagent(above, first, info.context_id, info.name or "") if first else None
+
+    def _started_in(self, row: SessionRow, info: ContextInfo) -> Subagent | None:
+        """Return a subagent whose file is one like any other, and names the session above."""
+        session, nickname = reader_named(row.tool).started_in(self._forks.first(row))
+        if session is None:
+            return None
+        first = self._contexts.turns.ancestor(info.head_turn_id, 0)
+        return Subagent(0, first, info.context_id, info.name or "", session, nickname)
+
+    def named_in(self, text: str, limit: int = 4) -> list[Subagent]:
+        """Return the subagents whose ids stand in a text, each in a session of its own."""
+        found = []
+        for own in dict.fromkeys(_ANY_ID.findall(text)):
+            row = self._store.find(own)
+            context = row and self._contexts.turns.database.contexts.named(row.name)
+            one = self.subagent(self._contexts.get(context)) if context else None
+            found += [one] if one is not None and one.session else []
+        return found[:limit]
 
     def _begin(self, row: SessionRow, head: int) -> int:
         """Return the turn on the way up from a head above which is none of a subagent."""

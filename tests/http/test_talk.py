@@ -406,3 +406,36 @@ def test_a_turn_has_the_results_of_its_calls(client: httpx.Client, started: even
     assert "40 s · 1 line done" in words(page)
     assert "found" in page.text
     assert f"{AT}/1?at=2#t-2" in page.values("a", "href")
+
+
+def test_subagents_in_sessions_of_their_own(
+    client: httpx.Client, thread: eventq.Thread, tmp_path: Path
+) -> None:
+    """One of Codex names the session that started it; there it stands in the call that names it."""
+    above, own = (f"0199{n}000-0000-7000-8000-000000000000" for n in (1, 2))
+
+    def lines(*payloads: dict[str, Any]) -> list[dict[str, Any]]:
+        first, *items = payloads
+        kinds = ("session_meta", *["response_item"] * len(items))
+        return [
+            {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": one}
+            for kind, one in zip(kinds, (first, *items), strict=True)
+        ]
+
+    spawn = {"parent_thread_id": above, "agent_nickname": "Averroes"}
+    meta = {"id": own, "cwd": "/x", "source": {"subagent": {"thread_spawn": spawn}}}
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": TASK}]}
+    write(tmp_path / "own.jsonl", lines(meta, said))
+    thread.sessions.import_file(str(tmp_path / "own.jsonl"))
+    assert f"Started in {above}, which is not here" in words(seen(client, f"{AT}/{own}"))
+    called = {"type": "function_call", "name": "spawn_agent", "call_id": "c", "arguments": "{}"}
+    came = {"type": "function_call_output", "call_id": "c", "output": f'{{"agent_id":"{own}"}}'}
+    write(tmp_path / "above.jsonl", lines({"id": above, "cwd": "/x"}, called, came))
+    thread.sessions.import_file(str(tmp_path / "above.jsonl"))
+    page = seen(client, f"{AT}/{own}")
+    assert f"{AT}/{above}?q={own}" in page.values("a", "href")
+    assert "Averroes" in words(page)
+    assert "You said" not in words(page)
+    text = messages(client, f"{AT}/{above}")
+    assert "subagent Averroes" in text
+    assert TASK in text

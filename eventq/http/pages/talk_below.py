@@ -28,6 +28,7 @@ CHECKS = 1_000  # of branches, whether a turn is on them
 AGENTS = 50  # subagents of a page
 OPENED = 8  # of them, whose beginnings are on it
 INSIDE = 20  # turns of each
+_STARTS = ("spawn_agent", "collab_spawn_agent")  # tools of Codex
 _HERE = {"is_here": True, "turn": 0, "context": None, "left": None}
 _FIRST = 5  # turns until somebody speaks
 
@@ -154,13 +155,26 @@ def agent_of(thread: Thread, one: Subagent, most: int) -> Values:
     }  # fmt: skip
 
 
+def add_named(thread: Thread, talk: Sequence[Values]) -> None:
+    """Put subagents in sessions of their own into the calls of messages whose results name them."""
+    calls = (block for one in talk for block in one.get("blocks", ()) if block["shape"] == "call")
+    started = (call for call in calls if call["name"] in _STARTS and not call["agents"])
+    for call in islice(started, OPENED):
+        text = " ".join(block.get("text", "") for block in call["result"])
+        for one in thread.sessions.views.named_in(text):
+            call["agents"].append(agent_of(thread, one, INSIDE) | {"label": named(None, one.label)})
+
+
 def task_of(thread: Thread, one: Subagent) -> str:
     """Return what was said to a subagent first."""
     return said_of(thread, thread.contexts.turn(one.first, payload=False)).text.strip()
 
 
 def started_by(thread: Thread, one: Subagent) -> Values | None:
-    """Return which call of which conversation has started a subagent."""
+    """Return which call of which conversation has started a subagent, as far as that is known."""
+    if one.session and not one.below:
+        is_here = thread.database.memory.sessions.find(one.session) is not None
+        return {"turn": 0, "context": one.session, "call": None, "is_here": is_here}
     if not one.below:
         return None
     row = thread.database.memory.sessions.of_turn(one.below)
@@ -169,4 +183,4 @@ def started_by(thread: Thread, one: Subagent) -> Values | None:
     talk = messages(thread, turns, below={one.below: Below([], [task])})
     blocks = (block for each in talk for block in each.get("blocks", ()))
     call = next((block for block in blocks if block.get("agents")), None)
-    return {"turn": one.below, "context": row.name if row else "", "call": call}
+    return {"turn": one.below, "context": row.name if row else "", "call": call, "is_here": True}

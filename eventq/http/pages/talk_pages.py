@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from eventq.http.pages.page_request import whole_in
 from eventq.http.pages.talk import EXCERPT, TEXT, messages, named, said_of
-from eventq.http.pages.talk_below import below, branches_of, started_by
+from eventq.http.pages.talk_below import add_named, below, branches_of, started_by
 from eventq.http.pages.talk_facts import facts
 from eventq.http.pages.talk_search import Wanted, look
 from eventq.memory.turns import View
@@ -106,11 +106,13 @@ def _page(
     first, end = part.window(ask.query)
     page = part.view.range(first, end - first, payload=False) if first < end else Page(())
     root = page[0].turn_id if page and not page[0].depth else 0
+    talk = messages(
+        thread, page, agent=agent, below=below(thread, part.view, page, branches),
+        is_subagent=part.subagent is not None,
+    )  # fmt: skip
+    add_named(thread, talk)
     return {
-        "talk": messages(
-            thread, page, agent=agent, below=below(thread, part.view, page, branches),
-            is_subagent=part.subagent is not None,
-        ),
+        "talk": talk,
         "earlier": first - part.begin, "later": part.end - end, "page": page, "size": PAGE,
         "first": part.view.ancestor(part.begin), "hits": [], "rest": 0,
         "continues": root and part.view.turns.continued(root),
