@@ -49,17 +49,17 @@ def usage(one: Entry) -> Usage | None:
     """Return the tokens of a response, in the words of any API; None if none are stated."""
     if not one:
         return None
-    out = number(
-        one, "output_tokens", "output", "completion_tokens", "candidatesTokenCount", "out"
-    ) + number(one, "thoughts", "thoughtsTokenCount")
-    every = number(one, "prompt_tokens", "promptTokenCount", "input_tokens", "input", "in")
-    cached = number(one, "cache_read_input_tokens", "cacheRead")  # which are not among those
-    details = mapping(one, "prompt_tokens_details") or mapping(one, "input_tokens_details")
-    within = number(one, "cached_input_tokens", "cached", "cachedContentTokenCount")
-    within = within or number(details, "cached_tokens")
-    fresh = max(0, every - within)
-    fresh += number(one, "cache_creation_input_tokens", "cacheWrite")
-    cached += within
+    out = number(one, "output_tokens", "output", "completion_tokens", "candidatesTokenCount", "out")
+    every = number(one, "input_tokens", "input", "prompt_tokens", "promptTokenCount", "in")
+    cached = number(one, "cache_read_input_tokens", "cacheRead")
+    if not cached:  # or they are among those
+        cached = number(one, "cached_input_tokens", "cached", "cachedContentTokenCount") or number(
+            one.get("prompt_tokens_details") or one.get("input_tokens_details"), "cached_tokens"
+        )
+        every = max(0, every - cached)
+    fresh = every + number(one, "cache_creation_input_tokens", "cacheWrite")
+    if "thoughts" in one or "thoughtsTokenCount" in one:
+        out += number(one, "thoughts", "thoughtsTokenCount")
     return Usage(out, fresh, cached) if out or fresh or cached else None
 
 

@@ -87,10 +87,9 @@ def of_meta(meta: Any) -> Spent | None:
 def _counted(stated: Any) -> tuple[int, int, int] | None:
     """Return out, fresh and cached; no sum of what files may state is more than engines take."""
     found = usage(stated) if isinstance(stated, dict) else None
-    if found is None:
-        return None
-    out, fresh, cached = (min(one, _MOST) for one in found)
-    return out, fresh, cached
+    if found is None or max(found) <= _MOST:
+        return found
+    return min(found.out, _MOST), min(found.fresh, _MOST), min(found.cached, _MOST)
 
 
 def model_of(one: Any) -> str:

@@ -15,6 +15,8 @@ from eventq.store.usage_rows import Figure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from eventq.memory.blobs import Blobs
     from eventq.records.spent import Spent
     from eventq.sessions.links import Entry
@@ -38,7 +40,15 @@ class Tally:
         self._is_log = reader_named(row.tool).is_log
         self._node = -1  # the position of the entry that what stands beside counts for
         self._model: str | None = None  # of what stands beside
-        self.figures: list[Figure] = []
+        # Position, agent, time, model, and counts, by the response, or by the position of another.
+        self._found: dict[str | int, list[Any]] = {}
+
+    def figures(self) -> list[Figure]:
+        """Return what each response took, with the most that is said of it."""
+        return [
+            Figure(place, number_of(key) if isinstance(key, str) else 0, *rest)
+            for key, (place, *rest) in self._found.items()
+        ]
 
     def line(self, position: int, entry: Entry | None, *, is_node: bool, agent: bool) -> None:
         """Look at a line, and its entry, if it has one."""
@@ -59,9 +69,15 @@ class Tally:
             response = f"{self._row.name}\n{response}" if response else ""
         if not response and found.at is not None:
             response = "/".join(map(str, (found.at, *found[:4])))
-        if self._node >= 0:
-            about = (self._node, number_of(response), int(agent), found.at, found.model)
-            self.figures.append(Figure(*about, *found[:3]))
+        if self._node < 0:
+            return
+        counts = found[:3]
+        before = self._found.get(response or self._node)
+        if before is None:
+            about = [self._node, int(agent), found.at, found.model, *counts]
+            self._found[response or self._node] = about
+        elif tuple(before[4:]) != counts:
+            before[4:] = map(max, before[4:], counts)
 
     def _above(self, found: Spent) -> Spent:
         """Return what stands beside with the model; where that begins, look for both above."""
@@ -108,7 +124,7 @@ def count_session(database: Engine, blobs: Blobs, row: SessionRow, first: int) -
     with database.write(relaxed=True):
         now = database.sessions.find(row.name, row.generation)
         if now is not None and now.lines == row.lines:  # else they are others now
-            database.usage.of_session(row.session, tally.figures, first + len(page))
+            database.usage.of_session(row.session, tally.figures(), first + len(page))
     return len(page)
 
 

@@ -320,7 +320,7 @@ class Import:
             (part.first + n, part.first + above if above >= 0 else tree.ROOT, part.rows[n].turn)
             for n, above in _to_place(part, turns, self._base)
         ]
-        count = _Count(self._database, self._row, self._first_new, self._tally.figures)
+        count = _Count(self._database, self._row, self._first_new, self._tally.figures())
         for n in range(0, len(todo), BATCH_TURNS):
             nodes = todo[n : n + BATCH_TURNS]
             try:

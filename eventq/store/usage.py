@@ -162,12 +162,6 @@ def number_of(response: str) -> int:
     return int.from_bytes(blake3(response.encode(errors="replace")).digest()[:8], "big") >> 1
 
 
-def _most(one: Figure, before: Figure) -> Figure:
-    """Return what was said first of a response, with the most that is said of it."""
-    out, fresh, cached = map(max, one[5:], before[5:])
-    return before._replace(out=out, fresh=fresh, cached=cached)
-
-
 class TokenUsage:
     """The tokens of responses."""
 
@@ -196,8 +190,9 @@ class TokenUsage:
     def of_session(self, session: int, figures: Sequence[Figure], upto: int | None) -> None:
         """Note what lines of a session say, inside `write`, and up to where they were looked at.
 
-        A line without a turn is left out. A response that is known, of whatever session, counts
-        once, with the most that is said of it; what a fork shares with its source counts there.
+        Each response is there once; a line without a turn is left out. A response that is known, of
+        whatever session, counts once, with the most that is said of it; what a fork shares with its
+        source counts there.
         """
         if figures:
             self._note(session, figures)
@@ -207,17 +202,13 @@ class TokenUsage:
     def _note(self, session: int, figures: Sequence[Figure]) -> None:
         places = json.dumps([*{one.position for one in figures}])
         turns = {row[0]: row[1:] for row in self._run(_TURNS, (places, session))}
-        merged: dict[int, Figure] = {}
-        for one in figures:
-            if one.position in turns:
-                key = one.response or -1 - one.position
-                merged[key] = _most(one, merged[key]) if key in merged else one
-        responses = json.dumps([key for key in merged if key > 0])
+        here = [one for one in figures if one.position in turns]
+        responses = json.dumps([one.response for one in here if one.response])
         known = {row[0]: row[1:] for row in self._run(_KNOWN, (responses,))}
-        ids = json.dumps([turns[one.position][0] for one in merged.values()])
+        ids = json.dumps([turns[one.position][0] for one in here])
         taken = {row[0] for row in self._run(_TAKEN, (ids, session))}
         new = []
-        for one in merged.values():
+        for one in here:
             turn, made_at = turns[one.position]
             if one.response in known:
                 first, *before = known[one.response]
