@@ -62,7 +62,9 @@ def artifact_content(thread: Thread, given: Given) -> Reply:
         return found.part(start, count), found.info.status == "open"
 
     grows = given["follow"] and info.status == "open"
-    return Reply(b"", content=Content(read, info.size, _TEXT, info.hash, grows))
+    kind = type_of(read(thread, 0, 12)[0])  # a browser may show images, and text as it stands
+    shown = kind if kind in IMAGES else _TEXT
+    return Reply(b"", content=Content(read, info.size, shown, info.hash, grows))
 
 
 def lines(thread: Thread, given: Given) -> Reply:

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.browser
 EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>"
 VIEWS = (
     "", "live", "events/3", "consumers", "consumers/worker", "branches", "branches?zoom=0",
-    "contexts/1", "contexts/1?q=the", "contexts/1?only=tools", "turns/1", "diff?a=1&b=2", "runs", "runs/3", "runs/3?step=1", "output", "output/0", "health",
+    "contexts/1", "contexts/1?q=the", "contexts/1?only=tools", "turns/1", "diff?a=1&b=2", "runs",
+    "runs/3", "runs/3?step=1", "output", "output/0", "output/0?lines=failed", "output/1",
+    "published/0-notes", "published/0-notes?version=2", "health",
 )  # fmt: skip
 
 
@@ -89,7 +91,10 @@ def fill(thread: eventq.Thread, text: str = "") -> None:
     thread.runs.start("solve", f"fix the build {text}", label="build").step(
         "coder", meta={"files": 2}, content="done"
     )
-    thread.artifacts.put(b"".join(b"line %d\n" % n for n in range(800)), "make")
+    thread.artifacts.put(b"".join(b"line %d FAILED\n" % n for n in range(800)), "make")
+    thread.artifacts.put(bytes(range(256)), "core")
+    notes = thread.outputs.put("notes", f"# Notes\n\n{text}\n\n## More\n\n|a|b|\n|-|-|\n|1|2|\n")
+    thread.outputs.publish(notes.output_id, '{"findings": [1, 2]}')
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -99,6 +99,7 @@ _VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = 
     "/t/{thread}/runs/{run}": ("Runs", run_pages.run),
     "/t/{thread}/output": ("Output", output_pages.output),
     "/t/{thread}/output/{artifact}": ("Output", output_pages.artifact),
+    "/t/{thread}/published/{output}": ("Output", output_pages.published),
 }
 
 

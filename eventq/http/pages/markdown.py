@@ -30,6 +30,12 @@ def html(text: str, *, breaks: bool = False) -> Markup:
     return Markup(found)  # noqa: S704 (the parser escapes what it is given)
 
 
+def inline(text: str) -> Markup:
+    """Return a text of one line as HTML without a paragraph: emphasis, code and links."""
+    found: str = _parser(breaks=False).renderInline(text[:LONGEST])
+    return Markup(found)  # noqa: S704 (the parser escapes what it is given)
+
+
 @cache
 def _parser(*, breaks: bool) -> MarkdownIt:
     made = MarkdownIt("commonmark", {"html": False, "breaks": breaks, "linkify": False})

@@ -1,19 +1,43 @@
-"""The pages of what was produced: a list, and the lines of one artifact."""
+"""The pages of what was produced: a list, one artifact by lines, one published output."""
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from eventq.errors import EventqError
 from eventq.http.pages import ansi
+from eventq.http.pages.output_kinds import (
+    BINARY,
+    DOCUMENT,
+    FIRST,
+    HEAD,
+    IMAGE,
+    JSON,
+    TEXT,
+    Kind,
+    dump,
+    is_failed,
+    kind_of,
+    shown,
+    text_of,
+)
 from eventq.http.pages.page_request import whole_in
+from eventq.http.pages.wording import json_words
+from eventq.said.media import HEAD as MEDIA
 from eventq.system import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from markupsafe import Markup
 
     from eventq.http.pages.page_request import Ask
+    from eventq.output.artifacts import Artifact
+    from eventq.output.output_store import OutputStore
+    from eventq.output.outputs import Outputs
+    from eventq.records.artifact import ArtifactInfo, OutputInfo
     from eventq.thread import Thread
 
     Values = dict[str, Any]
@@ -21,7 +45,11 @@ if TYPE_CHECKING:
 EXCERPT = 300  # characters of a line that was found
 SHOWN = 100_000  # characters of a line
 LINES = 500  # of an artifact
-LISTED = 200
+LISTED = 100
+SCOPES = 200
+FOUND = 200  # lines
+PUBLISHED = 100_000  # bytes of an output that are shown
+_LAST = (1 << 63) - 1
 SEARCH_SECONDS = 1.0
 SEARCH_BYTES = 1 << 20  # of a look
 
@@ -37,65 +65,153 @@ def output(thread: Thread, ask: Ask) -> tuple[str, Values]:
     else:
         artifacts = [*found.artifacts.newest(LISTED)]
     lowest = int(artifacts[0].artifact_id) if artifacts else max(0, before - LISTED)
+    after = ask.query.get("after", "")
+    versions = [*found.outputs.page(after, _LAST, LISTED + 1)] if not before else []
+    outputs = {one.output_id: one for one in versions[:LISTED]}  # the newest version of each
     return "output.html", {
-        "session": session, "artifacts": [*reversed(artifacts)],
-        "outputs": [*islice(found.outputs, LISTED)],
+        "session": session,
+        "artifacts": [(one, _kind(found, one)) for one in reversed(artifacts if not after else [])],
+        "outputs": [(one, _published(thread, one)) for one in outputs.values()],
         "query": f"?{urlencode({'context': session})}" if session else "",
-        "sessions": [one.session for one in islice(thread.produced.all_scopes(), LISTED)][1:],
-        "before": lowest,
+        "sessions": [one.session for one in islice(thread.produced.all_scopes(), SCOPES)][1:],
+        "before": lowest if not after else 0,
+        "after": [*outputs][-1] if len(versions) > LISTED else None,
     }  # fmt: skip
+
+
+def _kind(found: OutputStore, info: ArtifactInfo) -> Kind:
+    """Return the kind of an artifact; of one that cannot be read, why."""
+    try:
+        head = found.artifacts.open(info.artifact_id).part(0, HEAD)
+    except EventqError as error:
+        return Kind("damaged", str(error))
+    return kind_of(head, info.size)
+
+
+def _published(thread: Thread, info: OutputInfo) -> Kind:
+    """Return the kind of a published output; of one that cannot be read, why."""
+    try:
+        return kind_of(thread.blobs.part(info.hash, 0, HEAD), info.size, published=True)
+    except EventqError as error:
+        return Kind("damaged", str(error))
 
 
 def artifact(thread: Thread, ask: Ask) -> tuple[str, Values]:
-    """Show some lines of an artifact, or those with a text."""
+    """Show some lines of an artifact, or those with a text, or an image, or what bytes they are."""
     query, name = ask.query, ask.names["artifact"]
     session = query.get("context") or None
     artifacts = thread.scope(session).artifacts
-    info = artifacts.get(name)
+    found = artifacts.open(name)
+    info = found.info
     first, text = max(1, whole_in(query, "offset", 1)), query.get("text", "")
+    failed = query.get("lines") == "failed" and not text
+    head = found.part(0, MEDIA)
+    kind = kind_of(head, info.size)
     values: Values = {
-        "info": info, "first": first, "text": text, "found": [], "more": None, "shown": [],
-        "query": urlencode({"context": session}) if session else "", "last": None,
+        "info": info, "kind": kind, "first": first, "text": text, "failed": failed, "found": None,
+        "more": None, "shown": [], "bytes": "", "last": None, "lines": LINES,
+        "query": urlencode({"context": session}) if session else "",
     }  # fmt: skip
-    if text:
-        values["found"], values["more"] = _search(artifacts.open(name), text, first)
+    if kind.name == BINARY:
+        values["bytes"] = dump(head[:FIRST])
+    elif kind.name == IMAGE:
+        pass
+    elif text or failed:
+        wanted = text.encode()
+        is_match = _says_failed if failed else lambda line: wanted in line
+        values["found"], values["more"] = _search(found, is_match, len(wanted) or 1, first)
     elif first <= info.lines:
-        data = b""
-        for piece in artifacts.open(name).lines_from(first):
-            data += piece
-            if data.count(b"\n") > LINES or len(data) > SEARCH_BYTES:
-                break
-        shown = data.decode(errors="replace").removesuffix("\n").split("\n")[:LINES]
-        values["shown"] = [*enumerate(ansi.lines(one[:SHOWN] for one in shown), first)]
-        values["more"] = first + len(shown) if info.lines >= first + len(shown) else None
+        values["shown"] = _some(found, first)
+        count = len(values["shown"])
+        values["more"] = first + count if info.lines >= first + count else None
     values["last"] = max(1, info.lines - LINES + 1) if info.lines > LINES else None
     return "artifact.html", values
 
 
-def _search(found: Any, text: str, first: int) -> tuple[list[tuple[int, str]], int | None]:
-    """Return the next lines with a text, and the line to go on at if that took long."""
+def _some(found: Artifact, first: int) -> list[tuple[int, Markup, bool]]:
+    """Return the lines from one on: number, HTML, and whether it says that something failed."""
+    data = b""
+    for piece in found.lines_from(first):
+        data += piece
+        if data.count(b"\n") > LINES or len(data) > SEARCH_BYTES:
+            break
+    lines = data.decode(errors="replace").removesuffix("\n").split("\n")[:LINES]
+    made = ansi.lines(one[:SHOWN] for one in lines)
+    return [
+        (first + n, html, is_failed(ansi.plain(line)))
+        for n, (line, html) in enumerate(zip(lines, made, strict=True))
+    ]
+
+
+def _says_failed(line: bytes) -> bool:
+    return is_failed(ansi.plain(line[:SHOWN].decode(errors="replace")))
+
+
+def published(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """Show a version of a published output: a document, JSON, text, an image, or what it is."""
+    name, session = ask.names["output"], ask.query.get("context") or None
+    outputs = thread.scope(session).outputs
+    info = outputs.get(name, whole_in(ask.query, "version", 1))
+    head = thread.blobs.part(info.hash, 0, MEDIA)
+    kind = kind_of(head, info.size, published=True)
+    values: Values = {"parts": [], "outline": [], "text": "", "words": [], "bytes": ""}
+    is_source = ask.query.get("as") == "source"
+    if kind.name in (DOCUMENT, JSON, TEXT):
+        data = thread.blobs.part(info.hash, 0, PUBLISHED)
+        text = text_of(data, is_cut=info.size > len(data)) or data.decode(errors="replace")
+        wanted = TEXT if is_source else kind.name
+        values |= shown(text, wanted, left=info.size - len(data))
+        values["words"] = json_words(values["text"]) if wanted == JSON else []
+    elif kind.name == BINARY:
+        values["bytes"] = dump(head[:FIRST])
+    versions = islice(
+        takewhile(lambda one: one.output_id == name, _versions(outputs, name)), LISTED
+    )
+    return "published.html", values | {
+        "info": info, "kind": kind, "session": session, "versions": [*versions][::-1],
+        "is_source": is_source,
+    }  # fmt: skip
+
+
+def _versions(outputs: Outputs, name: str) -> Iterator[OutputInfo]:
+    """Yield the versions of an output, and whatever follows them."""
+    version = 0
+    while page := outputs.page(name, version, LISTED):
+        yield from page
+        if page[-1].output_id != name:
+            return
+        version = page[-1].version
+
+
+def _search(
+    found: Artifact, is_match: Callable[[bytes], bool], kept: int, first: int
+) -> tuple[list[tuple[int, str]], int | None]:
+    """Return the next lines that match, and the line to go on at if that took long.
+
+    `kept` are the bytes at the end of a piece of a long line that the next piece begins with.
+    """
     deadline = clock.monotonic() + SEARCH_SECONDS
     lines: list[tuple[int, str]] = []
-    for number, start, is_match in _lines(found.lines_from(first), first, text.encode()):
-        if is_match:
-            lines.append((number, start[:EXCERPT].decode(errors="replace")))
-        if len(lines) >= LISTED or (not number % 1_000 and clock.monotonic() > deadline):
+    for number, start, matched in _lines(found.lines_from(first), first, is_match, kept):
+        if matched:
+            lines.append((number, ansi.plain(start[:EXCERPT].decode(errors="replace"))))
+        if len(lines) >= FOUND or (not number % 100 and clock.monotonic() > deadline):
             return lines, number + 1
     return lines, None
 
 
 def _lines(
-    pieces: Iterator[bytes], number: int, wanted: bytes
+    pieces: Iterator[bytes], number: int, is_match: Callable[[bytes], bool], kept: int
 ) -> Iterator[tuple[int, bytes, bool]]:
-    """Yield number and start of each line, and whether a text is in it; one may be very long."""
-    rest, start, is_match = b"", b"", False
+    """Yield number and start of each line, and whether it matches; one may be very long."""
+    rest, start, matched = b"", b"", False
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
-            yield number, start or line, is_match or wanted in line
-            number, start, is_match = number + 1, b"", False
+            yield number, start or line, matched or is_match(line)
+            number, start, matched = number + 1, b"", False
         if len(rest) > SEARCH_BYTES:
-            start, is_match = start or rest[:EXCERPT], is_match or wanted in rest
-            rest = rest[-len(wanted) :]
+            start, matched = start or rest[:EXCERPT], matched or is_match(rest)
+            rest = rest[-kept:]
     if rest or start:
-        yield number, start or rest, is_match or wanted in rest
+        yield number, start or rest, matched or is_match(rest)

@@ -144,7 +144,7 @@ def ticks_of(rows: Sequence[Row], start: int) -> list[str]:
 
 def _clock(milliseconds: int) -> str:
     """Return a time on the axis: 0, 10:20, 1:51:00, 3 d."""
-    seconds = milliseconds // 1000
+    seconds = round(milliseconds / 1000)
     hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
     if hours >= 48:
         return f"{hours // 24} d"
@@ -173,7 +173,8 @@ def opened(row: Row) -> Values:
     one = row.step
     return {
         "asked": html(one.edge_prompt[:TEXT], breaks=True) if one.edge_prompt.strip() else "",
-        "answer": blocks_of(one.content), "meta": pairs_of(one.meta),
+        "answer": blocks_of(one.content),
+        "meta": [pair for pair in pairs_of(one.meta) if row.usage is None or pair[0] != "usage"],
         "model": string(one.meta, "model") if isinstance(one.meta, dict) else "",
     }  # fmt: skip
 
