@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>"
 VIEWS = (
-    "", "live", "events/3", "consumers", "consumers/worker", "branches", "branches?zoom=0",
+    "", "live", "events/3", "consumers", "consumers/worker",
+    "consumers/worker/drop?event-1=on", "branches", "branches?zoom=0",
     "contexts/1", "contexts/1?q=the", "contexts/1?only=tools", "turns/1", "diff?a=1&b=2", "runs",
     "runs/3", "runs/3?step=1", "output", "output/0", "output/0?lines=failed", "output/1",
     "published/0-notes", "published/0-notes?version=2", "health",
@@ -186,11 +187,28 @@ def test_dead_letters_are_tried_again(tab: Tab, thread: eventq.Thread) -> None:
     """And what others do shows at once."""
     fill(thread)
     page = tab.show("consumers/worker")
-    page.get_by_role("button", name="Try all again").click()
-    page.get_by_role("button", name="Try all again").wait_for(state="detached")
+    page.get_by_role("button", name="Retry all 2").click()
+    page.get_by_text("No dead letters").wait_for()
     assert [*thread.dead_letters("worker")] == []
     thread.pause("worker")
     page.get_by_text("paused").wait_for()
+
+
+def test_chosen_dead_letters_are_dropped_with_the_keyboard(tab: Tab, thread: eventq.Thread) -> None:
+    """Through a page that names them; what is chosen stays so while other things happen."""
+    fill(thread)
+    page = tab.show("consumers/worker")
+    page.get_by_label("Choose event 1").focus()
+    page.keyboard.press("Space")
+    thread.push("self", "note", "something else happens meanwhile")
+    page.get_by_text("1 event waits").wait_for(state="detached")
+    page.get_by_role("button", name="Drop chosen…").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Drop 1 dead letter of worker?").wait_for()
+    page.get_by_role("button", name="Drop 1 dead letter").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("1 dead letter of worker dropped").wait_for()
+    assert [one.event_id for one in thread.dead_letters("worker")] == [2]
 
 
 def test_a_click_on_a_lane_shows_its_turn(tab: Tab, thread: eventq.Thread) -> None:

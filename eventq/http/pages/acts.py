@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from eventq.errors import LogicError
+from eventq.errors import LogicError, UsageError
 from eventq.http.pages.page_request import whole_in, word_in
 from eventq.record import Record
 from eventq.said import one_line
+from eventq.serving.letters import shown
 from eventq.serving.plans import READ, WRITE
 from eventq.system import clock
 from eventq.system.counts import count
@@ -59,25 +61,43 @@ def _retry(thread: Thread, ask: Ask) -> Done:
 def _drop(thread: Thread, ask: Ask) -> Done:
     name = word_in(ask.form, "consumer")
     found = _of_letters(thread, ask, thread.drop_dead)
-    return Done(f"{count(found, 'dead letter')} of {name} dropped. The events stay in the log.")
+    place = f"{ask.at}/consumers/{quote(name, safe='')}" if chosen_in(ask.form) else None
+    said = f"{count(found, 'dead letter')} of {name} dropped. The events stay in the log."
+    return Done(said, place)
+
+
+def chosen_in(given: Mapping[str, str]) -> list[int]:
+    """Return the events that were chosen, by the names of their fields."""
+    names = [name.removeprefix("event-") for name in given if name.startswith("event-")]
+    return [whole_in({"event": name}, "event") for name in names]
 
 
 def _of_letters(thread: Thread, ask: Ask, act: Callable[..., int]) -> int:
-    """Act on one dead letter of a consumer, or on all that a page has shown; return how many.
+    """Act on dead letters: one, chosen ones, those of a reason, or all that were shown.
 
     Those that died after the page was made are left alone, and nothing is done should there be more
-    than the page said, as after a step of the clock.
+    than the page said, as after a step of the clock. Returns how many there were.
     """
-    name = word_in(ask.form, "consumer")
-    if "event" in ask.form:
-        return act([whole_in(ask.form, "event")], name)
-    shown, died_by = whole_in(ask.form, "letters"), whole_in(ask.form, "died_by")
+    name, form = word_in(ask.form, "consumer"), ask.form
+    if "event" in form:
+        return act([whole_in(form, "event")], name)
+    chosen, died_by = chosen_in(form), whole_in(form, "died_by")
+    if not chosen and "letters" not in form:
+        raise UsageError("no dead letter was chosen", "go back, and choose some")
     with thread.write():
-        found = act(None, name, died_by_ms=died_by)
-        if found > shown:
-            what = f"{name} has more dead letters by now than the {shown} that were shown"
+        if chosen or form.get("reason"):
+            most, upto = whole_in(form, "letters", 0), whole_in(form, "upto", 0)
+            found = shown(
+                thread, name, died_by, events=chosen or None, chosen=form.get("reason", ""),
+                upto=upto, most=most,
+            )  # fmt: skip
+            return act(found, name)
+        letters = whole_in(form, "letters")
+        done = act(None, name, died_by_ms=died_by)
+        if done > letters:
+            what = f"{name} has more dead letters by now than the {letters} that were shown"
             raise LogicError(what, "load the page again, and look at them")
-    return found
+    return done
 
 
 def _fork(thread: Thread, ask: Ask) -> Done:

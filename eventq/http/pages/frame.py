@@ -90,6 +90,7 @@ _VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = 
     "/t/{thread}/events/{event}": ("Live", event_view.event),
     "/t/{thread}/consumers": ("Consumers", queue_pages.consumers),
     "/t/{thread}/consumers/{consumer}": ("Consumers", queue_pages.consumer),
+    "/t/{thread}/consumers/{consumer}/drop": ("Consumers", queue_pages.confirm),
     "/t/{thread}/health": ("Health", queue_pages.health),
     "/t/{thread}/branches": ("Branches", branch_pages.branches),
     "/t/{thread}/contexts/{context}": ("Branches", talk_pages.context),

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from eventq.http.pages import ansi
 from eventq.http.pages.run_steps import pairs_of
-from eventq.serving.attention import doing, waiting
+from eventq.serving.attention import doing, state, waiting
 from eventq.system import clock
 from eventq.system.counts import count
 
@@ -100,6 +100,26 @@ def _since(one: ConsumerStatus) -> float | None:
     return None if one.lag is None else clock.now() - one.lag
 
 
+def rate(number: float | None) -> str:
+    """Return a number a minute: 0, 0.4, 12; a dash where it is not known."""
+    if number is None:
+        return "\u2013"
+    return f"{number:,.0f}" if number >= 10 or not number else f"{number:.1f}"
+
+
+_STATE_WORDS = {  # by the states of `attention`
+    "stalled": ("stalled", "bad"), "refused": ("its filter cannot be run", "bad"),
+    "dead": ("dead", "warn"), "overdue": ("behind", "warn"), "behind": ("waits", "off"),
+    "paused": ("paused", "off"), "running": ("works", "good"), "idle": ("idle", "off"),
+}  # fmt: skip
+
+
+def _stated(one: ConsumerStatus) -> tuple[str, str]:
+    """Return the state of a consumer in a word or two, and the class of its mark."""
+    word, mark = _STATE_WORDS[state(one)]
+    return f"{one.dead:,} dead" if word == "dead" else word, mark
+
+
 _FATE_MARKS = {
     "dead": "bad", "stalled": "bad", "held": "warn", "waits": "off", "done": "good",
     "not for it": "off", "unknown": "off",
@@ -135,6 +155,7 @@ FILTERS = {
     "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
     "bars": _bars, "ansi": ansi.text,
     "most": _most, "stacked": _stacked, "fate": _FATE_MARKS.__getitem__,
+    "rate": rate, "stated": _stated,
     "hash": lambda ref: ref.rpartition(":")[2],
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
     "took": took, "amount": amount, "in_scope": in_scope, "pairs": pairs_of,

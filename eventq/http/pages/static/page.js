@@ -35,7 +35,8 @@ function tell(what) {
 function isBusy(part) {
   const active = document.activeElement;
   const isWritten = active.matches("input") && active.value !== active.defaultValue;
-  const isHeld = part.matches("[data-held]") || part.querySelector(".sure[open], .call[open], .folded[open]");
+  const open = ".sure[open], .call[open], .folded[open], .letters [open], input:checked";
+  const isHeld = part.matches("[data-held]") || part.querySelector(open);
   return isHeld || (part.contains(active) && isWritten);
 }
 
