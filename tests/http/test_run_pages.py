@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import eventq
 from eventq.http.pages import run_pages, run_steps
 from eventq.http.pages.wording import amount, took
 from eventq.records.run import NewRun, NewStep, Step
 from tests.http.test_pages import EVIL, client, seen, send  # noqa: F401 (client: a fixture)
+from tests.servers import fresh
 
 if TYPE_CHECKING:
     import httpx
 
-    import eventq
     from eventq.memory.runs import Run
     from tests.http.conftest import Serve
 
@@ -67,7 +68,9 @@ def test_a_step_opens(client: httpx.Client, thread: eventq.Thread) -> None:
     assert "Released" not in page.text.partition("What the model saw")[2].partition("Answered")[0]
     first = seen(client, f"{AT}/build?step=1")
     assert "alice" in first.text
-    assert "2,200 tokens out, 900 in" in first.text
+    assert "2,200 out, 900 in" in first.text
+    assert "2.2 k tokens out, 900 in" in first.text
+    assert "2.2 k / 900" in seen(client, AT).text
     assert "It was mended and tested." in seen(client, f"{AT}/build?step=3").text
     after = seen(client, f"{AT}/build?step=4").text.partition("What the model saw")[2]
     assert "It was mended and tested." in after
@@ -219,6 +222,30 @@ def test_nothing_becomes_markup(client: httpx.Client, thread: eventq.Thread) -> 
         assert not [href for href in page.values("a", "href") if "script" in (href or "")]
         assert not [name for _, found in page.tags for name in found if name.startswith("on")]
     assert client.get(f"{AT}/1?step=x").status_code == 400
+
+
+def test_pages_of_a_thread_in_postgresql(serve: Serve, postgres: str) -> None:
+    """They are those of a thread in a directory."""
+    url = fresh(postgres)
+    client = serve(url)
+    with eventq.open(url) as thread:
+        run = started(thread)
+        thread.runs.start("solve", "another task").end(3)
+        run.fork(2, label="again")
+        thread.scope(run.id).outputs.put("notes", "# Notes")
+        thread.scope(run.id).artifacts.put(b"it FAILED\n", "make")
+    at = f"/t/{client.get('/api/threads').json()['threads'][0]['name']}"
+    every = seen(client, f"{at}/runs").text
+    for text in ("Mend the build", "gave up, exit code 3", "2.2 k / 900"):
+        assert text in every
+    assert "What the model saw, 2 messages" in seen(client, f"{at}/runs/build?step=2").text
+    assert "from step 2, 2 steps" in seen(client, f"{at}/runs/build").text
+    for zoom in (0, 40):
+        page = seen(client, f"{at}/branches?zoom={zoom}")
+        assert {"b-agent", "b-user"} <= {*page.values("path", "class")}
+    assert "failed" in seen(client, f"{at}/output/0?context=build").values("li", "class")
+    assert "0-notes" in seen(client, f"{at}/output?context=build").text
+    assert "Notes" in seen(client, f"{at}/published/0-notes?context=build").text
 
 
 def step(number: int, at: int, meta: object = None) -> Step:

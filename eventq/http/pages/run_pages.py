@@ -103,6 +103,7 @@ def _listed(
             "state": _state(info, asked.get(info.run_id), head),
             "role": last.role if isinstance(last, StateNode) and last.role not in NO_ROLES else "",
             "took": ended - began, "asked": asked.get(info.run_id),
+            "usage": thread.usage(run=info.run_id),
         })  # fmt: skip
     return rows
 
@@ -164,6 +165,7 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
         "earlier": max(1, first - PAGE) if first > 1 else None,
         "later": first + PAGE if info.depth >= first + PAGE else None,
         "roles": run_steps.roles_in(rows), "asked": asked,
+        "usage": thread.usage(run=info.run_id),
         "open": _opened(thread, found, chosen) if chosen is not None else None,
         "summaries": {one.number: _size(thread, one.compact) for one in steps if one.compact},
         **_beside(thread, found, info),

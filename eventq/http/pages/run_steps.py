@@ -10,14 +10,14 @@ from eventq.http.pages.markdown import html
 from eventq.http.pages.talk import shown
 from eventq.memory.nodes import COMPACT, END
 from eventq.record import Record
-from eventq.said.chats import usage
-from eventq.said.values import dump, mapping, string
+from eventq.said.spending import of_meta
+from eventq.said.values import dump, string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from eventq.records.run import Step
-    from eventq.said import Usage
+    from eventq.records.spent import Spent
 
     Values = dict[str, Any]
 
@@ -49,7 +49,7 @@ class Row(Record):
     state: tuple[str, str]  # class of the mark, word
     tries: tuple[Try, ...]
     bars: tuple[tuple[str, str, bool], ...]  # left edge, width, whether it failed
-    usage: Usage | None
+    usage: Spent | None
 
     @property
     def took(self) -> int:
@@ -101,7 +101,7 @@ def _row(
     words = said.one_line(one.content, LINE) or said.one_line(dump(one.meta or ""), LINE).strip('"')
     return Row(
         one, kinds.get(one.role, "step"), colour, words, began, _state(one, len(tries)),
-        tuple(tries), bars, tokens_of(one.meta),
+        tuple(tries), bars, of_meta(one.meta),
     )  # fmt: skip
 
 
@@ -124,13 +124,6 @@ def ending(meta: Any) -> tuple[str, str]:
     if code == 0:
         return "off", "done"
     return "bad", "cancelled" if code == 130 else f"gave up, exit code {code}"
-
-
-def tokens_of(meta: Any) -> Usage | None:
-    """Return the tokens that the meta of a step states."""
-    if not isinstance(meta, dict):
-        return None
-    return usage(mapping(meta, "usage")) or usage(meta)
 
 
 def ticks_of(rows: Sequence[Row], start: int) -> list[str]:
@@ -171,11 +164,12 @@ def roles_in(rows: Iterable[Row]) -> list[Values]:
 def opened(row: Row) -> Values:
     """Return what is shown of a step that is opened: what was asked, the answer, meta, tries."""
     one = row.step
+    counted = ("usage", "tokens") if row.usage is not None else ()  # they stand by themselves
     return {
         "asked": html(one.edge_prompt[:TEXT], breaks=True) if one.edge_prompt.strip() else "",
         "answer": blocks_of(one.content),
-        "meta": [pair for pair in pairs_of(one.meta) if row.usage is None or pair[0] != "usage"],
-        "model": string(one.meta, "model") if isinstance(one.meta, dict) else "",
+        "meta": [(name, value) for name, value in pairs_of(one.meta) if name not in counted],
+        "model": string(one.meta, "model"),
     }  # fmt: skip
 
 
