@@ -225,6 +225,45 @@ def test_a_click_on_a_lane_shows_its_turn(tab: Tab, thread: eventq.Thread) -> No
     assert thread.contexts.head("here") == 4
 
 
+def tab_to(page: Any, name: str) -> None:
+    """Press Tab until a control has the focus."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent").strip() == name:
+            return
+    raise AssertionError(name)
+
+
+def test_a_run_is_forked_and_ended_with_the_keyboard(tab: Tab, thread: eventq.Thread) -> None:
+    """A step opens, is forked from, and the run ends; each by Tab and Enter alone."""
+    fill(thread)
+    page = tab.show("runs/build")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if "done" in page.evaluate("document.activeElement.textContent"):
+            break
+    page.keyboard.press("Enter")
+    page.get_by_text("What the model saw").wait_for()
+    tab_to(page, "Fork")
+    page.keyboard.press("Enter")
+    page.get_by_text("Forked at step 1.").wait_for()
+    page.wait_for_url("**/runs/4")
+    tab_to(page, "End…")
+    page.keyboard.press("Enter")
+    tab_to(page, "End run 4")
+    page.keyboard.press("Enter")
+    page.get_by_text("Run 4 ended. Its steps stay.").wait_for()
+    assert thread.runs.get(4).info().status == "cancelled"
+
+
+def test_who_signs_in_can_use_the_form(tab: Tab) -> None:
+    """The page has a name for its field, on a phone, too."""
+    tab.page.goto(f"{tab.url}/login")
+    assert tab.faults() == []
+    tab.page.set_viewport_size({"width": 360, "height": 700})
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
 def test_an_artifact_is_followed(tab: Tab, thread: eventq.Thread) -> None:
     """Its lines come as they are written."""
     with thread.artifacts.allocate("make") as writer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eventq.http.pages import output_kinds, output_pages
-from tests.http.test_pages import EVIL, client, seen  # noqa: F401 (client: a fixture)
+from tests.http.test_pages import EVIL, Text, client, seen  # noqa: F401 (client: a fixture)
 
 if TYPE_CHECKING:
     import httpx
@@ -248,9 +248,26 @@ def test_nothing_becomes_markup(client: httpx.Client, thread: eventq.Thread) -> 
 def test_a_guest_reads_them(serve: Serve, path: str, thread: eventq.Thread) -> None:
     """On this machine, without a token; there is nothing to change."""
     thread.outputs.put("notes", DOCUMENT)
-    thread.artifacts.put(b"a line\n")
+    with thread.artifacts.allocate("npm") as writer:
+        writer.fail("no room in /secret")
     guest = serve(path)
+    assert "no room in /secret" in seen(guest, AT).text
     del guest.headers["authorization"]
     for at in (AT, f"{AT}/0", f"{PUBLISHED}/0-notes"):
         page = seen(guest, at)
         assert "post" not in page.values("form", "method")
+        assert "/secret" not in page.text
+
+
+def test_who_cannot_come_in_is_told_how(serve: Serve, path: str) -> None:
+    """By a token or a link; what is wrong is said with what helps, and the way back."""
+    client = serve(path)
+    page = seen(client, "/login")
+    assert "eventq ui prints a link" in page.text
+    assert page.values("input", "type") == ["password"]
+    found = client.get(f"{AT}/77")
+    assert found.status_code == 404
+    page = Text(found.text)
+    assert page.values("p", "role") == ["alert"]
+    assert page.values("span", "class").count("next") == 1
+    assert "/" in page.values("a", "href")
