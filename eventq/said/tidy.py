@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-_GONE = ("system-reminder", "local-command-caveat", "usage", "command-message")
+_GONE = (
+    "system-reminder", "local-command-caveat", "usage", "command-message", "ide_opened_file",
+    "ide_selection",
+)  # fmt: skip
 _KEPT = ("local-command-stdout", "local-command-stderr", "bash-stdout", "bash-stderr")
 _AGENT = re.compile(r"^agentId: [\w-]+(?: \([^\n]{0,300}\))?$", re.MULTILINE)
 

@@ -174,6 +174,34 @@ def test_pages_of_a_conversation(client: httpx.Client, thread: eventq.Thread) ->
     assert client.get(f"{AT}/main?at={other.turn_id}").status_code == 409
 
 
+def test_a_result_on_the_next_page(client: httpx.Client, thread: eventq.Thread) -> None:
+    """A call at the end of a page has what came of it, and that is not said twice."""
+    main = thread.contexts.create("main")
+    with thread.write():
+        for n in range(199):
+            main.append(f"number {n}.")
+        main.append(json.dumps(entry("a", None, "assistant", [call("t", "Bash", command="ls")])))
+        main.append(json.dumps(entry("b", "a", "user", [result("t", "late result")])))
+        for n in range(199):
+            main.append(f"number {n}.")
+    text = messages(client, f"{AT}/main?at=1")
+    assert "1 line done" in text
+    assert text.count("late result") == 1
+    assert "resultlate result" in messages(client, f"{AT}/main")
+
+
+def test_long_texts_of_tools_are_folded(client: httpx.Client, thread: eventq.Thread) -> None:
+    """What a tool says for itself is a line to open; what an editor adds is left out."""
+    main = thread.contexts.create("main")
+    main.append(json.dumps(entry("a", None, "user", "word " * 500, isMeta=True)))
+    added = "<ide_opened_file>The user opened a.py</ide_opened_file>\nDo it"
+    main.append(json.dumps(entry("b", "a", "user", added)))
+    text = words(seen(client, f"{AT}/main"))
+    assert "Text, 2,500 characters" in text
+    assert "Do it" in text
+    assert "opened" not in text
+
+
 def test_what_a_call_was_given(client: httpx.Client, thread: eventq.Thread) -> None:
     """Its texts are lines, a change is old and new; one without a result says so."""
     given = {"path": "a.py", "old_string": "one\ntwo", "new_string": "<b>", "n": [1]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from eventq import said
@@ -16,6 +17,7 @@ from eventq.system.counts import count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from eventq.memory.turns import View
     from eventq.records.turn import Turn
     from eventq.said import Block, Said
     from eventq.thread import Thread
@@ -27,6 +29,7 @@ RESULT = 1_400  # of what came of a call; the turn's page has all of it
 LINE = 200  # of what stands for it while it is folded
 EXCERPT = 300  # of a payload in a list
 TASK = 300  # of what a subagent is to do, until it is folded
+LONG = 1_000  # of what a tool says for itself, until that is
 _NAMES = ("name", "subagent_type", "agent_type", "agent")  # of a subagent, in its call
 _NAME = 16  # characters, or it is an id
 _SPEAKERS = {"user": "you", "assistant": "agent", "tool": "tool", "system": "system"}
@@ -80,7 +83,7 @@ def messages(
             "usage": f"{_amount(usage.out)} out · {_amount(usage.fresh + usage.cached)} in"
             if usage else "",
             "model": one.model if one.model and one.model != _model(made) else "",
-            "told_model": one.model, "long": len(one.text) if len(one.text) > TASK else 0,
+            "told_model": one.model, "fold": _fold(one, is_task=is_subagent and one.role == "user"),
         }  # fmt: skip
         if is_subagent and one.role == "user":
             message |= {"role": "system", "speaker": "task"}
@@ -99,6 +102,16 @@ def messages(
             last = message["speaker"]
         _place(made[-1], found.agents)
     return made
+
+
+def _fold(one: Said, *, is_task: bool) -> str:
+    """Return what stands for a long text that no person and no agent says; "" if it is shown."""
+    length = len(one.text)
+    if is_task and length > TASK:
+        return f"Its task, {count(length, 'character')}"
+    if one.role == "system" and length > LONG:
+        return f"{(one.kind or 'text').capitalize()}, {count(length, 'character')}"
+    return ""
 
 
 def _place(message: Values, agents: Iterable[Values]) -> None:
@@ -153,6 +166,12 @@ def by_type(turn: Turn, one: Said) -> Said:
     """Return what a turn says; if that does not say who speaks, its type may."""
     is_speaker = not one.role and not one.kind and turn.type_id in _SPEAKERS
     return one._replace(role=turn.type_id) if is_speaker else one
+
+
+def results_after(thread: Thread, view: View, depth: int, most: int = 20) -> list[Turn]:
+    """Return the turns of a chain from a depth on, as far as they only have results of calls."""
+    after = view.range(depth, most, payload=False)
+    return [*takewhile(lambda turn: said_of(thread, turn).role == "tool", after)]
 
 
 def last_words(thread: Thread, turn_id: int) -> str:

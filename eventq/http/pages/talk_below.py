@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventq.http.pages.talk import LINE, Below, is_note, messages, named, said_of
+from eventq.http.pages.talk import LINE, Below, is_note, messages, named, results_after, said_of
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import ContextInfo
@@ -145,7 +145,8 @@ def agent_of(thread: Thread, one: Subagent, most: int) -> Values:
     turns = thread.contexts.turns
     view = View(turns, thread.contexts.get(one.context_id).head_id())
     begin = turns.depth(one.first)
-    page = view.range(begin, most, payload=False) if most else ()
+    page = [*view.range(begin, most, payload=False)] if most else []
+    page += results_after(thread, view, begin + most) if most else []
     task = task_of(thread, one)
     count = turns.depth(view.head_id()) + 1 - begin
     return {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from eventq.http.pages.page_request import whole_in
-from eventq.http.pages.talk import EXCERPT, TEXT, messages, named, said_of
+from eventq.http.pages.talk import EXCERPT, TEXT, messages, named, results_after, said_of
 from eventq.http.pages.talk_below import add_named, below, branches_of, started_by
 from eventq.http.pages.talk_facts import facts
 from eventq.http.pages.talk_search import Wanted, look
@@ -106,8 +106,9 @@ def _page(
     first, end = part.window(ask.query)
     page = part.view.range(first, end - first, payload=False) if first < end else Page(())
     root = page[0].turn_id if page and not page[0].depth else 0
+    came = results_after(thread, part.view, end) if page else []
     talk = messages(
-        thread, page, agent=agent, below=below(thread, part.view, page, branches),
+        thread, [*page, *came], agent=agent, below=below(thread, part.view, page, branches),
         is_subagent=part.subagent is not None,
     )  # fmt: skip
     add_named(thread, talk)
@@ -182,7 +183,7 @@ def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:
         one for one in map(ContextInfo._make, thread.database.memory.overview(LANES).contexts)
         if one.head_turn_id and turns.is_above(found.turn_id, one.head_turn_id)
     ]  # fmt: skip
-    ways = (results_after(thread, found, one.head_turn_id) for one in heads[:BRANCHES])
+    ways = (_results(thread, found, one.head_turn_id) for one in heads[:BRANCHES])
     results = next(filter(None, ways), [])
     session = thread.database.memory.sessions.of_turn(found.turn_id)
     agent = session.tool if session else ""
@@ -196,7 +197,7 @@ def turn(thread: Thread, ask: Ask) -> tuple[str, Values]:
     }  # fmt: skip
 
 
-def results_after(thread: Thread, turn: Turn, head: int) -> list[Turn]:
+def _results(thread: Thread, turn: Turn, head: int) -> list[Turn]:
     """Return the turns right after one, on the way to a head, that only have results of calls."""
     after = View(thread.contexts.turns, head).range(turn.depth + 1, RESULTS, payload=False)
     return [one for one in after if said_of(thread, one).role == "tool"]

@@ -35,7 +35,7 @@ function tell(what) {
 function isBusy(part) {
   const active = document.activeElement;
   const isWritten = active.matches("input") && active.value !== active.defaultValue;
-  const open = ".sure[open], .call[open], .folded[open], .letters [open], input:checked";
+  const open = ".sure[open], .call[open], .think[open], .folded[open], .letters [open], input:checked";
   const isHeld = part.matches("[data-held]") || part.querySelector(open);
   return isHeld || (part.contains(active) && isWritten);
 }
