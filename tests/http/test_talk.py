@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import httpx
 
 __all__ = ["client"]  # a fixture
+pytestmark = pytest.mark.engines("sqlite", "postgres")
 
 AT = "/t/thread/contexts"
 
