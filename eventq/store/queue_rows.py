@@ -150,7 +150,10 @@ class Standing(Record):
 
 
 class Minute(Record):
-    """How many attempts of a consumer ended how in a minute, counted since 1970."""
+    """How many attempts of a consumer ended how in a minute, counted since 1970.
+
+    The `dead` ones, after which an event is a dead letter, are among those that `failed`.
+    """
 
     consumer: str
     minute: int
@@ -160,10 +163,11 @@ class Minute(Record):
 
 
 class QueueStatus(Record):
-    """What a consumer's claims have left to do; `done`, `failed` and `buried` in 24 hours.
+    """What a consumer's claims have left to do.
 
-    Of the unfinished, the `parked` ones wait for an earlier event of their group. `first` is the
-    first event that is not finished, and `code` the last exit code for it; `revived` is the first
+    In 24 hours attempts were `done` or have `failed`; of these some were the last: `buried`. Of
+    the unfinished, the `parked` ones wait for an earlier event of their group. `first` is the first
+    event that is not finished, and `code` the last exit code for it; `revived` is the first
     dead letter that is tried again. After a last attempt, `halted` events have stopped their groups
     or the queue, from `halted_at` on; `due_at` is when the next attempt is made, in ms.
     """

@@ -463,6 +463,7 @@ class Change:
     def _judge(self, attempt: Attempt, verdict: Verdict) -> None:
         """Put an event back, or make a dead letter of it."""
         if verdict.what == "dead":
+            self._failed += 1
             self._bury(attempt, verdict)
         elif verdict.counts:
             self._fail(attempt, verdict)

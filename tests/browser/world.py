@@ -40,7 +40,7 @@ class World:
         self.now = clock.now()
         self.seen: list[ThreadStatus] = []
         self.folder = folder
-        self.run = 0
+        self.run = self.died = 0
         folder.mkdir()
         self.paths: list[str] = []
         for name, fill in (
@@ -99,8 +99,9 @@ class World:
             claims = thread.claim(name, max(1, number), worker=f"{name}-1")
             bad = claims[:dead] if name == "mailer" else []
             thread.settle(claims[len(bad) :])
-            for n, one in enumerate(bad):
-                thread.settle(dead=[one], error=self._reason(n))
+            for one in bad:
+                self.died += 1
+                thread.settle(dead=[one], error=self._reason(self.died))
 
     def _reason(self, n: int) -> str:
         if n % 4 == 3:
@@ -121,7 +122,7 @@ class World:
             thread.settle(thread.claim("indexer", 9))
         acts: dict[int, Callable[[eventq.Thread], object]] = {
             2: self._run_begins, 4: self._run_plans, 9: self._run_fails, 14: self._run_tests,
-            17: self._run_asks, 29: self._deploy, 38: self._region, 47: self._pause, 48: self._branch,
+            15: self._run_compacts, 17: self._run_asks, 29: self._deploy, 38: self._region, 47: self._pause, 48: self._branch,
             55: self._answers, 59: self._under_way,
         }  # fmt: skip
         if minute in acts:
@@ -201,9 +202,11 @@ class World:
             content=f"{passes} {self.text}",
         )  # fmt: skip
 
+    def _run_compacts(self, thread: eventq.Thread) -> None:
+        thread.runs.get(self.run).compact("Plan made; tests pass but for three in quarantine.")
+
     def _run_asks(self, thread: eventq.Thread) -> None:
         run = thread.runs.get(self.run)
-        run.compact("Plan made; tests pass but for three in quarantine.")
         run.step("deployer", meta={"usage": {"input_tokens": 4_800, "output_tokens": 300}},
                  content="Staging is green since 40 minutes. I ask before production.")  # fmt: skip
         thread.ask(

@@ -110,7 +110,7 @@ def test_info_says_what_claims_have_left(thread: Thread, clock: Clock) -> None:
     (info,) = thread.status().consumers
     assert (info.handler_cmd, info.kind, info.waiting_id, info.lag) == (None, "pull", 3, 90)
     assert (info.unfinished, info.leased, info.dead, info.pending) == (2, 1, 1, 4)
-    assert (info.done, info.failed, info.buried) == (1, 1, 1)
+    assert (info.done, info.failed, info.buried) == (1, 2, 1)
     clock.move(24 * 3600 + 60)
     (info,) = thread.status().consumers
     assert (info.leased, info.done, info.failed, info.buried) == (0, 0, 0, 0)
@@ -270,7 +270,7 @@ def test_prune_gives_the_space_back(thread: Thread) -> None:
     thread.push_many(("self", "note", "x" * 10_000) for _ in range(500))
     thread.prune(keep_last=1)
     info = thread.status()
-    assert info.db_bytes + info.wal_bytes < 450_000
+    assert info.db_bytes + info.wal_bytes < 500_000
     assert ids(thread) == [500]
 
 

@@ -141,7 +141,7 @@ def test_a_consumer_with_its_hour(
     assert "attempts at most 1, then a dead letter; 1 s between two, doubling up to 300 s" in page
     assert "build-02: 1 event" in page
     svg = seen(client, ONE).values("svg", "aria-label")
-    assert "Attempts: 1, at most 1 at a time" in svg
+    assert "Attempts: 7, at most 7 at a time, 6 of them failed" in svg
     clock.move(3_700)
     assert "Done a minute 0 in this hour" in words(client, ONE)
 
