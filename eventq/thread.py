@@ -1293,6 +1293,7 @@ class Thread:
         from eventq.transfer.packs import check_outside, export_pack
 
         check_outside(_text(folder), self.layout.directory)
+        self._count_rest()
         at_a_moment(lambda: export_pack(self.database.memory, _text(folder)))
 
     def import_pack(self, folder: Path) -> Imported:
@@ -1338,12 +1339,19 @@ class Thread:
                 "some contexts cannot be copied with the log, which is about all of them",
                 "leave one of the two out",
             )
+        self._count_rest()
         new, chosen = Counter[str](), None if contexts is None else [*contexts]
         to, source, shared = (other.contexts, other.produced), self.database.memory, other.is_shared
         found = at_a_moment(lambda: copy(*to, source, chosen, new, log=log, shared=shared))
         if log and not shared:
             other.database.on_commit(other._mirror.settle)
         return found
+
+    def _count_rest(self) -> None:
+        """Count the tokens of what an older version has stored: a copy does not do that."""
+        from eventq.sessions.sums import count_rest
+
+        count_rest(self.database.memory, self.blobs)
 
     # --- maintenance ------------------------------------------------------------------------------
 

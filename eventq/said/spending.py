@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eventq.said.values import Entry
 
 LONGEST = 8 << 20  # bytes that are parsed
-_MOST = 1 << 40  # tokens of one response
+MOST = 1 << 40  # tokens of one response
 _LONGEST_NAME = 200  # characters of the name of a model
 _TOTAL = ("input_tokens", "cached_input_tokens", "output_tokens")
 _LONG = ("_tokens", "TokenCount", "_details")
@@ -87,9 +87,9 @@ def of_meta(meta: Any) -> Spent | None:
 def _counted(stated: Any) -> tuple[int, int, int] | None:
     """Return out, fresh and cached; no sum of what files may state is more than engines take."""
     found = usage(stated) if isinstance(stated, dict) else None
-    if found is None or max(found) <= _MOST:
+    if found is None or max(found) <= MOST:
         return found
-    return min(found.out, _MOST), min(found.fresh, _MOST), min(found.cached, _MOST)
+    return min(found.out, MOST), min(found.fresh, MOST), min(found.cached, MOST)
 
 
 def model_of(one: Any) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = b"turn_context"  # a line of Codex that names the model of what follows
 _NEAR = 100  # lines that are read for it
-_PAGE = 500  # lines or turns whose payloads are read together
+PAGE = 500  # lines or turns whose payloads are read together
 
 
 class Tally:
@@ -110,7 +110,7 @@ def _model_of(entry: Entry) -> str | None:
 def count_session(database: Engine, blobs: Blobs, row: SessionRow, first: int) -> int:
     """Count what the next lines of a session took, from one on; return how many there were."""
     is_log = reader_named(row.tool).is_log
-    page = database.sessions.lines(row.session, first - 1, _PAGE)
+    page = database.sessions.lines(row.session, first - 1, PAGE)
     tally = Tally(database, blobs, row, first)
     payloads = _payloads(blobs, [line.digest for line in page])
     links = database.sessions.links(row.session, first)
@@ -150,7 +150,7 @@ def _count_turns(database: Engine, blobs: Blobs) -> int:
     if at is None:
         return 0
     context, version, upto = map(int, at.split())
-    page = database.usage.appended((context, version), upto, _PAGE)
+    page = database.usage.appended((context, version), upto, PAGE)
     payloads = _payloads(blobs, [one.digest for one in page])
     with database.write(relaxed=True):
         for one in page:

@@ -44,6 +44,12 @@ def by_hour(database: Engine, since: int, until: int) -> list[HourUsage]:
     ]
 
 
+def count_rest(database: Engine, blobs: Blobs) -> None:
+    """Count all that older versions have stored, unless the thread is only read."""
+    while database.writable and database.has_usage() and database.usage.is_behind():
+        catch_up(database, blobs, _LINES)
+
+
 def _caught_up(database: Engine, blobs: Blobs) -> bool:
     """Count some of what older versions have stored, if there is any; return whether none is."""
     if not database.has_usage():

@@ -29,6 +29,7 @@ from eventq.store.copy_rows import (
 from eventq.store.output_rows import FileRow, ScopeRow
 from eventq.store.reach import ALL, FIRST, MANY, Ids, Reach, every, found, pages
 from eventq.store.rules import link
+from eventq.store.usage_rows import UsageCopy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -553,6 +554,17 @@ _RECORDS: dict[type, tuple[str, str, str] | tuple[str, str, str, str]] = {
         """,
         "turns",
         every("turn_id", "turn_roots"),
+    ),
+    UsageCopy: (
+        """
+        SELECT u.turn_id, u.response, u.session_id, u.context_id, u.agent, u.at_ms, u.model, u.out,
+            u.fresh, u.cached
+        FROM json_each(?1)
+            CROSS JOIN usage u ON u.turn_id = CAST(value AS INTEGER)
+        LIMIT ?2
+        """,
+        "turns",
+        every("turn_id", "usage"),
     ),
     PatchCopy: (
         """

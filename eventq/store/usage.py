@@ -38,6 +38,11 @@ UPDATE usage
 SET out = ?, fresh = ?, cached = ?
 WHERE turn_id = ? AND response = ?
 """
+_GROW_TO = """
+UPDATE usage
+SET out = ?1, fresh = ?2, cached = ?3
+WHERE turn_id = ?4 AND response = ?5 AND out <= ?1 AND fresh <= ?2 AND cached <= ?3
+"""
 # When a line has another turn than before, its row goes to that.
 _FOLLOW = """
 UPDATE usage
@@ -146,13 +151,6 @@ FROM json_each(?)
     CROSS JOIN usage u ON u.session_id = s.session_id
 GROUP BY s.name
 """
-_PAGE = """
-SELECT turn_id, response, session_id, context_id, agent, at_ms, model, out, fresh, cached
-FROM usage
-WHERE (turn_id, response) > (?, ?)
-ORDER BY turn_id, response
-LIMIT ?
-"""
 
 
 def number_of(response: str) -> int:
@@ -257,6 +255,8 @@ class TokenUsage:
 
     def read_of(self, session: int) -> int:
         """Return how many lines of a session were looked at."""
+        if not self._db.has_usage():
+            return 0
         sql = "SELECT lines FROM usage_read WHERE session_id = ?"
         return self._db.one(sql, (session,)) or 0
 
@@ -308,12 +308,17 @@ class TokenUsage:
 
     # --- copies -----------------------------------------------------------------------------------
 
-    def page(self, after: tuple[int, int], limit: int) -> list[UsageCopy]:
-        """Return the next rows by turn and response; (0, -1) begins."""
-        rows = self._run(_PAGE, (*after, limit)) if self._db.has_usage() else []
-        return [*map(UsageCopy._make, rows)]
-
     def restore(self, rows: Sequence[UsageCopy]) -> None:
-        """Store the rows of a copy, inside `write`."""
-        if rows:
-            self._db.many(_ADD, rows)
+        """Store the rows of a copy, inside `write`; those that are here may have grown.
+
+        A response of a session that is known by another turn counts there.
+        """
+        responses = json.dumps([row.response for row in rows if row.response])
+        known = {row[0]: row[1] for row in self._run(_KNOWN, (responses,))}
+        here = [
+            row
+            for row in rows
+            if row.session is None or known.get(row.response, row.turn) == row.turn
+        ]
+        if self._db.many(_ADD, here) < len(here):
+            self._db.many(_GROW_TO, [(*row[7:], row.turn, row.response) for row in here])

@@ -7,8 +7,10 @@ from eventq.memory.blobs import digest_of
 from eventq.memory.contexts import check_context_name
 from eventq.memory.nodes import START_TYPE, StartNode, StateNode
 from eventq.records.checks import check_name
+from eventq.said.spending import MOST, model_of
 from eventq.store.copy_rows import AttemptCopy, ContextLabel, PatchCopy, RunCopy
 from eventq.store.output_rows import FileRow
+from eventq.store.usage_rows import UsageCopy
 from eventq.system.counts import count as counted
 from eventq.transfer import packfile
 from eventq.transfer.artifact_import import ARTIFACT
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
     from eventq.transfer.sources import Line
     from eventq.transfer.turn_import import Nodes, TurnImport
 
+_USAGE = {
+    "usage": int, "response": int, "agent": int, "at_ms": int, "model": str, "out": int,
+    "fresh": int, "cached": int,
+}  # fmt: skip
 STATUSES = ("active", "suspended", "completed", "cancelled")
 _PAGE = 500  # records that are stored together
 
@@ -61,6 +67,7 @@ class LineImport:
         self._taken: dict[int, set[tuple[str, int]]] = {}
         self._versions: dict[tuple[int, str, int], int] = {}
         self._pending: list[Restorable] = []
+        self._used: list[Line] = []
         self.new_outputs = 0
         # What each kind of line is recognised by, and what stores it.
         self._kinds: list[tuple[dict[str, type], Callable[[Line], bool]]] = [
@@ -81,6 +88,7 @@ class LineImport:
             (ARTIFACT, lambda _: True),  # artifacts came before
             (SCOPE, lambda _: True),  # so did scopes
             (ERASED, lambda _: True),  # and what was erased
+            (_USAGE, self._usage),
         ]
 
     def run(self) -> None:
@@ -97,6 +105,7 @@ class LineImport:
                 self._flush()
         self._flush()
         self._sessions.run()
+        self._store_usage()
         self._heads.note_diverged()
         if count:
             lines = counted(count, "line")
@@ -133,6 +142,31 @@ class LineImport:
             else:
                 self._notes.remark(f"context {here} has no name here: '{name}' is another one's")
         return True
+
+    def _usage(self, line: Line) -> bool:
+        """Take what a response took, for when the sessions have come."""
+        counts = (line["out"], line["fresh"], line["cached"])
+        owners = {type(line.get("of_session")), type(line.get("of_context"))}
+        is_sound = owners <= {int, type(None)} and line["agent"] in (0, 1)
+        is_sound = is_sound and 0 <= line["response"] < 1 << 63
+        if not is_sound or not is_time(line["at_ms"]) or not all(0 <= n <= MOST for n in counts):
+            return False
+        self._used.append(line)
+        return bool(self._came.here(line["usage"]))
+
+    def _store_usage(self) -> None:
+        """Store what responses took whose turns are here now, each for what it counted for."""
+        rows = [
+            UsageCopy(
+                turn, line["response"], self._sessions.here.get(line.get("of_session") or 0),
+                self._heads.here.get(line.get("of_context") or 0), line["agent"], line["at_ms"],
+                model_of(line), line["out"], line["fresh"], line["cached"],
+            )
+            for line in self._used
+            if (turn := self._came.here(line["usage"]))
+        ]  # fmt: skip
+        for n in range(0, len(rows), _PAGE):
+            self._database.usage.restore(rows[n : n + _PAGE])
 
     def _run(self, line: Line) -> bool:
         """Store the run of a context that was made or moved on now; it has the source's status."""

@@ -37,6 +37,7 @@ class SessionImport:
     def __init__(self, job: Job, turns: TurnImport, heads: HeadImport) -> None:
         """Begin, inside a transaction; blobs, turns and contexts have come."""
         self._store = job.database.sessions
+        self._usage = job.database.usage
         self._contexts = job.database.contexts
         self._blobs = job.blobs
         self._notes = job.notes
@@ -46,6 +47,8 @@ class SessionImport:
         self._lines: dict[int, list[LineCopy]] = {}
         self._tips: list[TipCopy] = []
         self._newer: set[int] = set()  # sessions that have more than there was here
+        self._counted: dict[int, int] = {}  # lines of sessions whose tokens were counted
+        self.here: dict[int, int | None] = {}  # ids of the source's sessions here
 
     def session(self, line: Line) -> bool:
         """Take a session."""
@@ -56,6 +59,8 @@ class SessionImport:
             return False
         if not all(map(_is_text, (line["tool"], *beside))):
             return False
+        counted = line.get("counted")
+        self._counted[line["session"]] = counted if type(counted) is int else 0
         self._sessions[line["session"]] = SessionCopy(
             line["session"], line["session_name"], line["generation"], line["tool"], line["size"],
             digest, *beside,
@@ -93,9 +98,13 @@ class SessionImport:
 
     def run(self) -> None:
         """Store the sessions that are not here, and the tips of all."""
-        here = {number: self._take(one) for number, one in sorted(self._sessions.items())}
+        for number, one in sorted(self._sessions.items()):
+            self.here[number] = kept = self._take(one)
+            counted = min(self._counted[number], len(self._lines.get(number, ())))
+            if kept is not None and counted > 0:
+                self._usage.of_session(kept, (), counted)
         for context, session, turn in self._tips:
-            mine, kept = self._heads.here.get(context), here.get(session)
+            mine, kept = self._heads.here.get(context), self.here.get(session)
             if mine is None or kept is None:
                 continue
             if session in self._newer:

@@ -36,6 +36,7 @@ from eventq.store.copy_rows import (
     TipCopy,
 )
 from eventq.store.output_rows import ScopeRow
+from eventq.store.usage_rows import UsageCopy
 from eventq.system import disk
 from eventq.transfer import packfile
 from eventq.transfer.packfile import BlobRecord, HeadRecord, MetaRecord, TurnRecord
@@ -262,6 +263,7 @@ class ThreadSource:
         yield from self._lines_of_runs()
         yield from self._lines_of_blobs()
         yield from self._lines_of_outputs()
+        yield from self._lines_of_usage()
 
     def _lines_of_graph(self) -> Iterator[Line]:
         for turn in self._chosen.turns(canonical=True):
@@ -291,6 +293,7 @@ class ThreadSource:
                 "session": one.session, "session_name": one.name, "generation": one.generation,
                 "tool": one.tool, "size": one.size, "digest": one.digest.hex(),
                 "owner": one.owner, "path": one.path, "started_by": one.started_by,
+                "counted": self._moment.usage.read_of(one.session),
             }  # fmt: skip
         for line in self._chosen.records(LineCopy):
             yield {
@@ -342,6 +345,16 @@ class ThreadSource:
                 yield {**line, "of": file.output, "version": file.version}
             else:
                 yield {**line, "blob": (file.digest or b"").hex()}
+
+    def _lines_of_usage(self) -> Iterator[Line]:
+        if not self._moment.has_usage():
+            return
+        for one in self._chosen.records(UsageCopy):
+            yield {
+                "usage": one.turn, "response": one.response, "of_session": one.session,
+                "of_context": one.context, "agent": one.agent, "at_ms": one.at, "model": one.model,
+                "out": one.out, "fresh": one.fresh, "cached": one.cached,
+            }  # fmt: skip
 
     def artifact(self, line: Line) -> Iterator[bytes]:
         """Yield the bytes of an artifact in pieces."""

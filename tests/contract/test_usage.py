@@ -426,3 +426,189 @@ def test_what_may_be_asked(thread: eventq.Thread) -> None:
         thread.usage(context="c", run=1)
     with pytest.raises(UsageError):
         thread.usage(since=-1)
+
+
+# --- copies, erasures, collections ----------------------------------------------------------------
+
+
+def fill(thread: eventq.Thread, folder: Path) -> None:
+    """Store a session with subagents, a chat, its fork, and a run."""
+    inside = [
+        asked(8, "look", parent=None, isSidechain=True, agentId="x"),
+        claude(9, "r8", 200, isSidechain=True, agentId="x"),
+    ]
+    load(thread, folder, [*CLAUDE, *inside])
+    chat = thread.contexts.create("chat")
+    chat.append(said(5, "r"))
+    thread.contexts.fork("chat", name="fork").append(said(20))
+    run = thread.runs.start("work", "do it", label="run")
+    run.attempt("a", {"usage": {"output_tokens": 4}}, "bad")
+    run.step("a", {"usage": {"output_tokens": 300}}, "one")
+
+
+def sums(thread: eventq.Thread) -> list[UsageSum]:
+    """Return all sums."""
+    names = ("s", "chat", "fork", "run")
+    return [*(thread.usage(context=name) for name in names), thread.usage()]
+
+
+@pytest.mark.into(*ENGINES)
+@pytest.mark.parametrize("log", [True, False])
+def test_a_copy_has_the_sums(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path, log: bool
+) -> None:
+    """Of the thread and of each part, however often it is made, and of what has grown since."""
+    if not log:  # other ids
+        other.contexts.create("own").append(said(7_000))
+        other.runs.start("own", "task").step("a", {}, "x")
+    fill(thread, tmp_path)
+    for more in (True, False):
+        thread.copy_to(other, log=log)
+        found = sums(other)
+        assert found[:-1] == sums(thread)[:-1]
+        assert found[-1].out - thread.usage().out == (0 if log else 7_000)
+        if more:
+            load(thread, tmp_path, [*CLAUDE, claude(8, "r3", 90)])
+            thread.contexts.get("chat").append(said(60, "r"))
+            thread.runs.get("run").step("b", {"tokens": {"out": 5}}, "two")
+    load(other, tmp_path, [*CLAUDE, claude(8, "r3", 90), claude(9, "r4", 1_000)])
+    assert other.usage(context="s").out == thread.usage(context="s").out + 1_000
+
+
+@pytest.mark.into(*ENGINES)
+def test_a_copy_of_a_context_has_its_sum(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
+    """What it shares with others that did not come counts in the thread alone."""
+    fill(thread, tmp_path)
+    thread.copy_to(other, ["fork", "s"])
+    assert other.usage(context="s") == thread.usage(context="s")
+    assert (other.usage(context="fork").out, other.usage().out) == (20, 46 + 200 + 25)
+
+
+@pytest.mark.into(*ENGINES)
+def test_a_pack_has_the_sums(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
+    """Also where it comes to what is there already."""
+    fill(thread, tmp_path)
+    thread.export_pack(tmp_path / "pack")
+    for _ in range(2):
+        assert other.import_pack(tmp_path / "pack").notes == ()
+        assert sums(other) == sums(thread)
+
+
+def test_a_pack_of_before_has_its_sessions_counted(
+    thread: eventq.Thread, fresh: Any, tmp_path: Path
+) -> None:
+    """Their lines say it; those of chats and runs are not looked at."""
+    fill(thread, tmp_path)
+    thread.export_pack(tmp_path / "pack")
+    beside = tmp_path / "pack" / "eventq.ndjson"
+    lines = [json.loads(line) for line in beside.read_text().splitlines()]
+    old = [
+        {key: value for key, value in line.items() if key != "counted"}
+        for line in lines
+        if "usage" not in line
+    ]
+    beside.write_text("".join(json.dumps(line) + "\n" for line in old))
+    other = fresh()
+    other.import_pack(tmp_path / "pack")
+    assert other.usage(context="s") == thread.usage(context="s")
+    assert other.usage(context="chat") == UsageSum()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"out": -1}, {"out": 1 << 60}, {"cached": "1"}, {"agent": 2}, {"response": -1},
+        {"response": 1 << 64}, {"at_ms": -1}, {"of_session": [1]}, {"of_context": "1"},
+        {"usage": 99}, {"model": 3},
+    ],
+)  # fmt: skip
+def test_a_pack_is_not_trusted(
+    thread: eventq.Thread, fresh: Any, tmp_path: Path, wrong: Entry
+) -> None:
+    """What could be no row is left out, and said so."""
+    thread.contexts.create("chat").append(said(5))
+    thread.export_pack(tmp_path / "pack")
+    beside = tmp_path / "pack" / "eventq.ndjson"
+    lines = [json.loads(line) for line in beside.read_text().splitlines()]
+    lines = [{**line, **(wrong if "usage" in line else {})} for line in lines]
+    beside.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    other = fresh()
+    assert "1 line left out" in other.import_pack(tmp_path / "pack").notes[-1]
+    assert other.usage() == UsageSum()
+
+
+def test_an_erased_turn_counts_no_more(thread: eventq.Thread, tmp_path: Path) -> None:
+    """What it took was in its payload, and goes with that; the others stay."""
+    fill(thread, tmp_path)
+    chat = thread.contexts.get("chat").head_id()
+    session = thread.contexts.get("s").last(1).turns[-1].turn_id
+    before = thread.usage().out
+    thread.erasures.turn(chat)
+    assert thread.usage(context="chat") == UsageSum()
+    thread.erasures.turn(session)
+    assert thread.usage(context="s").out == 46 - 9
+    assert thread.usage().out == before - 5 - 9
+    load(thread, tmp_path, CLAUDE)
+    assert thread.usage(context="s").out >= 46 - 9
+
+
+def test_what_is_collected_counts_no_more(thread: eventq.Thread, tmp_path: Path) -> None:
+    """A session that is removed goes with its lines; a deleted context with its turns."""
+    fill(thread, tmp_path)
+    before = thread.usage().out
+    thread.contexts.delete("chat")  # its turn is the fork's, too
+    thread.sessions.remove("s")
+    assert thread.usage().out == before - 246
+    thread.gc(apply=True, grace=0)
+    assert thread.usage().out == before - 246
+    thread.contexts.delete("fork")
+    thread.gc(apply=True, grace=0)
+    assert thread.usage().out == before - 246 - 25
+    load(thread, tmp_path, CLAUDE)
+    assert thread.usage(context="s").out == 46
+
+
+# --- what is interrupted --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tool", SHAPES)
+def test_an_import_that_is_interrupted_is_counted_by_the_next(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """Its lines were stored, and no turns: whatever the next import adds, all of them count."""
+    entries, expected = SHAPES[tool]
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    half = max(2, len(entries) // 2)
+    load(thread, tmp_path, entries[: half - 1])
+    with monkeypatch.context() as patch:
+        patch.setattr(type(thread.database.memory.sessions), "place", fail)
+        with pytest.raises(KeyboardInterrupt):
+            load(thread, tmp_path, entries[: half + 1])
+    load(thread, tmp_path, entries)
+    assert models(thread.usage(context="s")) == expected
+
+
+def test_a_turn_is_stored_with_what_it_took_or_not_at_all(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are one change: of an import, an append and a step."""
+    chat, run = thread.contexts.create("chat"), thread.runs.start("work", "do it")
+    turns = thread.database.memory.last_id("turns")
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("of_turn", "of_session"):
+        monkeypatch.setattr(type(thread.database.memory.usage), name, fail)
+    with pytest.raises(KeyboardInterrupt):
+        chat.append(said(5))
+    with pytest.raises(KeyboardInterrupt):
+        run.step("a", {"usage": {"output_tokens": 4}}, "one")
+    with pytest.raises(KeyboardInterrupt):
+        load(thread, tmp_path, CLAUDE)
+    assert thread.database.memory.last_id("turns") == turns

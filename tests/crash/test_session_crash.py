@@ -30,7 +30,10 @@ NAMED = f"blob:sha256:{hashlib.sha256(FOREIGN).hexdigest()}"
 def entry(text: str, *data: str) -> bytes:
     """Return a line with images."""
     images = [{"type": "image", "mimeType": "image/png", "data": one} for one in data]
-    message = {"type": "message", "content": [{"type": "text", "text": text}, *images]}
+    message = {
+        "type": "message", "role": "assistant", "usage": {"output_tokens": 7},
+        "content": [{"type": "text", "text": text}, *images],
+    }  # fmt: skip
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
@@ -65,6 +68,20 @@ def work(thread: eventq.Thread, place: str) -> None:
     thread.sessions.import_file(f"{place}/session.jsonl", blobs=f"{place}/blobs")
 
 
+def check_usage(thread: eventq.Thread, lines: list[bytes]) -> None:
+    """Check that a turn was stored with what it took, or neither of them."""
+    sql = """
+        SELECT turn_id IS NOT NULL AS placed, turn_id IN (SELECT turn_id FROM usage) AS noted
+        FROM session_lines
+        ORDER BY position
+    """
+    rows = [*thread.sql(sql)]
+    says = [b'"usage"' in line for line in lines]
+    assert [bool(row["noted"]) for row in rows] == [
+        bool(row["placed"] and say) for row, say in zip(rows, says, strict=True)
+    ]
+
+
 def after(place: str, path: str, *, collected: bool) -> int:
     """Check an import and that repeating it completes it; return the number of lines before."""
     with eventq.open(path) as thread:
@@ -72,12 +89,15 @@ def after(place: str, path: str, *, collected: bool) -> int:
         found = list(thread.sessions.lines("session"))
         held = b"".join(found)
         assert NEW.startswith(held)
+        check_usage(thread, found)
         assert held.startswith(OLD[: OLD.rindex(b"\n") + 1])
         if collected:
             thread.gc(apply=True, grace=0)
             assert b"".join(thread.sessions.lines("session")) == held
         work(thread, place)
         assert b"".join(thread.sessions.lines("session")) == NEW
+        check_usage(thread, NEW.splitlines())
+        assert thread.usage(context="session").out == 7 * NEW.count(b'"usage"')
         assert thread.read(NAMED).data == FOREIGN
         assert thread.check() == []
         if collected:

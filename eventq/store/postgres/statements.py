@@ -2488,6 +2488,18 @@ STATEMENTS = {
         turn_roots.thread_id = $2) ORDER BY turn_id LIMIT $4
     """, ""),
     # copies._RECORDS 9
+    "e52f37f3e462730b": ("", "", """
+        SELECT u.turn_id, u.response, u.session_id, u.context_id, u.agent, u.at_ms, u.model, u.out,
+        u.fresh, u.cached FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
+        JOIN LATERAL (SELECT u.* FROM eventq.usage AS u WHERE u.turn_id = CAST(value AS BIGINT) AND
+        (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u LIMIT $4
+    """, ""),
+    # copies._RECORDS 10
+    "bf68a11686b0623f": ("", "", """
+        SELECT turn_id FROM eventq.usage WHERE turn_id > $3 AND (usage.bucket = $1 AND
+        usage.thread_id = $2) ORDER BY turn_id LIMIT $4
+    """, ""),
+    # copies._RECORDS 11
     "609974f2fb32d61f": ("", "", """
         SELECT p.seq, p.turn_id, b.hash, p.flags, p.created_at_ms FROM
         JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT p.*
@@ -2496,18 +2508,18 @@ STATEMENTS = {
         b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b ON TRUE LIMIT
         $4
     """, ""),
-    # copies._RECORDS 10
+    # copies._RECORDS 12
     "966089728ccac808": ("", "", """
         SELECT seq FROM eventq.turn_patches WHERE seq > $3 AND (turn_patches.bucket = $1 AND
         turn_patches.thread_id = $2) ORDER BY seq LIMIT $4
     """, ""),
-    # copies._RECORDS 11
+    # copies._RECORDS 13
     "76509e0599ae6385": ("", "", """
         SELECT p.seq FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN
         LATERAL (SELECT p.* FROM eventq.turn_patches AS p WHERE p.turn_id = CAST(value AS BIGINT)
         AND (p.bucket = $1 AND p.thread_id = $2) OFFSET 0) AS p LIMIT $4
     """, ""),
-    # copies._RECORDS 12
+    # copies._RECORDS 14
     "2832ddea48d1430b": ("", "", """
         SELECT a.attempt_id, a.parent_id, b.hash, a.created_at_ms FROM
         JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT a.*
@@ -2516,18 +2528,18 @@ STATEMENTS = {
         WHERE b.blob_id = a.blob_id AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b LIMIT
         $4
     """, ""),
-    # copies._RECORDS 13
+    # copies._RECORDS 15
     "decc43e7bf9f357a": ("", "", """
         SELECT attempt_id FROM eventq.run_attempts WHERE attempt_id > $3 AND (run_attempts.bucket =
         $1 AND run_attempts.thread_id = $2) ORDER BY attempt_id LIMIT $4
     """, ""),
-    # copies._RECORDS 14
+    # copies._RECORDS 16
     "bbd73367086c5e60": ("", "", """
         SELECT a.attempt_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
         JOIN LATERAL (SELECT a.* FROM eventq.run_attempts AS a WHERE a.parent_id = CAST(value AS
         BIGINT) AND (a.bucket = $1 AND a.thread_id = $2) OFFSET 0) AS a LIMIT $4
     """, ""),
-    # copies._RECORDS 15
+    # copies._RECORDS 17
     "033c0c8ff61d9fbe": ("", "", """
         SELECT r.blob_id, b.hash, n.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
         each1(value) CROSS JOIN LATERAL (SELECT r.* FROM eventq.blob_refs AS r WHERE r.blob_id =
@@ -2536,12 +2548,12 @@ STATEMENTS = {
         AND b.thread_id = $2) OFFSET 0) AS b CROSS JOIN LATERAL (SELECT n.* FROM eventq.blobs AS n
         WHERE n.blob_id = r.ref_id AND (n.bucket = $1 AND n.thread_id = $2) OFFSET 0) AS n LIMIT $4
     """, ""),
-    # copies._RECORDS 16
+    # copies._RECORDS 18
     "983fa61610d12d0d": ("", "", """
         SELECT blob_id FROM eventq.blob_refs WHERE blob_id > $3 AND (blob_refs.bucket = $1 AND
         blob_refs.thread_id = $2) ORDER BY blob_id LIMIT $4
     """, ""),
-    # copies._RECORDS 17
+    # copies._RECORDS 19
     "bee6ee4a075e22d8": ("", "", """
         SELECT b.blob_id, b.hash, b.raw_len, COALESCE(y.bytes, CAST('\\x' AS BYTEA)), x.reason,
         COALESCE(x.at_ms, 0) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
@@ -2554,12 +2566,12 @@ STATEMENTS = {
         x.erasure_id = e.erasure_id AND (x.bucket = $1 AND x.thread_id = $2) OFFSET 0) AS x ON TRUE
         LIMIT $4
     """, ""),
-    # copies._RECORDS 18
+    # copies._RECORDS 20
     "4852b2ff566df79f": ("", "", """
         SELECT blob_id FROM eventq.blobs WHERE (blob_id > $3 AND codec = 3) AND (blobs.bucket = $1
         AND blobs.thread_id = $2) ORDER BY blob_id LIMIT $4
     """, ""),
-    # copies._RECORDS 19
+    # copies._RECORDS 21
     "00e0dfdc2aac3b0d": ("", "", """
         SELECT p.name, b.hash FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
         JOIN LATERAL (SELECT p.* FROM eventq.pins AS p WHERE p.blob_id = CAST(value AS BIGINT) AND
@@ -2567,7 +2579,7 @@ STATEMENTS = {
         eventq.blobs AS b WHERE b.blob_id = p.blob_id AND (b.bucket = $1 AND b.thread_id = $2)
         OFFSET 0) AS b LIMIT $4
     """, ""),
-    # copies._RECORDS 20
+    # copies._RECORDS 22
     "681e8740355b7fb5": ("", "", """
         SELECT b.hash, n.sha256 FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
         CROSS JOIN LATERAL (SELECT n.* FROM eventq.blob_names AS n WHERE n.blob_id = CAST(value AS
@@ -2575,23 +2587,23 @@ STATEMENTS = {
         b.* FROM eventq.blobs AS b WHERE (b.blob_id = n.blob_id AND b.codec < 3) AND (b.bucket = $1
         AND b.thread_id = $2) OFFSET 0) AS b LIMIT $4
     """, ""),
-    # copies._RECORDS 21
+    # copies._RECORDS 23
     "1a817039334b09f7": ("", "", """
         SELECT blob_id FROM eventq.blob_names WHERE blob_id > $3 AND (blob_names.bucket = $1 AND
         blob_names.thread_id = $2) ORDER BY blob_id LIMIT $4
     """, ""),
-    # copies._RECORDS 22
+    # copies._RECORDS 24
     "ca4e867b490b0823": ("", "", """
         SELECT s.scope_id, s.name, s.created_at_ms FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON))
         AS each1(value) CROSS JOIN LATERAL (SELECT s.* FROM eventq.scopes AS s WHERE s.scope_id =
         CAST(value AS BIGINT) AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s LIMIT $4
     """, ""),
-    # copies._RECORDS 23
+    # copies._RECORDS 25
     "25ef28cdbd655ec1": ("", "", """
         SELECT scope_id FROM eventq.scopes WHERE scope_id > $3 AND (scopes.bucket = $1 AND
         scopes.thread_id = $2) ORDER BY scope_id LIMIT $4
     """, ""),
-    # copies._RECORDS 24
+    # copies._RECORDS 26
     "c836adb8a552bc8d": ("", "", """
         SELECT s.session_id, s.name, s.generation, s.tool, s.size, s.digest, s.owner, s.path,
         s.started_by FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN
@@ -2682,6 +2694,12 @@ STATEMENTS = {
     "7d98a372eb7623a1": ("", "", """
         UPDATE eventq.usage SET out = $3, fresh = $4, cached = $5 WHERE (turn_id = $6 AND response
         = $7) AND (usage.bucket = $1 AND usage.thread_id = $2)
+    """, ""),
+    # usage._GROW_TO
+    "31b418b0074c39d5": ("", "", """
+        UPDATE eventq.usage SET out = $3, fresh = $4, cached = $5 WHERE (turn_id = $6 AND response
+        = $7 AND out <= $3 AND fresh <= $4 AND cached <= $5) AND (usage.bucket = $1 AND
+        usage.thread_id = $2)
     """, ""),
     # usage._FOLLOW
     "5f1e6a32ffe1b819": ("", "", """
@@ -2792,12 +2810,6 @@ STATEMENTS = {
         AND s.thread_id = $2) OFFSET 0) AS s CROSS JOIN LATERAL (SELECT u.* FROM eventq.usage AS u
         WHERE u.session_id = s.session_id AND (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u
         GROUP BY s.name
-    """, ""),
-    # usage._PAGE
-    "b7dee4501a0f0c62": ("", "", """
-        SELECT turn_id, response, session_id, context_id, agent, at_ms, model, out, fresh, cached
-        FROM eventq.usage WHERE (turn_id, response) > ($3, $4) AND (usage.bucket = $1 AND
-        usage.thread_id = $2) ORDER BY turn_id, response LIMIT $5
     """, ""),
     # usage.TokenUsage.take_back
     "9318bde61fe789b6": ("", "", """
