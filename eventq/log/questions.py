@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventq.errors import InputError, UnknownQuestionError
 from eventq.records.checks import ERASED, check_name, check_natural, check_positive, check_whole
 from eventq.records.event import ANSWER, ASKING
-from eventq.store.question_rules import DECISIONS, key_of, question_of
+from eventq.store.question_rules import DECISIONS, answered_by, key_of, question_of
 from eventq.system import clock
 from eventq.system.clock import SLOW_LOOK
 from eventq.system.jsontext import writer
@@ -25,6 +25,23 @@ def listed(log: Log) -> list[Question]:
     """Return the oldest open questions, at most LISTED."""
     found = map(question_of, log.events.questions(LISTED))
     return [question for question in found if question is not None]  # None: one that was erased
+
+
+def answered(log: Log, before: int | None, limit: int) -> tuple[list[Question], int]:
+    """Return the questions that were answered last, before an event, and where to look on.
+
+    That is an id to come again with, 0 at the end. There may be fewer than `limit`, even none, and
+    more further back: a bounded part of the log is looked at.
+    """
+    events, found = log.events, []
+    numbers, after = events.answers(events.last() + 1 if before is None else before, limit)
+    for answer in map(events.get, numbers):
+        number = None if answer is None else answered_by(answer)
+        asked = None if number is None else events.get(number)
+        question = None if asked is None else question_of(asked, answer)
+        if question is not None and question.answer is not None:
+            found.append(question)
+    return found, after
 
 
 class Questions:

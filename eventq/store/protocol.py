@@ -106,6 +106,12 @@ class Events(Protocol):
     def questions(self, limit: int) -> list[Event]:
         """Return the oldest questions that are open."""
 
+    def answers(self, before: int, limit: int) -> tuple[list[int], int]:
+        """Return the ids of the newest answers before an event, and where to look on.
+
+        That is an id for the next call, 0 at the end. A bounded number of keys is looked at.
+        """
+
     def question_count(self) -> int:
         """Return how many questions are open."""
 
@@ -354,6 +360,12 @@ class Claims(Protocol):
         """Return what queues hold of some events, at most `limit` rows.
 
         A consumer that has finished an event, or not examined it, has no row.
+        """
+
+    def totals(self, since: int, span: int) -> list[tuple[int, int, int, int]]:
+        """Return what attempts of all queues came to after a minute, by spans of so many minutes.
+
+        A row is the number of a span since 1970, and how many attempts were done, failed and dead.
         """
 
     def minutes(self, consumer: str | None, since: int) -> list[Minute]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eventq.store.protocol import Events
 
 DECISIONS = ("approve", "deny")  # the options of an approval that has no others
+KEYS_SEEN = 20_000  # keys of events that a look for answers reads
 _MEMBERS = {"question", "text"}
 
 
@@ -55,6 +56,12 @@ def question_of(asked: Event, answered: Event | None = None) -> Question | None:
         answered_at=answered.created_at,
         answered_via=via if isinstance(via, str) else None,
     )
+
+
+def answered_by(answer: Event) -> int | None:
+    """Return the question that an event with the key of an answer says it answers."""
+    number = _object(answer.content).get("question")
+    return number if type(number) is int and number > 0 else None
 
 
 def signed(new: NewEvent, answerer: Answerer) -> str:

@@ -6,9 +6,11 @@ from eventq.errors import UnknownRunError
 from eventq.records.run import RunChange, RunInfo
 from eventq.store.rules import KEY_MS, RUNS_EMIT, event_of_run, status_conflict
 from eventq.store.run_rows import RunState
+from eventq.system.clock import stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from eventq.store.engine import Engine
@@ -91,6 +93,16 @@ WHERE r.context_id IN (
         LIMIT ?2
     )
 ORDER BY r.context_id DESC
+"""
+_AMONG = f"""
+{_RUN}
+WHERE r.context_id IN (SELECT CAST(value AS INTEGER) FROM json_each(?))
+"""
+_ENDED = f"""
+{_RUN}
+WHERE r.completed_on >= ?1 AND r.completed_at_ms >= ?2
+ORDER BY r.completed_on DESC, r.context_id DESC
+LIMIT ?3
 """
 # Number and op of changes, with the run as it is; without its fields if it is gone.
 _CHANGES = """
@@ -316,6 +328,16 @@ class Runs:
     def forks(self, run_id: int, limit: int) -> list[tuple[RunInfo, int]]:
         """Return the newest forks of a run, each with the turn that it leaves it at."""
         return [(RunInfo(*row[:-1]), row[-1]) for row in self._run(_FORKS, (run_id, limit))]
+
+    def among(self, contexts: Iterable[int]) -> list[RunInfo]:
+        """Return the runs among some contexts."""
+        listed = "[" + ",".join(map(str, contexts)) + "]"
+        return [RunInfo(*row) for row in self._run(_AMONG, (listed,))]
+
+    def ended(self, since_ms: int, limit: int) -> list[RunInfo]:
+        """Return the runs that were completed since a time, those of the newest day first."""
+        day = stamp(since_ms / 1000)[:10]
+        return [RunInfo(*row) for row in self._run(_ENDED, (day, since_ms, limit))]
 
     def last_change(self) -> int:
         """Return the number of the newest change of a run, 0 for none."""

@@ -166,6 +166,13 @@ WHERE {MINE}
     AND minute > %(since)s
 ORDER BY consumer, minute
 """
+# What attempts of all queues came to, by spans of so many minutes.
+_TOTALS = f"""
+SELECT minute / %(span)s, sum(done), sum(failed), sum(dead)
+FROM eventq.queue_counts
+WHERE {MINE} AND minute > %(since)s
+GROUP BY 1
+"""
 # Rows that contradict their queue: a wrong count, and events that are beyond the frontier, or
 # finished, or leased to nobody, or held though nothing of their group is before them.
 _ODD = f"""
@@ -562,6 +569,11 @@ class Claims(Claiming):
         """Return what attempts came to in each minute after one."""
         values = {"consumer": consumer, "since": since}
         return [*map(Minute._make, self._db.rows(_MINUTES, values))]
+
+    def totals(self, since: int, span: int) -> list[tuple[int, int, int, int]]:
+        """Return what attempts of all queues came to after a minute, by spans of minutes."""
+        rows = self._db.rows(_TOTALS, {"since": since, "span": span})
+        return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
 
     def workers(self) -> list[tuple[str, WorkerStatus]]:
         """Return who holds leases now, with the consumer of each."""

@@ -22,7 +22,7 @@ from eventq.store.postgres.connection import MINE, NOW
 from eventq.store.postgres.gathering import Gathering
 from eventq.store.postgres.pushdown import NOTHING
 from eventq.store.postgres.schema import IS_CURRENT
-from eventq.store.question_rules import changes, check_answers
+from eventq.store.question_rules import KEYS_SEEN, changes, check_answers
 from eventq.store.transactions import at_a_moment
 from eventq.system.jsontext import writer
 
@@ -239,6 +239,27 @@ FROM eventq.open_questions q
 WHERE q.bucket = %(b)s AND q.thread_id = %(t)s
 ORDER BY event_id
 LIMIT %(limit)s
+"""
+# The newest answers, by their keys; so many keys are looked at, as any event may have one.
+_ANSWERS = f"""
+SELECT event_id
+FROM (
+    SELECT event_id, key
+    FROM eventq.event_keys
+    WHERE {MINE} AND event_id < %(before)s
+    ORDER BY event_id DESC
+    LIMIT %(seen)s
+) k
+WHERE key >= 'answer:' AND key < 'answer;'
+ORDER BY event_id DESC
+LIMIT %(limit)s
+"""
+_EDGE = f"""
+SELECT event_id
+FROM eventq.event_keys
+WHERE {MINE} AND event_id < %(before)s
+ORDER BY event_id DESC
+LIMIT 1 OFFSET %(seen)s - 1
 """
 _QUESTION_COUNT = f"SELECT count(*) FROM eventq.open_questions WHERE {MINE}"
 _REWRITE = f"UPDATE eventq.events SET content = %(content)s WHERE {MINE} AND id = %(id)s"
@@ -562,6 +583,15 @@ class Events:
     def questions(self, limit: int) -> list[Event]:
         """Return the oldest questions that are open."""
         return [*map(event_of, self._db.rows(_QUESTIONS, {"limit": limit}))]
+
+    def answers(self, before: int, limit: int) -> tuple[list[int], int]:
+        """Return the ids of the newest answers before an event, and where to look on."""
+        values = {"before": before, "limit": limit, "seen": KEYS_SEEN}
+        found = [int(row[0]) for row in self._db.rows(_ANSWERS, values)]
+        if len(found) == limit:
+            return found, found[-1]
+        edge = self._db.rows(_EDGE, values)
+        return found, int(edge[0][0]) if edge else 0
 
     def question_count(self) -> int:
         """Return how many questions are open."""

@@ -887,6 +887,42 @@ STATEMENTS = {
         $1 AND contexts.thread_id = $2) ORDER BY context_id DESC LIMIT $4)) AND (r.bucket = $1 AND
         r.thread_id = $2) ORDER BY r.context_id DESC
     """, ""),
+    # runs._AMONG
+    "87dad7849cf3e73e": ("", "", """
+        SELECT r.context_id, r.name, r.grouped, r.status, COALESCE(h.turn_id, 0), COALESCE(h.depth,
+        0), COALESCE('blob:blake3:' || ENCODE(hb.hash, 'hex'), ''), 'blob:blake3:' ||
+        ENCODE(sb.hash, 'hex'), c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name FROM
+        eventq.runs AS r CROSS JOIN LATERAL (SELECT c.name, c.head_id, c.base_id, c.fork_of,
+        c.version, c.flags, c.created_at_ms, c.updated_at_ms, c.scope_id FROM eventq.contexts AS c
+        WHERE c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c
+        LEFT JOIN LATERAL (SELECT h.* FROM eventq.turns AS h WHERE h.turn_id = c.head_id AND
+        (h.bucket = $1 AND h.thread_id = $2) OFFSET 0) AS h ON TRUE LEFT JOIN LATERAL (SELECT hb.*
+        FROM eventq.blobs AS hb WHERE hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
+        $2) OFFSET 0) AS hb ON TRUE CROSS JOIN LATERAL (SELECT s.* FROM eventq.turns AS s WHERE
+        s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s CROSS JOIN
+        LATERAL (SELECT sb.* FROM eventq.blobs AS sb WHERE sb.blob_id = s.blob_id AND (sb.bucket =
+        $1 AND sb.thread_id = $2) OFFSET 0) AS sb WHERE r.context_id = ANY(ARRAY(SELECT CAST(value
+        AS BIGINT) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value))) AND (r.bucket
+        = $1 AND r.thread_id = $2)
+    """, ""),
+    # runs._ENDED
+    "dbf531d0f1d62867": ("", "", """
+        SELECT r.context_id, r.name, r.grouped, r.status, COALESCE(h.turn_id, 0), COALESCE(h.depth,
+        0), COALESCE('blob:blake3:' || ENCODE(hb.hash, 'hex'), ''), 'blob:blake3:' ||
+        ENCODE(sb.hash, 'hex'), c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name FROM
+        eventq.runs AS r CROSS JOIN LATERAL (SELECT c.name, c.head_id, c.base_id, c.fork_of,
+        c.version, c.flags, c.created_at_ms, c.updated_at_ms, c.scope_id FROM eventq.contexts AS c
+        WHERE c.context_id = r.context_id AND (c.bucket = $1 AND c.thread_id = $2) OFFSET 0) AS c
+        LEFT JOIN LATERAL (SELECT h.* FROM eventq.turns AS h WHERE h.turn_id = c.head_id AND
+        (h.bucket = $1 AND h.thread_id = $2) OFFSET 0) AS h ON TRUE LEFT JOIN LATERAL (SELECT hb.*
+        FROM eventq.blobs AS hb WHERE hb.blob_id = h.blob_id AND (hb.bucket = $1 AND hb.thread_id =
+        $2) OFFSET 0) AS hb ON TRUE CROSS JOIN LATERAL (SELECT s.* FROM eventq.turns AS s WHERE
+        s.turn_id = r.start_id AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s CROSS JOIN
+        LATERAL (SELECT sb.* FROM eventq.blobs AS sb WHERE sb.blob_id = s.blob_id AND (sb.bucket =
+        $1 AND sb.thread_id = $2) OFFSET 0) AS sb WHERE (r.completed_on >= $3 AND r.completed_at_ms
+        >= $4) AND (r.bucket = $1 AND r.thread_id = $2) ORDER BY r.completed_on DESC, r.context_id
+        DESC LIMIT $5
+    """, ""),
     # runs._CHANGES
     "2cd8f17c64c1bf65": ("", "", """
         SELECT n.change_id, n.op, n.run_id, r.context_id, r.name, r.grouped, r.status,

@@ -158,6 +158,13 @@ FROM queues q
 WHERE ?1 IS NULL OR consumer_id = ?1
 ORDER BY consumer_id, minute
 """
+# What attempts of all queues came to, by spans of so many minutes.
+_TOTALS = """
+SELECT minute / ?2, sum(done), sum(failed), sum(dead)
+FROM queues q
+    CROSS JOIN queue_counts c ON c.queue_id = q.queue_id AND minute > ?1
+GROUP BY 1
+"""
 _DAY = 24 * 60
 
 
@@ -254,6 +261,10 @@ class Claims(Claiming):
     def minutes(self, consumer: str | None, since: int) -> list[Minute]:
         """Return what attempts came to in each minute after one."""
         return [*map(Minute._make, self._db.run(_MINUTES, (consumer, since)))]
+
+    def totals(self, since: int, span: int) -> list[tuple[int, int, int, int]]:
+        """Return what attempts of all queues came to after a minute, by spans of minutes."""
+        return self._db.run(_TOTALS, (since, span))
 
     def workers(self) -> list[tuple[str, WorkerStatus]]:
         """Return who holds leases now, with the consumer of each."""

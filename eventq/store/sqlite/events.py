@@ -21,6 +21,7 @@ from eventq.records.event import (
     Tally,
     may_answer,
 )
+from eventq.store.question_rules import KEYS_SEEN
 from eventq.store.sqlite.migrate import CURRENT, DERIVED, QUESTIONS
 from eventq.store.sqlite.values import is_utf8, name_of
 from eventq.system import clock
@@ -123,6 +124,21 @@ FROM open_questions
 ORDER BY event_id
 LIMIT ?
 """
+# The newest answers, by their keys; so many keys are looked at, as any event may have one.
+_ANSWERS = """
+SELECT event_id
+FROM (
+    SELECT event_id, key
+    FROM event_keys
+    WHERE event_id < ?1
+    ORDER BY event_id DESC
+    LIMIT ?2
+)
+WHERE key >= 'answer:' AND key < 'answer;'
+ORDER BY event_id DESC
+LIMIT ?3
+"""
+_EDGE = "SELECT event_id FROM event_keys WHERE event_id < ? ORDER BY event_id DESC LIMIT 1 OFFSET ?"
 _KINDS = """
 SELECT CAST(type AS TEXT), CAST(source AS TEXT), count(*)
 FROM events NOT INDEXED
@@ -323,6 +339,15 @@ class Events:
     def questions(self, limit: int) -> list[Event]:
         """Return the oldest questions that are open; of a thread without a table of them, none."""
         return [*map(_event, self._run(_QUESTIONS, (limit,)))] if self._has_questions() else []
+
+    def answers(self, before: int, limit: int) -> tuple[list[int], int]:
+        """Return the ids of the newest answers before an event, and where to look on."""
+        if not self._has_questions():
+            return [], 0
+        found = [row[0] for row in self._run(_ANSWERS, (before, KEYS_SEEN, limit))]
+        if len(found) == limit:
+            return found, found[-1]
+        return found, self._one(_EDGE, (before, KEYS_SEEN - 1)) or 0
 
     def question_count(self) -> int:
         """Return how many questions are open."""
