@@ -917,14 +917,17 @@ class Thread:
         """Return the questions that nobody has answered, the oldest 1,000."""
         return self._questions.open()
 
-    def answer(self, question_id: int, text: str, *, source: str = "self") -> Question:
+    def answer(
+        self, question_id: int, text: str, *, source: str = "self", note: str | None = None
+    ) -> Question:
         """Answer a question and return it; the same answer again changes nothing.
 
-        `source` is the sender of the event; `answered_by` is the user of this process. Raises
+        `note` is said beside the answer, which whoever asked gets as it is without one. `source` is
+        the sender of the event; `answered_by` is the user of this process. Raises
         UnknownQuestionError, AnsweredError for another answer, InputError for an approval that does
         not have this option, and LogicError for one that is for a person to answer.
         """
-        return self._questions.answer(question_id, text, source)
+        return self._questions.answer(question_id, text, source, note)
 
     # --- claims -----------------------------------------------------------------------------------
 

@@ -38,13 +38,16 @@ def ask(thread: Thread, *, text: str, asked: Asked, wait: float | None, json: bo
     _show(thread.ask(text, **asked, wait=wait or 0), wait, json=json)
 
 
-def answer(thread: Thread, *, question: int, text: str, source: str, json: bool) -> None:
+def answer(
+    thread: Thread, *, question: int, text: str, note: str | None, source: str, json: bool
+) -> None:
     """Answer a question. The first answer counts.
 
-    Who answers is noted: the user, and whether at a terminal.
+    Who answers is noted: the user, and whether at a terminal. Whoever waits for the answer gets the
+    note beside it, on stderr.
     """
     thread.log.answerer = show.answerer
-    found = thread.answer(question, text, source=source)
+    found = thread.answer(question, text, source=source, note=note)
     show.result(fields(found), f"Answered question {question}", json=json)
 
 
@@ -72,6 +75,8 @@ def _show(found: Question, wait: float | None, *, json: bool) -> None:
             f"nobody has answered question {number}{late}",
             f"run 'eventq answer {number} TEXT', or wait: 'eventq questions {number} --wait 10m'",
         )
+    if found.note and not json:
+        show.note(f"Note: {show.readable(found.note)}")
     show.result(fields(found), str(number) if found.answer is None else found.answer, json=json)
 
 
@@ -129,6 +134,7 @@ COMMANDS = {
             Argument("QUESTION", kinds.POSITIVE),
             Argument("TEXT", kinds.verbatim),
             THREAD,
+            Option("note TEXT", "What is said beside the answer.", kinds.text),
             Option("source ADDRESS", "The sender of the event.", default="self"),
             JSON,
         ],

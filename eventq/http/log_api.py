@@ -175,7 +175,8 @@ def question(thread: Thread, given: Given) -> Reply:
 
 def answer(thread: Thread, given: Given) -> Reply:
     """Answer a question; the first answer counts."""
-    return _question(thread.answer(given["id"], given["text"], source=given["source"]))
+    found = thread.answer(given["id"], given["text"], source=given["source"], note=given["note"])
+    return _question(found)
 
 
 # --- consumers ------------------------------------------------------------------------------------
@@ -447,7 +448,11 @@ _OPERATIONS: Sequence[Operation] = (
         WRITE,
         answer,
         "Question",
-        body=(Part("text", "string", "The answer.", required=True), _SOURCE),
+        body=(
+            Part("text", "string", "The answer.", required=True),
+            Part("note", "string", "What is said beside it."),
+            _SOURCE,
+        ),
     ),
     Operation("listConsumers", "GET", f"{AT}/consumers", READ, consumers, "Consumers"),
     Operation("getConsumer", "GET", _CONSUMER, READ, consumer, "Consumer"),

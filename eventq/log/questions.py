@@ -103,15 +103,18 @@ class Questions:
                 watcher.wait(min(left, SLOW_LOOK))
         return found
 
-    def answer(self, number: int, text: str, source: str) -> Question:
+    def answer(self, number: int, text: str, source: str, note: str | None = None) -> Question:
         """Answer a question and return it; the same answer again changes nothing.
 
         Raises UnknownQuestionError, AnsweredError, InputError for no option of an approval, and
         LogicError for one that only a person can answer.
         """
         _check_text(text, "answer")
-        content = writer()({"question": check_natural(number, "a question"), "text": text})
-        self._log.push(source, ANSWER, content, None, key_of(number))
+        content: dict[str, object] = {"question": check_natural(number, "a question"), "text": text}
+        if note is not None:
+            _check_text(note, "note")
+            content["note"] = note
+        self._log.push(source, ANSWER, writer()(content), None, key_of(number))
         return self.get(number)
 
 

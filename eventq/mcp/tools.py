@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 SAYS = 300  # characters of what an event says, beside its content
 SECONDS = 0.5  # of a look for what is rare
 WINDOW = 20_000  # ids that are looked at with a filter at once
+NOTE = 2_000  # bytes of what was said beside an answer
 LISTED = 20  # of each kind, in a status
 _BEFORE = re.compile(r"(?:\((?P<rest>.*)\) AND )?id < (?P<id>[0-9]{1,18})", re.DOTALL)
 _EXTRACTS = re.compile(r"agent://[^/?]*(/|.*[?&]q=)")
@@ -416,6 +417,7 @@ def ask_person(thread: Thread, given: Given, room: int) -> Object:
     shown |= {"status": "answered", "answer": found.answer, "next": {}}
     shown["answered_by"] = cut(found.answered_by or "", NAME)
     shown |= {"answered_via": found.answered_via} if found.answered_via else {}
+    shown |= {"note": cut(found.note, NOTE)} if found.note else {}
     rest = {"id": found.question_id}
     return shorten(shown, "answer", room - FRAME, given["offset"], rest)
 

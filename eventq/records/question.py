@@ -14,8 +14,9 @@ class Question(Record):
     `answered_via` how the answer came: page, terminal, shell, http, mcp or program. Of an answer
     that was stored before these were noted, the latter is None and the former the event's source.
     With `by_person` only a page, a terminal or the right `answer` can answer. What was answered is
-    None while the question is open. `context`, a name or an id, and `run` say where it was asked,
-    as the asker says; a question without them belongs to the whole thread.
+    None while the question is open. `note` is what was said beside the answer, which is the same
+    without one. `context`, a name or an id, and `run` say where it was asked, as the asker says; a
+    question without them belongs to the whole thread.
     """
 
     question_id: int
@@ -31,6 +32,7 @@ class Question(Record):
     by_person: bool = False
     context: str | None = None
     run: int | None = None
+    note: str | None = None
 
 
 class Answerer(Record):

@@ -121,8 +121,9 @@ def question(one: Entry) -> Said:
 
 
 def answer(one: Entry) -> Said:
-    """Return what was answered, and by whom."""
-    return Said("user", (Text(string(one, "text")),), "answer", string(one, "by"))
+    """Return what was answered, what was noted beside it, and by whom."""
+    texts = filter(None, (string(one, "text"), string(one, "note")))
+    return Said("user", tuple(map(Text, texts)), "answer", string(one, "by"))
 
 
 def node(one: Entry) -> Said | None:

@@ -2,9 +2,9 @@
 
 A question is an event of type `question` or `approval` whose content is a JSON object with a `text`
 and perhaps `options`, `by_person`, `context` and `run`. A later event of type `answer` with the key
-`answer:<id>` and a content of `{"question": <id>, "text": …}` closes it, also once its text was
-erased. `signed` adds to the content how it came and by whom, and `check_answers` refuses what
-answers nothing.
+`answer:<id>` and a content of `{"question": <id>, "text": …}`, perhaps with a `note`, closes it,
+also once its text was erased. `signed` adds to the content how it came and by whom, and
+`check_answers` refuses what answers nothing.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ def question_of(asked: Event, answered: Event | None = None) -> Question | None:
         return question
     if _answered(answered.type, answered.content, key_of(asked.id)) is None:
         return question
-    said, by, via = map(_object(answered.content).get, ("text", "by", "via"))
+    said, by, via, note = map(_object(answered.content).get, ("text", "by", "via", "note"))
     return question._replace(
         answer=said if isinstance(said, str) else answered.content,
         answered_by=by if isinstance(by, str) else answered.source,
         answered_at=answered.created_at,
         answered_via=via if isinstance(via, str) else None,
+        note=note if isinstance(note, str) else None,
     )
 
 
@@ -74,11 +75,12 @@ def signed(new: NewEvent, answerer: Answerer) -> str:
     if new.type != ANSWER or new.subtype is not None:
         fix = f"use 'eventq answer', give the type {ANSWER} and no subtype, or another key"
         raise InputError(what, fix)
-    text = value.get("text")
+    texts = value.get("text"), value.get("note", "x")
     is_right = type(value.get("question")) is int and value["question"] == number
-    if value.keys() != _MEMBERS or not is_right or not isinstance(text, str) or not text.strip():
+    is_said = all(isinstance(text, str) and text.strip() for text in texts)
+    if value.keys() - {"note"} != _MEMBERS or not is_right or not is_said:
         fix = f'its content is {{"question": {new.key[len(ANSWER_KEY) :]:.20}, "text": "…"}}'  # type: ignore[index]
-        raise InputError(what, f"{fix} and nothing else; who answers is added")
+        raise InputError(what, f"{fix}, perhaps a note, and nothing else; who answers is added")
     value |= {"via": answerer.via, "by": answerer.by}
     return writer()(value | ({"by_person": True} if answerer.is_person else {}))
 
@@ -153,7 +155,8 @@ def _check_same(number: int, first: Event | None, value: dict[str, object]) -> N
         raise LogicError(what, "ask anew")
     said = _object(first.content)
     text = said.get("text", first.content)
-    if text != value.get("text"):  # somebody else was first
+    is_lost = "note" in value and value["note"] != said.get("note")  # it would not be stored
+    if text != value.get("text") or is_lost:  # somebody else was first
         raise AnsweredError(number, str(text), str(said.get("by", first.source)))
 
 

@@ -52,6 +52,18 @@ def test_a_question_says_where_it_is_asked() -> None:
 
 
 @pytest.mark.usefixtures("desk")
+def test_a_note_beside_an_answer() -> None:
+    """Stdout has the answer alone, as it is without a note; JSON has both."""
+    ok("ask", "Deploy?", "--approval")
+    ok("answer", "1", "approve", "--note", "after\nsix")
+    found = run("questions", "1")
+    assert (found.out, found.err) == ("approve\n", "Note: after\\nsix\n")
+    (shown,) = objects("questions", "1")
+    assert (shown["answer"], shown["note"]) == ("approve", "after\nsix")
+    refused(1, "question 1 was answered", run("answer", "1", "approve", "--note", "other"))
+
+
+@pytest.mark.usefixtures("desk")
 def test_ask_waits_for_the_answer(desk: str) -> None:
     """It prints the answer that comes meanwhile; without one in time it says how to go on."""
     late = run("ask", "Well?", "--wait", "0.01s")
