@@ -50,7 +50,9 @@ class Need(Record):
     its answers as `options`, its `sender`, and perhaps the `context` and `run` in which it was
     asked; the others a `consumer`, and the command that helps as `advice`. `output` is the end of
     what a handler printed; `letters` is how many events of a consumer are dead, all of them by
-    `died_by`, in ms, and `reasons` say how many died of what, the most frequent first.
+    `died_by`, in ms, and `reasons` say how many died of what, the most frequent first. A consumer
+    that stands still does so at an `event`, and `waits` says how many wait for it. `until` is when
+    the last of the dead letters died, if all were looked at.
     """
 
     kind: str
@@ -67,6 +69,9 @@ class Need(Record):
     reasons: tuple[tuple[int, str], ...] = ()
     letters: int = 0
     died_by: int = 0
+    event: int | None = None
+    waits: str = ""
+    until: float | None = None
 
     @property
     def who(self) -> str:
@@ -90,7 +95,7 @@ class Trouble(Record):
     """A consumer in trouble: its state, one of `STATES`, and why, in a few words each.
 
     `since` is the time of its oldest event, in seconds since 1970, and `advice` the command that
-    helps; None where there is none.
+    helps; None where there is none. `dead` is how many dead letters it has.
     """
 
     consumer: str
@@ -98,6 +103,12 @@ class Trouble(Record):
     why: tuple[str, ...]
     since: float | None
     advice: str | None
+    dead: int = 0
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """What troubles are sorted by: the worst state first, then the longest wait."""
+        return STATES.index(self.state), float("inf") if self.since is None else self.since
 
 
 def needs(status: ThreadStatus, dead: Iterable[DeadRow] = ()) -> list[Need]:
@@ -123,6 +134,12 @@ def needs(status: ThreadStatus, dead: Iterable[DeadRow] = ()) -> list[Need]:
     return sorted(found, key=lambda need: need.urgency)
 
 
+def needed(status: ThreadStatus) -> int:
+    """Return how many things wait for a person, also questions beyond those that are listed."""
+    stopped = sum(one.stalled is not None or one.halted > 0 for one in status.consumers)
+    return status.question_count + stopped + sum(one.dead > 0 for one in status.consumers)
+
+
 def first_dead(thread: Thread, status: ThreadStatus) -> Iterator[DeadRow]:
     """Yield the first dead letters of each consumer, without their events."""
     for one in status.consumers:
@@ -132,17 +149,22 @@ def first_dead(thread: Thread, status: ThreadStatus) -> Iterator[DeadRow]:
 
 def _stall(one: ConsumerStatus) -> Need:
     output = tail(one.log) if one.log is not None else ""
-    return Need(STALL, _stopped(one), _seconds(one.updated_at), one.consumer_id, output=output,
-                advice=one.advice)  # fmt: skip
+    at = one.waiting_id if one.stalled is not None else None  # a halted group has one of its own
+    return Need(
+        STALL, _stopped(one), _seconds(one.updated_at), one.consumer_id, output=output,
+        advice=one.advice, event=at, waits=waiting(one),
+    )  # fmt: skip
 
 
 def _dead(one: ConsumerStatus, path: str, letters: Sequence[DeadRow]) -> Need:
-    since = min((row.at for row in letters), default=None)
+    times = [row.at for row in letters]
+    since = min(times, default=None)
     advice = f"eventq dead retry --all --consumer {quote(one.consumer_id)} --thread {quote(path)}"
     return Need(
         DEAD, _failed(one), None if since is None else since / 1000, one.consumer_id, advice=advice,
         reasons=reasons(row.error for row in letters), letters=one.dead,
-        died_by=died_by([row.at for row in letters], one.dead),
+        died_by=died_by(times, one.dead),
+        until=max(times) / 1000 if times and len(times) == one.dead else None,
     )  # fmt: skip
 
 
@@ -202,8 +224,10 @@ def troubles(
         late = _is_late(one, earlier.get(one.consumer_id))
         if why := [*_why(one, late=late), *ends.get(one.consumer_id, ())[:REASONS]]:
             since = None if one.lag is None else now - one.lag
-            found.append(Trouble(one.consumer_id, state(one), tuple(why), since, one.advice))
-    return sorted(found, key=lambda one: (STATES.index(one.state), one.since or now))
+            found.append(
+                Trouble(one.consumer_id, state(one), tuple(why), since, one.advice, one.dead)
+            )
+    return sorted(found, key=lambda one: one.rank)
 
 
 def _why(one: ConsumerStatus, *, late: bool) -> Iterator[str]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eventq.errors import BusyError, EventqError
+from eventq.serving.attention import needed
 from eventq.serving.history import SECONDS, History
 from eventq.serving.hub import hub_of
 from eventq.serving.plans import LARGE, QUICK, Plan
@@ -22,6 +23,7 @@ from eventq.thread import open_thread
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
+    from eventq.records.info import ThreadStatus
     from eventq.serving.workers import Done, Job, Server
     from eventq.store.protocol import Watcher
     from eventq.thread import Thread
@@ -121,8 +123,12 @@ class ServedThread:
         self.history = History()
         while not self._is_shared or clock.monotonic() < self._asked_at + KEPT_SECONDS:
             with suppress(EventqError):
-                await self.glance(lambda thread: self.history.add(thread.status()), QUICK)
+                await self.glance(lambda thread: self._note(thread.status()), QUICK)
             await asyncio.sleep(SECONDS)
+
+    def _note(self, status: ThreadStatus) -> None:
+        self.history.add(status)
+        self.needed = needed(status)
 
     async def do(
         self, run: Callable[[Thread], T], how: str, size: int = 0, *, alone: bool = False

@@ -148,7 +148,7 @@ def test_a_change_before_the_stream_is_shown(tab: Tab, thread: eventq.Thread) ->
     tab.page.clock.install(time=0)
     tab.page.clock.pause_at(1000)  # so that no timer of the page ends
     tab.page.route("**/changes?*", connect)
-    tab.show("").get_by_text("all done").wait_for()
+    tab.show("").get_by_role("link", name="1 done").wait_for()
 
 
 def test_many_events_are_sampled(tab: Tab, thread: eventq.Thread) -> None:
@@ -181,6 +181,24 @@ def test_a_question_is_answered_with_the_keyboard(tab: Tab, thread: eventq.Threa
     page.keyboard.press("Enter")
     page.get_by_text("Nobody needs you").wait_for()
     assert thread.question(asked.question_id).answer == "north"
+
+
+def test_rows_do_not_move_under_the_finger(tab: Tab, thread: eventq.Thread) -> None:
+    """While a control among them has focus, new ones wait and are counted."""
+    thread.ask("The first?", approval=True)
+    page = tab.show("")
+    page.get_by_role("button", name="Deny").focus()
+    number = thread.ask("The second?").question_id
+    page.get_by_role("button", name="1 new").wait_for()
+    assert page.get_by_text("The second?").count() == 0
+    page.get_by_role("button", name="1 new").click()
+    page.get_by_text("The second?").wait_for()
+    page.get_by_role("button", name="Deny").focus()
+    thread.answer(number, "yes")
+    page.get_by_role("button", name="the list has changed").wait_for()
+    page.get_by_role("link", name="eventq").focus()
+    page.locator("#needs").get_by_text("The second?").wait_for(state="detached")
+    assert page.get_by_role("button", name="the list has changed").count() == 0
 
 
 def test_dead_letters_are_tried_again(tab: Tab, thread: eventq.Thread) -> None:

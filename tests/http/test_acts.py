@@ -92,3 +92,18 @@ def test_fewer_than_were_shown(client: httpx.Client, mailer: eventq.Thread) -> N
     assert send(client, "drop", form).status_code == 303
     assert dead(mailer) == []
     assert "2 dead letters of mailer dropped" in seen(client, AT).text
+
+
+def test_an_answer_with_a_note(client: httpx.Client, thread: eventq.Thread) -> None:
+    """The choice is what was asked for; the note stands beside it, at every door."""
+    number = thread.ask("Deploy?", approval=True).question_id
+    form = forms(seen(client, AT))["answer"] | {"text": "approve", "note": " after <i>six</i> "}
+    assert send(client, "answer", form).status_code == 303
+    found = thread.question(number)
+    assert (found.answer, found.note) == ("approve", "after <i>six</i>")
+    page = client.get(AT).text
+    assert "approve, with the note: after &lt;i&gt;six&lt;/i&gt;" in page
+    assert client.get(f"/api/threads/thread/questions/{number}").json()["note"] == found.note
+    asked = thread.ask("Which?", options=("a", "b")).question_id
+    send(client, "answer", forms(seen(client, AT))["answer"] | {"text": "b", "note": "  "})
+    assert (thread.question(asked).answer, thread.question(asked).note) == ("b", None)

@@ -72,10 +72,11 @@ CXDB = [
 SERVER = [("GET", at, "read") for at in
           ("/api/threads", "/api/health", "/api/openapi.json", "/metrics")]  # fmt: skip
 PAGES = [("GET", at, "read") for at in ("/", "/changes", "/t/thread/", "/t/thread/live",
-         "/t/thread/consumers", "/t/thread/consumers/w", "/t/thread/health", "/t/thread/branches",
+         "/t/thread/answers", "/t/thread/consumers", "/t/thread/consumers/w", "/t/thread/health", "/t/thread/branches",
          "/t/thread/contexts/1", "/t/thread/turns/1", "/t/thread/diff", "/t/thread/runs",
          "/t/thread/runs/1", "/t/thread/output", "/t/thread/output/0")]  # fmt: skip
 FORMS = {"answer": "answer", "resume": "work", "pause": "work", "replay": "work", "retry": "work",
+         "skip": "work",
          "drop": "work", "fork": "all", "check": "read"}  # fmt: skip
 OPEN = [("GET", "/login"), ("GET", "/static/style.css")]
 NAMES = {"thread": "thread", "id": "1", "hash": "0" * 64} | dict.fromkeys(

@@ -30,8 +30,10 @@ class Done(Record):
 
 def _answer(thread: Thread, ask: Ask) -> Done:
     number, text = whole_in(ask.form, "id"), ask.form.get("text", "")
-    thread.answer(number, text, source="person")
-    return Done(f"You answered event {number}: {one_line(text, 100)}")
+    note = ask.form.get("note", "").strip() or None
+    thread.answer(number, text, source="person", note=note)
+    more = f", with the note: {one_line(note, 100)}" if note else ""
+    return Done(f"You answered event {number}: {one_line(text, 100)}{more}")
 
 
 def _resume(thread: Thread, ask: Ask) -> Done:
@@ -44,6 +46,17 @@ def _pause(thread: Thread, ask: Ask) -> Done:
     name = word_in(ask.form, "consumer")
     thread.pause(name)
     return Done(f"{name} is paused. What comes waits until it goes on.")
+
+
+def _skip(thread: Thread, ask: Ask) -> Done:
+    name, number = word_in(ask.form, "consumer"), whole_in(ask.form, "event")
+    with thread.write():
+        found = next((c for c in thread.status().consumers if c.consumer_id == name), None)
+        if found is None or found.stalled is None or found.waiting_id != number:
+            what = f"{name} does not stand still at event {number} any more"
+            raise LogicError(what, "load the page again, and look where it stands")
+        thread.ack(name, number)
+    return Done(f"{name} skips event {number} and goes on. The event stays in the log.")
 
 
 def _replay(thread: Thread, ask: Ask) -> Done:
@@ -130,6 +143,7 @@ ACTS: Mapping[str, tuple[str, str, Callable[[Thread, Ask], Done]]] = {
     "answer": ("answer", WRITE, _answer),
     "resume": ("work", WRITE, _resume),
     "pause": ("work", WRITE, _pause),
+    "skip": ("work", WRITE, _skip),
     "replay": ("work", WRITE, _replay),
     "retry": ("work", WRITE, _retry),
     "drop": ("work", WRITE, _drop),

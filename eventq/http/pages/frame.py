@@ -27,8 +27,9 @@ from eventq.http.pages import (
     talk_pages,
 )
 from eventq.http.pages.acts import ACTS
-from eventq.http.pages.now_page import now
+from eventq.http.pages.now_page import Details, Looked, answers, choose, details, look, shown
 from eventq.http.pages.page_request import Ask, path_of
+from eventq.http.pages.visits import visit
 from eventq.http.pages.wording import FILTERS
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_reply
@@ -98,6 +99,7 @@ _VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = 
     "/t/{thread}/diff": ("Branches", talk_pages.diff),
     "/t/{thread}/runs": ("Runs", run_pages.runs),
     "/t/{thread}/runs/{run}": ("Runs", run_pages.run),
+    "/t/{thread}/answers": ("Now", answers),
     "/t/{thread}/output": ("Output", output_pages.output),
     "/t/{thread}/output/{artifact}": ("Output", output_pages.artifact),
     "/t/{thread}/published/{output}": ("Output", output_pages.published),
@@ -185,12 +187,12 @@ class Pages:
             return _moved(path_of(next(iter(self._threads.values()))) + "/")
         note = _note(headers)
         if target == "home":
-            return await self._now(None, who, note)
+            return await self._now(None, headers, who, note)
         served = self._threads.get(found[1]["thread"])
         if served is None:
             return self._problem(404, "there is no such thread")
         if target == "now":
-            return await self._now(served, who, note)
+            return await self._now(served, headers, who, note)
         if target == "do":
             self._access.check_change(who)
             action = ACTS.get(found[1]["action"])
@@ -235,7 +237,8 @@ class Pages:
             "may_write": may_write, "may_sign_in": self._access.has_token and not may_write,
             "who": who, "rights": who.rights if who is not None else (),
             "changes": f"/changes?thread={part}" if name else "/changes", "note": note,
-            "needed": 0, "threads_here": self._listed() if who is not None else [],
+            "needed": served.needed if served is not None else 0,
+            "threads_here": self._listed() if who is not None else [],
         }  # fmt: skip
         text = self._templates.get_template(template).render(shown | values)
         more = (*_HEADERS, note.forget) if note else _HEADERS
@@ -250,23 +253,36 @@ class Pages:
         values = {"status": status, "title": HTTPStatus(status).phrase, "detail": what}
         return self._page("problem.html", values, status=status)
 
-    async def _now(self, served: ServedThread | None, who: Principal, note: Note | None) -> Reply:
+    async def _now(
+        self, served: ServedThread | None, headers: Mapping[str, str], who: Principal,
+        note: Note | None,
+    ) -> Reply:  # fmt: skip
+        """Look at a thread, or at each of the server, then read the details of what is shown."""
+        seen = visit(headers)
         every = [served] if served is not None else [*self._threads.values()]
 
-        async def look(one: ServedThread) -> Values:
+        async def see(one: ServedThread) -> Looked:
             ask = one.glance if served is None else one.do
             try:
-                return await ask(lambda thread: now(thread, one), QUICK)
+                return await ask(lambda thread: look(thread, one, seen), QUICK)
             except EventqError as error:
                 if served is not None:
                     raise
-                return {"name": one.name, "at": path_of(one), "problem": who.said(error)[1]}
+                return Looked(one.name, path_of(one), who.said(error)[1])
 
-        threads = await for_each(look, every)
-        if served is None:  # whoever needs a person comes first
-            threads.sort(key=lambda one: not one.get("needs"))
-        values = {"threads": threads, "needed": sum(len(one.get("needs", ())) for one in threads)}
-        return self._page("now.html", values, served, view="Now", who=who, note=note)
+        async def read(one: Looked) -> tuple[str, Details]:
+            wanted = chosen.of(one)
+            of = self._threads[one.name]
+            return one.name, await of.glance(lambda thread: details(thread, wanted), QUICK)
+
+        threads = await for_each(see, every)
+        threads.sort(key=lambda one: (not one.problem, -one.needed))
+        chosen = choose(threads)
+        found = await for_each(read, [one for one in threads if any(chosen.of(one))])
+        histories = {one.name: one.history for one in every}
+        values = shown(threads, chosen, dict(found), seen) | {"histories": histories}
+        reply = self._page("now.html", values, served, view="Now", who=who, note=note)
+        return reply if seen.cookie is None else reply._replace(more=(*reply.more, seen.cookie))
 
     async def _view(self, ask: Ask, target: str, who: Principal, note: Note | None) -> Reply:
         view, read = _VIEWS[target]
@@ -312,10 +328,11 @@ async def _form(receive: Receive, headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _back(headers: Mapping[str, str], at: str) -> str:
-    """Return the page of a thread that a form was sent from, by default the first."""
+    """Return the page that a form was sent from, by default the first one of the thread."""
     with suppress(ValueError):  # what is no URL
         found = urlsplit(headers.get("referer", ""))
-        if found.netloc == headers.get("host") and found.path.startswith(f"{at}/"):
+        is_own = found.path == "/" or found.path.startswith(f"{at}/")
+        if found.netloc == headers.get("host") and is_own:
             return f"{found.path}?{found.query}" if found.query else found.path
     return f"{at}/"
 

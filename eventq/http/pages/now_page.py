@@ -1,38 +1,280 @@
-"""The first view: who needs a person, who is stuck, and what is at work."""
+"""The first view, of one thread or of all: who needs a person, what is at work, what came to pass.
+
+Each thread is looked at by itself; what is shown is chosen among all of them, and only of that the
+rest is read: last words, failures in each minute.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventq.http.pages.page_request import path_of
-from eventq.http.pages.talk import last_words
-from eventq.serving.attention import first_dead, needs, troubles
+from eventq import said
+from eventq.errors import EventqError
+from eventq.http.pages.page_request import path_of, whole_in
+from eventq.log.questions import answered
+from eventq.memory.turns import View
+from eventq.record import Record
+from eventq.serving.attention import Need, Trouble, first_dead, needed, needs, troubles
 from eventq.system import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from eventq.http.pages.page_request import Ask
+    from eventq.http.pages.visits import Visit
+    from eventq.records.info import ThreadStatus
+    from eventq.records.question import Question
+    from eventq.records.run import RunInfo
+    from eventq.records.turn import ContextInfo
     from eventq.serving.served import ServedThread
     from eventq.thread import Thread
 
     Values = dict[str, Any]
 
 CLAIMS = 1_000  # that are looked at
-CARDS = 12
-MOST_NEEDS = 100  # of a thread
+NEEDS = 100  # that are shown
+WORK = 20
+TROUBLES = 8
+ANSWERS = 5
+ANSWERS_LISTED = 100  # on the page of them
+CHANGED = 40  # contexts that are looked at, those that changed last
+ENDED = 200  # runs whose end is looked at
+WRITTEN = 5  # artifacts of a thread that are being written
+FRESH = 300  # seconds after its last change for which somebody works
+BACK = 6  # turns that are looked at for the last words
+WORDS = 300  # characters
+HOUR = 3600
 
 
-def now(thread: Thread, served: ServedThread) -> Values:
-    """Return what the first view shows of one thread."""
+class Looked(Record):
+    """What was seen of a thread; `problem` says why nothing could be."""
+
+    name: str
+    at: str
+    problem: str = ""
+    status: ThreadStatus | None = None
+    needs: Sequence[Need] = ()
+    needed: int = 0
+    troubles: Sequence[Trouble] = ()
+    work: Sequence[tuple[ContextInfo, RunInfo | None]] = ()
+    changed: int = 0  # contexts and runs that changed in the last hour, of those looked at
+    hours: Sequence[tuple[int, int, int, int]] = ()  # attempts done, failed, dead
+    ended: tuple[int, int] = (0, 0)  # runs that ended well, and otherwise
+    answers: Sequence[Question] = ()
+
+
+def look(thread: Thread, served: ServedThread, visit: Visit) -> Looked:
+    """Look at one thread."""
     status = thread.status()
     claims = [*islice(thread.claims(), CLAIMS)] if any(c.leased for c in status.consumers) else []
     found = needs(status, first_dead(thread, status))
-    served.needed = len(found)
+    served.needed = needed(status)
+    work = _work(thread, status)
+    is_counted = thread.database.has_queues()
+    return Looked(
+        served.name, path_of(served), "", status, found[:NEEDS], served.needed,
+        troubles(status, claims, served.history.earlier(), clock.now())[:TROUBLES],
+        work[:WORK],
+        sum(1 for one, _ in work if one.updated_at_ms / 1000 > clock.now() - HOUR),
+        thread.database.claims.totals(int(visit.since // 60), 60) if is_counted else (),
+        _ended(thread, visit.since) if status.runs.get("completed") else (0, 0),
+        answered(thread.database, None, ANSWERS)[0] if status.last_id else (),
+    )  # fmt: skip
+
+
+def _work(thread: Thread, status: ThreadStatus) -> list[tuple[ContextInfo, RunInfo | None]]:
+    """Return the contexts that changed last, with the runs they are; no run that has ended."""
+    changed = status.contexts[:CHANGED]
+    found = []
+    if changed and status.runs:
+        found = thread.database.memory.runs.among(one.context_id for one in changed)
+    runs = {one.run_id: one for one in found}
+    return [
+        (one, run) for one in changed
+        if (run := runs.get(one.context_id)) is None or run.status in ("active", "suspended")
+    ]  # fmt: skip
+
+
+def _ended(thread: Thread, since: float) -> tuple[int, int]:
+    """Return how many runs ended since a time well, with an exit code of 0, and otherwise."""
+    ended = thread.database.memory.runs.ended(int(since * 1000), ENDED)
+    well = sum(_code(thread, one) == 0 for one in ended)
+    return well, len(ended) - well
+
+
+def _code(thread: Thread, run: RunInfo) -> object:
+    """Return the exit code of a run that has ended, None if it cannot be read."""
+    try:
+        end = thread.runs.node(bytes.fromhex(run.head.rpartition(":")[2]))
+    except (EventqError, ValueError):
+        return None
+    meta = getattr(end, "meta", None)
+    return meta.get("returnCode") if isinstance(meta, dict) else None
+
+
+# --- what is chosen among all threads -------------------------------------------------------------
+
+
+class Chosen(Record):
+    """What of many threads is shown; `needed` counts also the needs that are not."""
+
+    needs: Sequence[tuple[Looked, Need]]
+    needed: int
+    work: Sequence[tuple[Looked, ContextInfo, RunInfo | None]]
+    troubles: Sequence[tuple[Looked, Trouble]]
+    answers: Sequence[tuple[Looked, Question]]
+
+    def of(self, one: Looked) -> Wanted:
+        """Return what is to be read of a thread."""
+        dead = [(where, each) for where, each in self.troubles if each.state == "dead"]
+        return Wanted(
+            [context for where, context, _ in self.work if where is one],
+            [each.consumer for where, each in dead if where is one],
+        )
+
+
+class Wanted(Record):
+    """Contexts whose last words are shown, and consumers whose failures are drawn."""
+
+    contexts: Sequence[ContextInfo]
+    consumers: Sequence[str]
+
+
+class Details(Record):
+    """Of contexts by id: the tool of a session, and last words. Of consumers: failures a minute."""
+
+    tools: dict[int, str]
+    words: dict[int, str]
+    failures: dict[str, list[int]]
+
+
+def choose(threads: Iterable[Looked]) -> Chosen:
+    """Choose what is shown of some threads: the longest waits, the newest words."""
+    looked = [one for one in threads if one.status is not None]
+    asked = sorted(((o, n) for o in looked for n in o.needs), key=lambda pair: pair[1].urgency)
+    work = [(one, *pair) for one in looked for pair in one.work]
+    trouble = [(one, each) for one in looked for each in one.troubles]
+    answers = [(one, each) for one in looked for each in one.answers]
+    return Chosen(
+        asked[:NEEDS],
+        sum(one.needed for one in looked),
+        nlargest(WORK, work, key=lambda row: row[1].updated_at_ms),
+        sorted(trouble, key=lambda pair: pair[1].rank)[:TROUBLES],
+        nlargest(ANSWERS, answers, key=lambda pair: pair[1].answered_at or ""),
+    )
+
+
+def details(thread: Thread, wanted: Wanted) -> Details:
+    """Read what is shown of a thread beside what `look` has seen."""
+    sessions = thread.database.memory.sessions if wanted.contexts else None
+    tools = {one.context_id: sessions.of_context(one.context_id) for one in wanted.contexts}  # type: ignore[union-attr]
+    return Details(
+        {number: row.tool for number, row in tools.items() if row is not None},
+        {one.context_id: newest_words(thread, one.head_turn_id) for one in wanted.contexts},
+        {name: _failures(thread, name) for name in wanted.consumers},
+    )
+
+
+def _failures(thread: Thread, consumer: str) -> list[int]:
+    """Return how many attempts of a consumer failed in each minute of the last hour."""
+    now = int(clock.now() // 60)
+    found = {
+        one.minute: one.failed + one.dead
+        for one in thread.database.claims.minutes(consumer, now - 60)
+    }
+    return [found.get(minute, 0) for minute in range(now - 59, now + 1)]
+
+
+def newest_words(thread: Thread, head: int) -> str:
+    """Return what was said last up to a turn, on one line: texts, or else what was done last.
+
+    "" where there is no turn, and why it cannot be read where that is so.
+    """
+    if not head:
+        return ""
+    done = ""
+    try:
+        turns = View(thread.contexts.turns, head).last(BACK, payload=False)
+        for turn in reversed(turns):
+            one = thread.contexts.turns.said(turn)
+            if any(isinstance(block, said.Text) and block.text.strip() for block in one.blocks):
+                return one.line(WORDS)
+            done = done or one.line(WORDS)
+    except EventqError as error:
+        return done or str(error)
+    return done
+
+
+# --- how it is shown ------------------------------------------------------------------------------
+
+
+def shown(
+    threads: Sequence[Looked], chosen: Chosen, found: Mapping[str, Details], visit: Visit
+) -> Values:
+    """Return the values of the page."""
     return {
-        "name": served.name, "at": path_of(served), "status": status, "problem": "",
-        "needs": found[:MOST_NEEDS], "has_more": len(found) > MOST_NEEDS,
-        "troubles": troubles(status, claims, served.history.earlier(), clock.now()),
-        "cards": [
-            {"info": one, "words": last_words(thread, one.head_turn_id)}
-            for one in status.contexts[:CARDS]
-        ],
+        "threads": threads, "chosen": chosen, "details": found, "visit": visit, "now": clock.now(),
+        "morning": _morning(threads, visit), "work": [_row(*one, found) for one in chosen.work],
+        "context_count": sum(one.status.context_count for one in threads if one.status),
+        "changed": sum(one.changed for one in threads), "written": _written(threads),
+        "needing": sum(1 for one in threads if one.needed), "needed": chosen.needed,
+        "last_at": max((one.status.last_at or "" for one in threads if one.status), default=""),
     }  # fmt: skip
+
+
+def _morning(threads: Sequence[Looked], visit: Visit) -> Values:
+    """Return the sums since a visit, and the counts of each hour since, for the chart."""
+    done: Counter[int] = Counter()
+    failed: Counter[int] = Counter()
+    dead = 0
+    for one in threads:
+        for hour, *counts in one.hours:
+            done[hour] += counts[0]
+            failed[hour] += counts[1] + counts[2]
+            dead += counts[2]
+    well, badly = (sum(one.ended[n] for one in threads) for n in (0, 1))
+    hours = range(int(visit.since // HOUR), int(clock.now() // HOUR) + 1)
+    return {
+        "done": done.total(), "failed": failed.total(), "dead": dead,
+        "ended": well + badly, "well": well, "badly": badly,
+        "is_least": any(sum(one.ended) >= ENDED for one in threads),
+        "by_hour": [done[hour] for hour in hours], "bad": [failed[hour] for hour in hours],
+    }  # fmt: skip
+
+
+def _row(
+    one: Looked, context: ContextInfo, run: RunInfo | None, found: Mapping[str, Details]
+) -> Values:
+    """Return a row of what is at work."""
+    is_fresh = context.updated_at_ms / 1000 > clock.now() - FRESH
+    mark, word = ("good", "works") if is_fresh else ("off", "quiet")
+    if run is not None and run.status == "suspended":
+        mark, word = "warn", "waits"
+    known = found.get(one.name)
+    return {
+        "at": f"{one.at}/runs/{run.run_id}" if run else f"{one.at}/contexts/{context.context_id}",
+        "name": context.name or (f"run {run.run_id}" if run else f"context {context.context_id}"),
+        "thread": one.name, "mark": mark, "word": word, "run": run,
+        "tool": known.tools.get(context.context_id, "") if known else "",
+        "words": known.words.get(context.context_id, "") if known else "",
+        "turns": context.head_depth + 1 if context.head_turn_id else 0,
+        "since": context.updated_at_ms / 1000,
+    }  # fmt: skip
+
+
+def _written(threads: Sequence[Looked]) -> list[Values]:
+    """Return the artifacts that are being written, some of each thread."""
+    return [
+        {"at": one.at, "thread": one.name, "info": info}
+        for one in threads if one.status for info in one.status.artifacts[:WRITTEN]
+    ]  # fmt: skip
+
+
+def answers(thread: Thread, ask: Ask) -> tuple[str, Values]:
+    """List what was answered, the newest first, or what was before an event."""
+    before = whole_in(ask.query, "before", 0)
+    found, older = answered(thread.database, before or None, ANSWERS_LISTED)
+    return "answers.html", {"answers": found, "older": older}

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
+from datetime import datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from eventq.http.pages import ansi
 from eventq.http.pages.run_steps import pairs_of
+from eventq.log.notifier import quote as quoted
+from eventq.records.source import sender_of
 from eventq.serving.attention import doing, state, waiting
 from eventq.system import clock
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from eventq.records.consumer import ConsumerStatus
 
@@ -151,6 +154,25 @@ def in_scope(session: str | None, version: int = 1) -> str:
     return f"?{urlencode(values | ({'version': str(version)} if version > 1 else {}))}".rstrip("?")
 
 
+def lead(text: str, most: int = 280) -> str:
+    """Return the beginning of a text: two lines at most, "…" where more follows."""
+    text = text.strip()
+    start = "\n".join(text[: most + 1].split("\n")[:2])
+    if len(start) == len(text):
+        return text
+    return f"{start[: most - 1].rstrip()}…"
+
+
+def _extent(text: str) -> str:
+    """Return how long a text is, in lines, or in characters where it has few."""
+    lines = text.strip().count("\n") + 1
+    return count(lines, "line") if lines > 2 else count(len(text), "character")
+
+
+def _local(shape: str) -> Callable[[float], str]:
+    return lambda at: datetime.fromtimestamp(at).astimezone().strftime(shape)
+
+
 FILTERS = {
     "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
     "bars": _bars, "ansi": ansi.text,
@@ -159,5 +181,8 @@ FILTERS = {
     "hash": lambda ref: ref.rpartition(":")[2],
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
     "took": took, "amount": amount, "in_scope": in_scope, "pairs": pairs_of,
+    "lead": lead, "extent": _extent, "quoted": quoted, "number": "{:,}".format,
+    "day": _local("%a %H:%M"), "today": _local("%A %-d %B, %H:%M"),
+    "sender": lambda source: sender_of(source).name,
     "segment": lambda text: quote(str(text), safe=""),
 }  # fmt: skip

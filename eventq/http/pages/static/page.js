@@ -2,17 +2,27 @@
 
 const words = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
-const date = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
+const shapes = {
+  clock: new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" }),
+  date: new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" }),
+  day: new Intl.DateTimeFormat(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+  today: new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+};
 const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+
+// In a column of ages "43 min", elsewhere "43 minutes ago".
+function told(one, number, unit) {
+  if (!one.closest(".age")) return words.format(number, unit);
+  return new Intl.NumberFormat(undefined, { style: "unit", unit, unitDisplay: "short" }).format(Math.abs(number));
+}
 
 export function tellTimes(root = document) {
   for (const one of root.querySelectorAll("time[datetime]")) {
     const at = new Date(one.dateTime);
     const seconds = (at - Date.now()) / 1000;
     const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? units.at(-1);
-    const absolute = { clock, date }[one.className];
-    const text = absolute?.format(at) ?? words.format(Math.round(seconds / size), unit);
+    const shape = shapes[one.className];
+    const text = shape ? shape.format(at) : told(one, Math.round(seconds / size), unit);
     if (one.textContent !== text) one.textContent = text;
     if (!one.title) one.title = exact.format(at);
   }
@@ -31,14 +41,43 @@ function tell(what) {
   status.classList.toggle("late", what !== "live");
 }
 
+function isChosen(list) {
+  const first = [...list.options].findIndex((one) => one.defaultSelected);
+  return list.selectedIndex !== Math.max(0, first);
+}
+
 // What a person writes, or has opened to decide on, is not taken from under their hands.
 function isBusy(part) {
-  const active = document.activeElement;
-  const isWritten = active.matches("input") && active.value !== active.defaultValue;
+  const isWritten = (one) => (one.matches("select") ? isChosen(one) : one.value !== one.defaultValue);
+  const fields = [...part.querySelectorAll("input:not([type=hidden]), select")];
   const open = ".sure[open], .call[open], .think[open], .folded[open], .letters [open], input:checked";
-  const isHeld = part.matches("[data-held]") || part.querySelector(open);
-  return isHeld || (part.contains(active) && isWritten);
+  return part.matches("[data-held]") || part.querySelector(open) || fields.some(isWritten);
 }
+
+const names = (part) => [...part.querySelectorAll("li[id]")].map((one) => one.id);
+
+// Rows do not move under the finger: while a control among them has focus, others wait.
+function isHeld(part, fresh) {
+  part.querySelector(".held")?.remove();
+  if (!part.hasAttribute("data-hold") || !part.contains(document.activeElement)) return false;
+  const [before, after] = [names(part), names(fresh)];
+  if (before.join() === after.join()) return false;
+  const more = after.filter((one) => !before.includes(one)).length;
+  const button = Object.assign(document.createElement("button"), {
+    className: "held", type: "button", textContent: more ? `${more} new` : "the list has changed",
+  });
+  button.onclick = () => {
+    button.remove();
+    replace(part, fresh);
+  };
+  part.append(button);
+  return true;
+}
+
+document.addEventListener("focusout", ({ target, relatedTarget }) => {
+  const part = target.closest?.("[data-hold]");
+  if (part?.querySelector(".held") && !part.contains(relatedTarget)) refresh();
+});
 
 function replace(part, fresh) {
   if (part.dataset.shown === fresh.outerHTML) return;
@@ -46,11 +85,14 @@ function replace(part, fresh) {
   const active = document.activeElement;
   const label = part.contains(active) ? active.id || active.getAttribute("href") : null;
   const made = document.adoptNode(fresh);
+  for (const one of part.querySelectorAll("details[open] > summary[id]")) {
+    made.querySelector(`#${CSS.escape(one.id)}`)?.parentElement.setAttribute("open", "");
+  }
   tellTimes(made);
   part.replaceWith(made);
   made.dataset.shown = shown;
   if (label) {
-    const found = [...made.querySelectorAll("a, input, button")];
+    const found = [...made.querySelectorAll("a, input, button, select, summary")];
     found.find((one) => one.id === label || one.getAttribute("href") === label)?.focus();
   }
 }
@@ -68,7 +110,7 @@ export async function refresh() {
     document.dispatchEvent(new CustomEvent("fresh", { detail: fresh }));
     for (const part of document.querySelectorAll("[data-part]")) {
       const one = fresh.getElementById(part.id);
-      if (one && !isBusy(part)) replace(part, one);
+      if (one && !isBusy(part) && !isHeld(part, one)) replace(part, one);
     }
     tell("live");
     document.title = fresh.title;
