@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,12 @@ def test_what_came_to_pass_since_the_last_look(
     thread.settle([one.token for one in thread.claim("w", 3)])
     for code in (0, 2):
         thread.runs.start("solve", "a task").end(code)
+    main = thread.contexts.create("main")
+    usage = {"input_tokens": 900, "output_tokens": 120, "cache_read_input_tokens": 8_000}
+    main.append(json.dumps({"role": "assistant", "content": "x", "model": "m", "usage": usage}))
+    shown = words(seen(client, AT))
+    assert "1.0 k tokens and 8.0 k from caches" in shown
+    assert "works main 1 turn x 1.0 k tokens" in shown
     shown = words(seen(client, AT))
     assert (
         "3 done in the last 24 hours 0 failed 0 of them dead 2 runs ended 1 well, 1 failed" in shown

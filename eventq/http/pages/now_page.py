@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from eventq.records.run import RunInfo
     from eventq.records.turn import ContextInfo
     from eventq.serving.served import ServedThread
+    from eventq.store.session_rows import SessionRow
     from eventq.thread import Thread
 
     Values = dict[str, Any]
@@ -46,6 +47,7 @@ WRITTEN = 5  # artifacts of a thread that are being written
 FRESH = 300  # seconds after its last change for which somebody works
 BACK = 6  # turns that are looked at for the last words
 WORDS = 300  # characters
+SUMMED = 20_000  # lines of a session whose tokens are summed for the list
 HOUR = 3600
 
 
@@ -64,6 +66,7 @@ class Looked(Record):
     hours: Sequence[tuple[int, int, int, int]] = ()  # attempts done, failed, dead
     ended: tuple[int, int] = (0, 0)  # runs that ended well, and otherwise
     answers: Sequence[Question] = ()
+    tokens: tuple[int, int] = (0, 0)  # those that models wrote and read, and read from caches
 
 
 def look(thread: Thread, served: ServedThread, visit: Visit) -> Looked:
@@ -82,6 +85,7 @@ def look(thread: Thread, served: ServedThread, visit: Visit) -> Looked:
         thread.database.claims.totals(int(visit.since // 60), 60) if is_counted else (),
         _ended(thread, visit.since) if status.runs.get("completed") else (0, 0),
         answered(thread.database, None, ANSWERS)[0] if status.last_id else (),
+        _tokens(thread, visit.since) if status.context_count else (0, 0),
     )  # fmt: skip
 
 
@@ -96,6 +100,12 @@ def _work(thread: Thread, status: ThreadStatus) -> list[tuple[ContextInfo, RunIn
         (one, run) for one in changed
         if (run := runs.get(one.context_id)) is None or run.status in ("active", "suspended")
     ]  # fmt: skip
+
+
+def _tokens(thread: Thread, since: float) -> tuple[int, int]:
+    """Return the tokens that models took since a time: written and read, and read from caches."""
+    hours = thread.usage_by_hour(int(since * 1000))
+    return sum(one.out + one.fresh for one in hours), sum(one.cached for one in hours)
 
 
 def _ended(thread: Thread, since: float) -> tuple[int, int]:
@@ -144,10 +154,14 @@ class Wanted(Record):
 
 
 class Details(Record):
-    """Of contexts by id: the tool of a session, and last words. Of consumers: failures a minute."""
+    """Of contexts by id: the tool of a session, last words, tokens, those of its session.
+
+    Of consumers by name: failures in each minute.
+    """
 
     tools: dict[int, str]
     words: dict[int, str]
+    tokens: dict[int, int]
     failures: dict[str, list[int]]
 
 
@@ -169,13 +183,29 @@ def choose(threads: Iterable[Looked]) -> Chosen:
 
 def details(thread: Thread, wanted: Wanted) -> Details:
     """Read what is shown of a thread beside what `look` has seen."""
-    sessions = thread.database.memory.sessions if wanted.contexts else None
-    tools = {one.context_id: sessions.of_context(one.context_id) for one in wanted.contexts}  # type: ignore[union-attr]
+    rows: dict[int, SessionRow] = {}
+    for one in wanted.contexts:
+        if (row := thread.database.memory.sessions.of_context(one.context_id)) is not None:
+            rows[one.context_id] = row
     return Details(
-        {number: row.tool for number, row in tools.items() if row is not None},
+        {number: row.tool for number, row in rows.items()},
         {one.context_id: newest_words(thread, one.head_turn_id) for one in wanted.contexts},
+        _spent(thread, wanted, rows) if wanted.contexts else {},
         {name: _failures(thread, name) for name in wanted.consumers},
     )
+
+
+def _spent(thread: Thread, wanted: Wanted, rows: Mapping[int, SessionRow]) -> dict[int, int]:
+    """Return the tokens of contexts, or of their sessions; those of a huge session are left out."""
+    usage = thread.database.memory.usage
+    own = usage.by_context([one.context_id for one in wanted.contexts])
+    names = {number: row.name for number, row in rows.items() if row.lines <= SUMMED}
+    of_sessions = usage.by_session([*{*names.values()}])
+    found = {number: sum(counts[:2]) for number, counts in own.items()}
+    for number, name in names.items():
+        if name in of_sessions:
+            found[number] = found.get(number, 0) + sum(of_sessions[name][:2])
+    return found
 
 
 def _failures(thread: Thread, consumer: str) -> list[int]:
@@ -240,6 +270,8 @@ def _morning(threads: Sequence[Looked], visit: Visit) -> Values:
     return {
         "done": done.total(), "failed": failed.total(), "dead": dead,
         "ended": well + badly, "well": well, "badly": badly,
+        "tokens": sum(one.tokens[0] for one in threads),
+        "cached": sum(one.tokens[1] for one in threads),
         "is_least": any(sum(one.ended) >= ENDED for one in threads),
         "by_hour": [done[hour] for hour in hours], "bad": [failed[hour] for hour in hours],
     }  # fmt: skip
@@ -260,6 +292,7 @@ def _row(
         "thread": one.name, "mark": mark, "word": word, "run": run,
         "tool": known.tools.get(context.context_id, "") if known else "",
         "words": known.words.get(context.context_id, "") if known else "",
+        "tokens": known.tokens.get(context.context_id, 0) if known else 0,
         "turns": context.head_depth + 1 if context.head_turn_id else 0,
         "since": context.updated_at_ms / 1000,
     }  # fmt: skip
