@@ -272,7 +272,7 @@ class Views:
         """
         info, reader = context.info(), reader_named(row.tool)
         tip = next((one for one in self._store.tips(row.name) if one.context == context.id), None)
-        if row.owner or not info.head_turn_id or AGENT in (info.name or ""):
+        if not info.head_turn_id or AGENT in (info.name or ""):
             return []
         folder, _, stem = (row.place or "").removesuffix(".jsonl").rpartition("/")
         own = _ID.search(stem) or _ID.search(row.name)

@@ -112,18 +112,48 @@ def test_a_subagent_stands_in_its_call(client: httpx.Client) -> None:
     assert "Its task" not in text
     assert TASK in text
     assert "Started by Agent" in text
+    assert "Go on from here" not in text
     back = next(one for one in page.values("a", "href") if one and "?at=" in one)
     assert back == f"{AT}/s?at=2#t-2"
     assert "t-2" in seen(client, back).values("li", "id")
 
 
-@pytest.mark.usefixtures("started")
-def test_a_response_is_one_message(client: httpx.Client) -> None:
-    """Its entries are one message, each with a place to link to."""
-    page = seen(client, f"{AT}/s")
+def test_a_response_is_one_message(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Its entries are one message, each with a place to link to; another one is another."""
+    main = thread.contexts.create("main")
+    blocks = ([{"type": "text", "text": "I look"}], [call("t1", "Read")], [call("t2", "Read")])
+    for n, one in enumerate(blocks):
+        main.append(json.dumps(entry(f"a{n}", None, "assistant", one, message={"id": "m1"})))
+    main.append(json.dumps(entry("b", None, "assistant", "Well", message={"id": "m2"})))
+    page = seen(client, f"{AT}/main")
     classes = [one for one in page.values("li", "class") if one and one.startswith("msg")]
-    assert classes[:3] == ["msg user", "msg assistant", "msg system"]
-    assert {"t-2", "t-3"} <= {*page.values("li", "id"), *page.values("span", "id")}
+    assert classes == ["msg assistant", "msg assistant same"]
+    assert {"t-1", "t-2", "t-3", "t-4"} <= {*page.values("li", "id"), *page.values("span", "id")}
+
+
+def test_the_call_of_a_subagent(
+    client: httpx.Client, thread: eventq.Thread, tmp_path: Path
+) -> None:
+    """Of several calls in one entry it is the one that was given the subagent's task."""
+    two = [
+        call("t1", "Task", prompt="Another", name="bob"),
+        call("t2", "Task", prompt=TASK, name="eve"),
+    ]
+    side = {"isSidechain": True}
+    path = write(
+        tmp_path / "s.jsonl",
+        [
+            entry("u1", None, "user", "Go on"),
+            entry("a1", "u1", "assistant", two),
+            entry("g1", "a1", "user", TASK, **side),
+            entry("g2", "g1", "assistant", "I looked.", **side),
+            entry("r1", "a1", "user", [result("t1", "one"), result("t2", "two")]),
+        ],
+    )  # fmt: skip
+    thread.sessions.import_file(path)
+    page = seen(client, f"{AT}/s")
+    assert "subagent eve" in words(page)
+    assert "Subagentseve" in words(page)
 
 
 def test_subagents_among_the_lines_of_a_session(
@@ -341,7 +371,15 @@ def test_search_within(client: httpx.Client, thread: eventq.Thread) -> None:
     assert "Where is the <b>Lamp</b>? Here é." in text
     assert {"?at=1#t-1", "?at=2#t-2"} <= {*page.values("a", "href")}
     assert page.values("mark", "class") == []
-    for sought, number in (("é", 1), ("<b>", 1), ("table", 1), ("no such", 0), ("Find", 1)):
+    main.append('{"role": "user", "content": "a \\u0042lue one"}')
+    for sought, number in (
+        ("Blue", 1),
+        ("é", 1),
+        ("<b>", 1),
+        ("table", 1),
+        ("no such", 0),
+        ("Find", 1),
+    ):
         text = words(seen(client, f"{AT}/main?{urlencode({'q': sought})}"))
         assert f"{number} turn{'s' * (number != 1)} with “{sought}”" in text
     found = client.get(f"{AT}/main?{urlencode({'q': EVIL})}").text
