@@ -274,12 +274,14 @@ class Views:
         tip = next((one for one in self._store.tips(row.name) if one.context == context.id), None)
         if not info.head_turn_id or AGENT in (info.name or ""):
             return []
-        folder, _, stem = (row.place or "").removesuffix(".jsonl").rpartition("/")
+        stem = (row.place or "").removesuffix(".jsonl").rpartition("/")[2]
         own = _ID.search(stem) or _ID.search(row.name)
         if own and tip and (tip.name, tip.turn) == (row.name, info.head_turn_id):
             command = reader.resume(own[0])
             return [command] if command else []
         new = of_context(context, row)
+        owner = self._store.find(row.owner) if row.owner else row
+        folder = os.path.dirname((owner or row).place or "")
         command = "" if self._forks.refusal(row) else reader.resume(new.id)
         out = os.path.join(folder, reader.file_name(new))
         fork = ["eventq", "session", "fork", info.name or str(context.id), "--out", out]

@@ -221,6 +221,16 @@ def test_a_result_on_the_next_page(client: httpx.Client, thread: eventq.Thread) 
     assert "resultlate result" in messages(client, f"{AT}/main")
 
 
+def test_what_nobody_says(client: httpx.Client, thread: eventq.Thread) -> None:
+    """It stands beside the conversation, on a line with what it is and what changed."""
+    main = thread.contexts.create("main")
+    main.append('{"type":"model_change","id":"a","parentId":null,"modelId":"m-7","provider":"p"}')
+    main.append('{"type":"thinking_level_change","id":"b","parentId":"a","thinkingLevel":"high"}')
+    page = seen(client, f"{AT}/main")
+    assert "model change: p m-7 and 1 other note" in words(page)
+    assert page.values("li", "class") == ["msg beside"]
+
+
 def test_long_texts_of_tools_are_folded(client: httpx.Client, thread: eventq.Thread) -> None:
     """What a tool says for itself is a line to open; what an editor adds is left out."""
     main = thread.contexts.create("main")

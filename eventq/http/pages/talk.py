@@ -30,6 +30,7 @@ LINE = 200  # of what stands for it while it is folded
 EXCERPT = 300  # of a payload in a list
 TASK = 300  # of what a subagent is to do, until it is folded
 LONG = 1_000  # of what a tool says for itself, until that is
+_MISSING = ("erased", "hidden", "damaged")  # what stands in the place of a message
 _NAMES = ("name", "subagent_type", "agent_type", "agent")  # of a subagent, in its call
 _NAME = 16  # characters, or it is an id
 _SPEAKERS = {"user": "you", "assistant": "agent", "tool": "tool", "system": "system"}
@@ -84,6 +85,7 @@ def messages(
             if usage else "",
             "model": one.model if one.model and one.model != _model(made) else "",
             "told_model": one.model, "fold": _fold(one, is_task=is_subagent and one.role == "user"),
+            "words": one.line(LINE) if any(isinstance(b, said.Text) for b in one.blocks) else "",
         }  # fmt: skip
         if is_subagent and one.role == "user":
             message |= {"role": "system", "speaker": "task"}
@@ -149,9 +151,13 @@ def is_note(one: Said) -> bool:
 
 
 def _is_beside(one: Values) -> bool:
-    """Return whether a message only stands beside the conversation: data of a kind, or nothing."""
+    """Return whether a message only stands beside the conversation.
+
+    That is what nobody says, such as a change of the model, and data of a kind, or nothing.
+    """
     is_said = any(block["shape"] != "data" for block in one["blocks"])
-    return bool(one["kind"]) and one["role"] in ("system", "") and not is_said
+    is_own = one["kind"] in _MISSING or not one["kind"]
+    return not is_own and (not one["role"] or (one["role"] == "system" and not is_said))
 
 
 def said_of(thread: Thread, turn: Turn) -> Said:

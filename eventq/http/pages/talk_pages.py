@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LANES = 200  # contexts that a turn is looked for in
 PAGE = 200  # turns of a page
 BRANCHES = 5  # on which results are looked for
-RESULTS = 20  # turns after one in which the results of its calls are looked for
+RESULTS = 100  # turns after one in which the results of its calls are looked for
 SHOWN = 100_000  # characters of a payload by itself
 LISTED = 200
 NOTED = 2_000  # lines of a session whose links are looked at for what is peculiar
