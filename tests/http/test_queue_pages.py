@@ -10,9 +10,11 @@ import httpx
 import pytest
 
 import eventq
+from eventq.http.pages import health_page
 from eventq.serving import letters as shown_letters
 from eventq.serving.history import History
 from tests.http.test_pages import EVIL, client, seen, send
+from tests.servers import fresh
 
 if TYPE_CHECKING:
     from tests.conftest import Clock
@@ -300,3 +302,39 @@ def csrf(client: httpx.Client) -> str:
 def post(client: httpx.Client, act: str, form: dict[str, str]) -> httpx.Response:
     """Send a form."""
     return client.post(f"/t/thread/do/{act}", data=form)
+
+
+def test_health_says_what_is_wrong_and_what_helps(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consumers in trouble, faults of the last check, a log that is not taken over; or nothing."""
+    at = "/t/thread/health"
+    assert "nothing is known to be wrong" in words(client, at)
+    assert "nothing was checked yet" in words(client, at)
+    thread.subscribe("stalled", "false", max_attempts=1)
+    state = thread.database.consumers.get("stalled")
+    assert state is not None
+    thread.database.consumers.note_run(state, stalled="it cannot log in")
+    page = words(client, at)
+    assert "stalled stalled : it cannot log in Next: eventq resume --thread" in page
+    assert "not since the server started" in page
+    send(client, "check", at)
+    assert "no fault, 1 warning" in words(client, at)
+    assert "1 stream" not in words(client, at)
+    server = client.running.server  # type: ignore[attr-defined]
+    server.threads["thread"].checked |= {"faults": [f"event {n} has no type" for n in range(99)]}
+    page = words(client, at)
+    assert "99 faults" in page
+    assert "event 49 has no type and 49 more Next: eventq doctor --thread" in page
+    monkeypatch.setattr(health_page, "LARGE_LOG", -1)
+    assert "a program that reads for long" in words(client, at)
+
+
+def test_health_of_a_thread_without_files(serve: Serve, postgres: str) -> None:
+    """There are no sizes of what a database on a server does not have."""
+    with eventq.open(fresh(postgres)) as thread:
+        found = serve(thread.path)
+        (name,) = (one["name"] for one in found.get("/api/threads").json()["threads"])
+        page = found.get(f"/t/{name}/health").text
+    assert "events.jsonl" not in page
+    assert "log of changes" not in page

@@ -27,6 +27,7 @@ from eventq.http.pages import (
     talk_pages,
 )
 from eventq.http.pages.acts import ACTS
+from eventq.http.pages.health_page import health
 from eventq.http.pages.now_page import Details, Looked, answers, choose, details, look, shown
 from eventq.http.pages.page_request import Ask, path_of
 from eventq.http.pages.visits import visit
@@ -92,7 +93,7 @@ _VIEWS: Mapping[str, tuple[str, Callable[[Thread, Ask], tuple[str, Values]]]] = 
     "/t/{thread}/consumers": ("Consumers", queue_pages.consumers),
     "/t/{thread}/consumers/{consumer}": ("Consumers", queue_pages.consumer),
     "/t/{thread}/consumers/{consumer}/drop": ("Consumers", queue_pages.confirm),
-    "/t/{thread}/health": ("Health", queue_pages.health),
+    "/t/{thread}/health": ("Health", health),
     "/t/{thread}/branches": ("Branches", branch_pages.branches),
     "/t/{thread}/contexts/{context}": ("Branches", talk_pages.context),
     "/t/{thread}/turns/{turn}": ("Branches", talk_pages.turn),

@@ -1,4 +1,4 @@
-"""The pages of the queue: its consumers, one of them, its dead letters, and how the thread is."""
+"""The pages of the queue: its consumers, one of them, and its dead letters."""
 
 from __future__ import annotations
 
@@ -198,11 +198,3 @@ def _mistake(thread: Thread, one: ConsumerStatus) -> str:
     except FilterError as error:
         return f"{error.what} - {error.fix}\n{error.caret()}"
     return ""
-
-
-def health(thread: Thread, ask: Ask) -> tuple[str, Values]:
-    """Show sizes, and what the last check found."""
-    return "health.html", {
-        "status": thread.status(), "history": ask.served.history,
-        "followers": ask.served.feed.followers, "checked": ask.served.checked,
-    }  # fmt: skip

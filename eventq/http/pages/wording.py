@@ -177,7 +177,7 @@ FILTERS = {
     "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
     "bars": _bars, "ansi": ansi.text,
     "most": _most, "stacked": _stacked, "fate": _FATE_MARKS.__getitem__,
-    "rate": rate, "stated": _stated,
+    "rate": rate, "stated": _stated, "state_words": _STATE_WORDS.__getitem__,
     "hash": lambda ref: ref.rpartition(":")[2],
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
     "took": took, "amount": amount, "in_scope": in_scope, "pairs": pairs_of,
