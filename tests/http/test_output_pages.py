@@ -268,6 +268,6 @@ def test_who_cannot_come_in_is_told_how(serve: Serve, path: str) -> None:
     found = client.get(f"{AT}/77")
     assert found.status_code == 404
     page = Text(found.text)
-    assert page.values("p", "role") == ["alert"]
+    assert "alert" in page.values("p", "role")
     assert page.values("span", "class").count("next") == 1
     assert "/" in page.values("a", "href")
