@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
+from eventq.errors import DamagedError
 from eventq.http.pages import run_pages, run_steps
 from eventq.http.pages.wording import amount, took
 from eventq.records.run import NewRun, NewStep, Step
@@ -103,6 +104,50 @@ def test_many_messages_are_shown_in_part(
     monkeypatch.setattr(run_pages, "SECONDS", -1)
     page = seen(client, f"{AT}/1?step=30")
     assert "There are more: to build them all takes too long" in page.text
+
+
+def test_what_was_erased_is_left_out(client: httpx.Client, thread: eventq.Thread) -> None:
+    """The pages stay, with what stands in its place; what a model saw may be lost with a step."""
+    run = started(thread)
+    steps = [*run.replay()]
+    thread.erasures.turn(steps[1].turn_id)
+    page = seen(client, f"{AT}/build?step=4")
+    assert "All is green" not in page.text
+    assert "Released" in page.text
+    seen(client, f"{AT}/build?step=2")
+    thread.erasures.turn(steps[0].turn_id)
+    assert "It is mended" not in seen(client, f"{AT}/build?step=1").text
+    thread.erasures.turn(run.context.ancestor(0))
+    for at in (f"{AT}/build?step=4", AT):
+        assert "Mend the build" not in seen(client, at).text
+
+
+def test_what_a_model_saw_may_be_damaged(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step is shown nevertheless, and says why that is not."""
+    started(thread)
+
+    def fail(*_: object) -> None:
+        raise DamagedError("step 1 of run 1: missing blob", "restore a backup")
+
+    monkeypatch.setattr("eventq.memory.runs.Run.messages_before", fail)
+    page = seen(client, f"{AT}/build?step=2")
+    assert "It cannot be built: step 1 of run 1: missing blob" in page.text
+    assert "All is green" in page.text
+
+
+def test_many_tries_are_shown_in_part(client: httpx.Client, thread: eventq.Thread) -> None:
+    """The last ten, with their numbers; all are counted."""
+    run = thread.runs.start("solve", "a task")
+    for number in range(1, 15):
+        run.attempt("coder", None, f"went wrong {number}")
+    run.step("coder", None, "said")
+    page = seen(client, f"{AT}/1?step=1")
+    assert "15 tries" in page.text
+    assert "Try 5 failed: went wrong 5" in page.text
+    assert "Try 14 failed: went wrong 14" in page.text
+    assert "went wrong 4" not in page.text
 
 
 def test_long_runs_have_pages(client: httpx.Client, thread: eventq.Thread) -> None:

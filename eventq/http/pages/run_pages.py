@@ -148,9 +148,12 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
     info, number = found.info(), whole_in(ask.query, "step", 0)
     first = whole_in(ask.query, "from", 0) or _first(info.depth, number)
     began, before = (_time(found, depth, info) for depth in (0, first - 1))
-    steps = [*islice(found.replay(first), PAGE)]
+    steps = [_cut(one, number) for one in islice(found.replay(first), PAGE)]
     colours = run_steps.colours_of([*_early(thread, found, first), *(one.role for one in steps)])
-    tries = {one.number: [*_tries(thread, one)] for one in steps if one.attempts}
+    tries = {
+        one.number: [*_tries(thread, one, is_open=one.number == number)]
+        for one in steps if one.attempts
+    }  # fmt: skip
     rows = run_steps.rows_of(steps, before, colours, tries)
     asked = [one for one in thread.questions() if one.run == info.run_id][:BESIDE]
     chosen = next((one for one in rows if one.step.number == number), None)
@@ -166,6 +169,7 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
         "later": first + PAGE if info.depth >= first + PAGE else None,
         "roles": run_steps.roles_in(rows), "asked": asked,
         "usage": thread.usage(run=info.run_id),
+        "more_tries": max(0, len(chosen.step.attempts) - TRIES) if chosen else 0,
         "open": _opened(thread, found, chosen) if chosen is not None else None,
         "summaries": {one.number: _size(thread, one.compact) for one in steps if one.compact},
         **_beside(thread, found, info),
@@ -206,12 +210,16 @@ def _early(thread: Thread, found: Run, first: int) -> Iterable[str]:
             yield node.role
 
 
-def _tries(thread: Thread, one: Step) -> Iterable[Try]:
-    """Yield the tries of a step, with what they said."""
+def _cut(one: Step, number: int) -> Step:
+    """Return a step of which only the beginning is kept, unless it has the number."""
+    return one if one.number == number else one._replace(content=one.content[: 4 * LINE])
+
+
+def _tries(thread: Thread, one: Step, *, is_open: bool) -> Iterable[Try]:
+    """Yield the last tries of a step; of one that is open, with what they said."""
     nodes = _nodes(thread, one.attempts[-TRIES:])
-    contents = _nodes(
-        thread, [node.content for node in nodes.values() if isinstance(node, StateNode)]
-    )
+    refs = [node.content for node in nodes.values() if isinstance(node, StateNode)]
+    contents = _nodes(thread, refs) if is_open else {}
     for ref in one.attempts[-TRIES:]:
         node = nodes.get(ref)
         if isinstance(node, StateNode):
@@ -225,14 +233,24 @@ def _opened(thread: Thread, found: Run, row: Row) -> Values:
     one = row.step
     child = thread.database.memory.turns.depths(digest_of(one.child)) if one.child else []
     return run_steps.opened(row) | {
-        "saw": _saw(found, one) if row.kind == "step" else None,
+        **_saw(found, row),
         "causes": thread.causes_of(turn=one.turn_id), "child": child[0][1] if child else None,
         "summary": (thread.blobs.shown(one.compact) or b"").decode(errors="replace")[:TEXT]
         if one.compact else "",
     }  # fmt: skip
 
 
-def _saw(found: Run, one: Step) -> Values:
+def _saw(found: Run, row: Row) -> Values:
+    """Return what a step's role saw, or why that cannot be built: a step before may be damaged."""
+    if row.kind != "step":
+        return {"saw": None, "unseen": ""}
+    try:
+        return {"saw": _messages(found, row.step), "unseen": ""}
+    except EventqError as error:
+        return {"saw": None, "unseen": str(error)}
+
+
+def _messages(found: Run, one: Step) -> Values:
     """Return the messages that a step's role saw: the first and the last, and how many there are.
 
     To build those of a long run takes long; then they are the first only.

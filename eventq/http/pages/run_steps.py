@@ -100,7 +100,7 @@ def _row(
     )
     words = said.one_line(one.content, LINE) or said.one_line(dump(one.meta or ""), LINE).strip('"')
     return Row(
-        one, kinds.get(one.role, "step"), colour, words, began, _state(one, len(tries)),
+        one, kinds.get(one.role, "step"), colour, words, began, _state(one, len(one.attempts)),
         tuple(tries), bars, of_meta(one.meta),
     )  # fmt: skip
 
