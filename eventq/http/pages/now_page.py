@@ -212,7 +212,7 @@ def _failures(thread: Thread, consumer: str) -> list[int]:
     """Return how many attempts of a consumer failed in each minute of the last hour."""
     now = int(clock.now() // 60)
     found = {
-        one.minute: one.failed + one.dead
+        one.minute: one.failed
         for one in thread.database.claims.minutes(consumer, now - 60)
     }
     return [found.get(minute, 0) for minute in range(now - 59, now + 1)]
@@ -263,7 +263,7 @@ def _morning(threads: Sequence[Looked], visit: Visit) -> Values:
     for one in threads:
         for hour, *counts in one.hours:
             done[hour] += counts[0]
-            failed[hour] += counts[1] + counts[2]
+            failed[hour] += counts[1]
             dead += counts[2]
     well, badly = (sum(one.ended[n] for one in threads) for n in (0, 1))
     hours = range(int(visit.since // HOUR), int(clock.now() // HOUR) + 1)
