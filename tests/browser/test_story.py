@@ -30,6 +30,7 @@ def test_a_person_approves_in_the_browser(browser: Any, tmp_path: Path, until: U
             page.screenshot(path=f"{place}/story.png")
         page.get_by_role("button", name="approve").click()
         page.get_by_text("Nobody needs you").wait_for()
+        page.get_by_role("link", name="Consumers", exact=True).click()
         page.get_by_text("idle", exact=True).wait_for()
         page.context.close()
 

@@ -6,7 +6,9 @@ const rate = document.getElementById("rate");
 const pause = document.getElementById("pause");
 const part = () => document.getElementById("events");
 const plural = (n) => `${n.toLocaleString("en")} ${n === 1 ? "event" : "events"}`;
+const TOLD = 10_000; // ms for which it is said that events are not shown
 let isPaused = false;
+let telling = 0;
 
 function tell() {
   for (const one of document.querySelectorAll("[data-part]")) one.toggleAttribute("data-held", isPaused);
@@ -24,7 +26,11 @@ document.addEventListener("fresh", ({ detail }) => {
   }
   const first = Number(fresh.dataset.first);
   const missed = came > 0 && first > last + 1 ? first - last - 1 : 0;
-  rate.textContent = missed ? `${plural(came)} came at once: the newest of them are shown` : "";
+  if (missed) {
+    rate.textContent = `${plural(came)} came at once: the newest of them are shown`;
+    clearTimeout(telling);
+    telling = setTimeout(() => isPaused || (rate.textContent = ""), TOLD);
+  }
   if (came > 0) {
     for (const row of fresh.querySelectorAll("tbody tr")) {
       if (Number(row.id.slice(2)) > last) row.classList.add("fresh");
