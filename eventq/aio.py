@@ -109,6 +109,7 @@ class AsyncThread:
     caused_by = _passed(Thread.caused_by)
     causes_of = _passed(Thread.causes_of)
     usage = _passed(Thread.usage)
+    usage_of_runs = _passed(Thread.usage_of_runs)
     usage_by_hour = _passed(Thread.usage_by_hour)
     recover = _passed(Thread.recover)
     subscribe = _passed(Thread.subscribe)

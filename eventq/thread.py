@@ -1196,6 +1196,12 @@ class Thread:
             return sums.of_thread(database, self.blobs, *times)
         return sums.of_context(database, self.blobs, found, *times)
 
+    def usage_of_runs(self, runs: Sequence[int]) -> dict[int, UsageSum]:
+        """Return the tokens that models took in each of some runs, by id."""
+        from eventq.sessions import sums
+
+        return sums.of_runs(self.database.memory, self.blobs, [*runs])
+
     def usage_by_hour(self, since: int, until: int | None = None) -> list[HourUsage]:
         """Return the tokens that models took in each hour (UTC) that has any, oldest first.
 

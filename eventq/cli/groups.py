@@ -52,6 +52,7 @@ PARTS = {
         "turn": "turn",
         "run": "run",
         "blob": "blob",
+        "usage": "tally",
     },
     "Output: what tools and agents put out": {
         "capture": "capture",

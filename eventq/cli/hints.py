@@ -53,6 +53,7 @@ _COMMANDS = {
     "context ls": "contexts",
     "run ls": "runs",
     "turn append": "append",
+    "usage": "tokens cost costs spend spent billing",
     "artifact ls": "artifacts",
     "output ls": "outputs",
     "help": "man usage",

@@ -10,6 +10,7 @@ from eventq.errors import InputError, UsageError
 from eventq.http.operations import AT, Operation, Reply, of_json, once
 from eventq.memory.turns import View
 from eventq.records.run import NewRun, NewStep
+from eventq.records.spent import usage_object
 from eventq.records.turn import NewTurn, turn_object
 from eventq.serving.parameters import Given, Part, fitting
 from eventq.serving.plans import QUICK, READ, WRITE
@@ -105,6 +106,18 @@ def turn_causes(thread: Thread, given: Given) -> Reply:
     """Read which events caused a turn."""
     thread.contexts.turn(given["id"], payload=False)
     return of_json({"causes": [one._asdict() for one in thread.causes_of(turn=given["id"])]})
+
+
+def usage(thread: Thread, given: Given) -> Reply:
+    """Read the tokens that models took: in the thread, a context or a run."""
+    found = thread.usage(**{name: given[name] for name in ("context", "run", "since", "until")})
+    return of_json(usage_object(found))
+
+
+def usage_by_hour(thread: Thread, given: Given) -> Reply:
+    """Read the tokens that models took in each hour that has any."""
+    hours = thread.usage_by_hour(given["since"], given["until"])
+    return of_json({"hours": [one._asdict() for one in hours]})
 
 
 def append(thread: Thread, given: Given) -> Reply:
@@ -282,6 +295,10 @@ _REFS = Part("refs", "strings", "The blobs that it names.", most=MOST_REFS)
 _SUMMARY = Part("summary", "string", "What has happened.", "")
 _EDGE = Part("edge_prompt", "string", "The question asked of the role.", "")
 
+_TIMES = (
+    Part("since", "integer", "Only responses from then on, in milliseconds since 1970.", 0),
+    Part("until", "integer", "Only responses before then."),
+)
 OPERATIONS: Sequence[Operation] = (
     Operation(
         "listContexts", "GET", f"{AT}/contexts", READ, contexts, "Contexts", (_AFTER, _LIMIT)
@@ -331,6 +348,17 @@ OPERATIONS: Sequence[Operation] = (
     Operation("getTurn", "GET", f"{AT}/turns/{{id}}", READ, turn, "Turn", (_PAYLOAD, _AS_OF)),
     Operation(
         "getTurnCauses", "GET", f"{AT}/turns/{{id}}/causes", READ, turn_causes, "TurnCauses"
+    ),
+    Operation(
+        "getUsage", "GET", f"{AT}/usage", READ, usage, "Usage",
+        (
+            Part("context", "string", "Only of this context's session, by id or name."),
+            Part("run", "string", "Only of this run, by id or name."),
+            *_TIMES,
+        ),
+    ),
+    Operation(
+        "getUsageByHour", "GET", f"{AT}/usage/hours", READ, usage_by_hour, "UsageByHour", _TIMES
     ),
     Operation(
         "listRuns", "GET", f"{AT}/runs", READ, runs, "Runs",

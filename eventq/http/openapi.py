@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from eventq.records import artifact, cause, claim, consumer, event, info, question, run, turn
+from eventq.records import artifact, cause, claim, consumer, event, info, question, run, spent, turn
 from eventq.serving.parameters import MOST
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _NUMBER = {"type": ["integer", "null"]}
 # What records that stand in others are called here.
 _NAMES_OF = {
     "ConsumerStatus": "Consumer", "WorkerStatus": "Worker", "ContextInfo": "Context",
-    "ArtifactInfo": "OpenArtifact",
+    "ArtifactInfo": "OpenArtifact", "UsageSum": "Usage",
 }  # fmt: skip
 SCHEMAS: dict[str, dict[str, Any]] = {
     "Event": of_record(event.Event),
@@ -81,6 +81,10 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         turns={"type": "array", "items": _ID}, is_all={"type": "boolean"},
     ),
     "TurnCauses": _object(causes=_list("Cause")),
+    "ModelUsage": of_record(spent.ModelUsage),
+    "HourUsage": of_record(spent.HourUsage),
+    "Usage": of_record(spent.UsageSum),
+    "UsageByHour": _object(hours=_list("HourUsage")),
     "Pushed": {
         "oneOf": [_named("Event"), _object(count=_COUNT, first_id=_NUMBER, last_id=_NUMBER)]
     },

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from eventq.record import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class Spent(Record):
     """What one response of a model took, as far as it says so.
@@ -61,3 +65,10 @@ class UsageSum(Record):
     def read(self) -> int:
         """All tokens that were read, also those from a cache."""
         return self.fresh + self.cached
+
+
+def usage_object(one: UsageSum) -> dict[str, Any]:
+    """Return a sum as a JSON object."""
+    models = [model._asdict() for model in one.models]
+    beside = None if one.subagents is None else usage_object(one.subagents)
+    return {**one._asdict(), "models": models, "subagents": beside}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import takewhile
 
 from eventq.errors import DamagedError
 from eventq.memory.nodes import START_TYPE, STATE_TYPE, StateNode, decode
@@ -108,14 +109,16 @@ def _model_of(entry: Entry) -> str | None:
 
 
 def count_session(database: Engine, blobs: Blobs, row: SessionRow, first: int) -> int:
-    """Count what the next lines of a session took, from one on; return how many there were."""
+    """Count what the next lines of a session took, from one on; return how many were looked at."""
     is_log = reader_named(row.tool).is_log
     page = database.sessions.lines(row.session, first - 1, PAGE)
     tally = Tally(database, blobs, row, first)
     payloads = _payloads(blobs, [line.digest for line in page])
-    links = database.sessions.links(row.session, first)
-    for line, link in zip(page, links, strict=False):
-        payload = payloads.get(line.digest, b"")
+    upto = page[-1].position + 1 if page else row.lines
+    near = takewhile(lambda one: one.position < upto, database.sessions.links(row.session, first))
+    links = {one.position: one for one in near}
+    for line in page:
+        link, payload = links[line.position], payloads.get(line.digest, b"")
         may_say = b"usage" in payload or b'"tokens"' in payload
         may_say |= is_log and _SETTINGS in payload
         entry = lines.lenient(payload) if may_say and line.form != lines.RAW else None
@@ -124,8 +127,8 @@ def count_session(database: Engine, blobs: Blobs, row: SessionRow, first: int) -
     with database.write(relaxed=True):
         now = database.sessions.find(row.name, row.generation)
         if now is not None and now.lines == row.lines:  # else they are others now
-            database.usage.of_session(row.session, tally.figures(), first + len(page))
-    return len(page)
+            database.usage.of_session(row.session, tally.figures(), upto)
+    return upto - first
 
 
 def catch_up(database: Engine, blobs: Blobs, most: int) -> bool:

@@ -9,6 +9,8 @@ from eventq.sessions.counting import catch_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eventq.memory.blobs import Blobs
     from eventq.store.engine import Engine
     from eventq.store.usage import Sums
@@ -29,6 +31,13 @@ def of_context(database: Engine, blobs: Blobs, context: int, since: int, until: 
         own, inside = inside, []
     own = [*own, *database.usage.contexts(tips, since, until)]
     return _sum(own, is_all=is_all)._replace(subagents=_sum([*inside, *beside], is_all=is_all))
+
+
+def of_runs(database: Engine, blobs: Blobs, runs: Sequence[int]) -> dict[int, UsageSum]:
+    """Return what was used in each of some runs."""
+    is_all = _caught_up(database, blobs)
+    found = database.usage.by_context(runs)
+    return {run: _sum(found.get(run, []), is_all=is_all) for run in runs}
 
 
 def of_thread(database: Engine, blobs: Blobs, since: int, until: int) -> UsageSum:

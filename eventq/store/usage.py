@@ -139,17 +139,10 @@ GROUP BY at_ms / 3600000
 ORDER BY at_ms / 3600000
 """
 _BY_CONTEXT = """
-SELECT context_id, sum(out), sum(fresh), sum(cached), count(*)
+SELECT context_id, model, sum(out), sum(fresh), sum(cached), count(*)
 FROM json_each(?)
     CROSS JOIN usage u ON u.context_id = CAST(value AS INTEGER)
-GROUP BY context_id
-"""
-_BY_SESSION = """
-SELECT s.name, sum(out), sum(fresh), sum(cached), count(*)
-FROM json_each(?)
-    CROSS JOIN sessions s ON s.name = value
-    CROSS JOIN usage u ON u.session_id = s.session_id
-GROUP BY s.name
+GROUP BY context_id, model
 """
 
 
@@ -296,15 +289,13 @@ class TokenUsage:
         """Return the sums of each hour that has any, by its number."""
         return self._run(_BY_HOUR, (since, until)) if self._db.has_usage() else []
 
-    def by_context(self, ids: Sequence[int]) -> dict[int, tuple[int, ...]]:
-        """Return out, fresh, cached and responses of each of some contexts that has any."""
+    def by_context(self, ids: Sequence[int]) -> dict[int, Sums]:
+        """Return the sums of each of some contexts that has any."""
         rows = self._run(_BY_CONTEXT, (json.dumps([*ids]),)) if self._db.has_usage() else []
-        return {row[0]: tuple(map(int, row[1:])) for row in rows}
-
-    def by_session(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Return out, fresh, cached and responses of each of some sessions that has any."""
-        rows = self._run(_BY_SESSION, (json.dumps([*names]),)) if self._db.has_usage() else []
-        return {row[0]: tuple(map(int, row[1:])) for row in rows}
+        found: dict[int, Sums] = {}
+        for context, *counted in rows:
+            found.setdefault(context, []).append(tuple(counted))
+        return found
 
     # --- copies -----------------------------------------------------------------------------------
 

@@ -384,6 +384,11 @@ def test_a_fork_of_a_run_counts_its_own_steps(thread: eventq.Thread) -> None:
     fork.poke({"usage": {"output_tokens": 20}}, "other")
     fork.step("b", {"usage": {"output_tokens": 300}}, "two")
     assert (thread.usage(run=run.id).out, thread.usage(run=fork.id).out) == (1, 320)
+    empty = thread.runs.start("work", "nothing").id
+    assert thread.usage_of_runs([fork.id, empty, run.id]) == {
+        one: thread.usage(run=one) for one in (run.id, fork.id, empty)
+    }
+    assert thread.usage_of_runs([]) == {}
 
 
 def test_a_key_counts_once(thread: eventq.Thread) -> None:

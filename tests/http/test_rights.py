@@ -30,7 +30,7 @@ TABLE = {
         listDeadLetters getStatus check streamEvents streamRuns listContexts getContext listTurns
         diffContexts getTurn listRuns getRun listSteps listMessages listArtifacts getArtifact
         readArtifact readLines listOutputs getOutput readOutput readBlob
-        getEventCauses getTurnCauses
+        getEventCauses getTurnCauses getUsage getUsageByHour
     """,
     "push": "pushEvents ask",
     "answer": "answer",

@@ -92,6 +92,7 @@ def _listed(
     before = _nodes(thread, above)
     prompts = {one.prompt for one in starts.values() if isinstance(one, StartNode)}
     tasks = {ref: _begin(thread, ref) for ref in prompts}
+    usage = thread.usage_of_runs([info.run_id for info, _ in found])
     rows = []
     for info, began in found:
         head, start = heads.get(info.head), starts.get(info.start)
@@ -103,7 +104,7 @@ def _listed(
             "state": _state(info, asked.get(info.run_id), head),
             "role": last.role if isinstance(last, StateNode) and last.role not in NO_ROLES else "",
             "took": ended - began, "asked": asked.get(info.run_id),
-            "usage": thread.usage(run=info.run_id),
+            "usage": usage[info.run_id],
         })  # fmt: skip
     return rows
 

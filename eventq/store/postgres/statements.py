@@ -2832,20 +2832,12 @@ STATEMENTS = {
         3600000
     """, ""),
     # usage._BY_CONTEXT
-    "3f22b6c6e48afb2b": ("", "", """
-        SELECT context_id, CAST(SUM(out) AS BIGINT), CAST(SUM(fresh) AS BIGINT), CAST(SUM(cached)
-        AS BIGINT), COUNT(*) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
-        JOIN LATERAL (SELECT u.* FROM eventq.usage AS u WHERE u.context_id = CAST(value AS BIGINT)
-        AND (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u GROUP BY context_id
-    """, ""),
-    # usage._BY_SESSION
-    "f20535b75ec8459f": ("", "", """
-        SELECT s.name, CAST(SUM(out) AS BIGINT), CAST(SUM(fresh) AS BIGINT), CAST(SUM(cached) AS
-        BIGINT), COUNT(*) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS
-        JOIN LATERAL (SELECT s.* FROM eventq.sessions AS s WHERE s.name = value AND (s.bucket = $1
-        AND s.thread_id = $2) OFFSET 0) AS s CROSS JOIN LATERAL (SELECT u.* FROM eventq.usage AS u
-        WHERE u.session_id = s.session_id AND (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u
-        GROUP BY s.name
+    "607de03bbdf0a865": ("", "", """
+        SELECT context_id, model, CAST(SUM(out) AS BIGINT), CAST(SUM(fresh) AS BIGINT),
+        CAST(SUM(cached) AS BIGINT), COUNT(*) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
+        each1(value) CROSS JOIN LATERAL (SELECT u.* FROM eventq.usage AS u WHERE u.context_id =
+        CAST(value AS BIGINT) AND (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u GROUP BY
+        context_id, model
     """, ""),
     # usage.TokenUsage.take_back
     "9318bde61fe789b6": ("", "", """

@@ -1,0 +1,45 @@
+"""The command that sums tokens, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import eventq
+from tests.contract.test_usage import CLAUDE, claude, load, said
+from tests.doors.support import objects, ok, refused, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_tokens_are_shown_by_model(path: str, tmp_path: Path) -> None:
+    """As a table, with subagents beside a session, or as JSON; of a part, or of a time."""
+    with eventq.open(path) as thread:
+        agent = claude(9, "r9", 2_000, isSidechain=True, agentId="x")
+        load(thread, tmp_path, [*CLAUDE, agent])
+        thread.contexts.create("chat").append(json.dumps(said(5)))
+        thread.runs.start("w", "p", label="build").step(
+            "a", {"usage": {"output_tokens": 30}, "model": "a\x1bb"}, "x"
+        )
+    assert ok("usage --context s", path) == (
+        "model                written   read  from a cache  responses\n"
+        "claude-x                  46  1,269         1,200          3\n"
+        "subagents beside it    2,000    423           400          1\n"
+    )
+    lines = [line.split() for line in ok("usage", path).splitlines()]
+    assert [line[0] for line in lines] == ["model", "claude-x", "a\\x1bb", "m", "all"]
+    assert lines[-1] == ["all", "2,081", "1,702", "1,600", "6"]
+    assert ok("usage --run build", path).splitlines()[1].split()[1:] == ["30", "0", "0", "1"]
+    (found,) = objects("usage --since 2026-03-01T10:05Z --until 2026-03-01T10:06Z --json", path)
+    assert (found["out"], found["responses"], found["is_all"]) == (7, 1, True)
+    assert ok("usage --since 2020-01-01 --until 2020-01-02", path).splitlines()[1].split() == [
+        "all", "0", "0", "0", "0",
+    ]  # fmt: skip
+
+
+def test_what_may_be_asked(path: str) -> None:
+    """One of the two, which has to be there."""
+    refused(2, "exclude each other", run("usage", "--context", "a", "--run", "b", path))
+    refused(1, "context", run("usage", "--context", "a", path))
+    refused(1, "run", run("usage", "--run", "b", path))
