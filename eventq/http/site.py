@@ -18,6 +18,7 @@ from eventq.http.app import App
 from eventq.http.connections import KEPT_SECONDS, SWEEP_SECONDS, Connections, Protocol
 from eventq.serving.endpoint import BACKLOG, Address, raise_file_limit, tell_of_full
 from eventq.serving.served import ServedThread
+from eventq.store.opening import needing
 from eventq.store.paths import is_url, shown
 from eventq.thread import openable
 
@@ -135,6 +136,12 @@ class Server(uvicorn.Server):
                     logging.getLogger("eventq.http").warning(
                         "%s", os.fsencode(what).decode("utf-8", "replace")
                     )
+
+        if is_url(place):  # nobody opens its threads before they are asked for
+            needy = await asyncio.to_thread(needing, place)
+            for served in self.threads.values():
+                if bool(served.needed) != (served.path in needy):
+                    served.needed = int(served.path in needy)
 
     async def _keep_looking(self, place: str) -> None:
         while True:

@@ -109,7 +109,7 @@ class ServedThread:
         self.history = History()
         self.checked: dict[str, Any] | None = None  # what the last check found
         self.needed = 0  # how many things needed a person when that was looked at last
-        self._asked_at = 0.0
+        self.asked_at = 0.0  # of its own page, by the monotonic clock
         self._looks: asyncio.Task[None] | None = None
         if not self._is_shared:
             self._looks = self.loop.create_task(self._look())
@@ -121,7 +121,7 @@ class ServedThread:
     async def _look(self) -> None:
         """Note the state of the thread once a minute; of one in a database, while it is used."""
         self.history = History()
-        while not self._is_shared or clock.monotonic() < self._asked_at + KEPT_SECONDS:
+        while not self._is_shared or clock.monotonic() < self.asked_at + KEPT_SECONDS:
             with suppress(EventqError):
                 await self.glance(lambda thread: self._note(thread.status()), QUICK)
             await asyncio.sleep(SECONDS)
@@ -134,7 +134,7 @@ class ServedThread:
         self, run: Callable[[Thread], T], how: str, size: int = 0, *, alone: bool = False
     ) -> T:
         """Run a call in a worker, as `glance` does, and keep an eye on the thread from now on."""
-        self._asked_at = clock.monotonic()
+        self.asked_at = clock.monotonic()
         if self._looks is None or self._looks.done():
             self._looks = self.loop.create_task(self._look())
         return await self.glance(run, how, size, alone=alone)

@@ -82,6 +82,14 @@ def shared_threads(url: str, *, secret: bool = False) -> list[str]:
     return [with_thread(url, name) if secret else address.at(name) for name in names]
 
 
+def needing(url: str) -> set[str]:
+    """Return which threads of a database need a person, as `shown` has their URLs."""
+    address = _address(url)
+    from eventq.store.postgres import schema
+
+    return {address.at(name) for name in schema.names(address, needing=True)}
+
+
 def watchers(address: Address, *, memory: bool = False) -> protocol.Watchers:
     """Return a watcher of many threads of a database; with `memory` of that, too."""
     check_driver()

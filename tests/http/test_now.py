@@ -11,6 +11,7 @@ import pytest
 
 import eventq
 from eventq.http.pages import now_page
+from eventq.store import opening
 from tests.http.test_acts import bury, forms, send
 from tests.http.test_pages import EVIL, Text, seen
 from tests.servers import fresh
@@ -279,3 +280,47 @@ def test_now_on_postgresql(serve: Serve, postgres: str, clock: Clock) -> None:
         form: dict[str, Any] = forms(seen(client, at))["drop"]
         assert client.post(f"{at}do/drop", data=form).status_code == 303
         assert [*thread.dead_letters()] == []
+
+
+def test_many_threads_of_a_database(
+    serve: Serve, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that need a person are looked at; the others are counted, and opened when asked for."""
+    monkeypatch.setattr("eventq.http.pages.frame.TOGETHER", 2)
+    monkeypatch.setattr("eventq.http.pages.frame.LISTED", 3)
+    paths = [fresh(postgres) for _ in range(6)]
+    for path in paths:
+        with eventq.open(path) as thread:
+            thread.push("self", "note", "x")
+    with eventq.open(paths[4]) as thread:
+        thread.ask("Well, number 4?")
+    with eventq.open(paths[5]) as thread:
+        thread.subscribe("mailer", max_attempts=1, on_failure="dead")
+        bury(thread, 1)
+    assert {paths[4], paths[5]} <= opening.needing(postgres)
+    assert paths[0] not in opening.needing(postgres)
+    client = come_in(serve(*paths))
+    threads = client.running.server.threads  # type: ignore[attr-defined]
+    by_path = {one.path: one for one in threads.values()}
+    by_path[paths[4]].needed = by_path[paths[5]].needed = 1  # as a look at the database says
+    page = seen(client, "/")
+    shown = words(page)
+    assert "Well, number 4?" in shown
+    assert "2 need you in 2 of 6 threads" in shown
+    assert "4 more, not looked at here" in shown
+    assert "The first 3 of 4." in shown
+    assert "3 more: each opens at" in shown
+    at = f"/t/{by_path[paths[0]].name}/"
+    assert "the last event came" in words(seen(client, at))
+
+
+def test_a_database_says_who_needs_a_person(serve: Serve, postgres: str) -> None:
+    """Before any of its threads is opened."""
+    calm, needy = fresh(postgres), fresh(postgres)
+    with eventq.open(needy) as thread:
+        thread.ask("Well?")
+    with eventq.open(calm) as thread:
+        thread.answer(thread.ask("Well?").question_id, "yes")
+    threads = serve(place=postgres).running.server.threads  # type: ignore[attr-defined]
+    found = {one.path: one.needed for one in threads.values()}
+    assert (found[calm], found[needy]) == (0, 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from heapq import nsmallest
 from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,7 @@ VIEWS = (
 )
 MOST_FORM = 64 << 10  # bytes
 LISTED = 500  # threads to choose from
+TOGETHER = 50  # threads that are looked at for the page of all
 NOTED = 30  # seconds until a note on an act is not shown any more
 _MOST_NOTE = 500  # characters
 _NOTE = "-note"  # at the end of the name of its cookie
@@ -240,6 +242,7 @@ class Pages:
             "changes": f"/changes?thread={part}" if name else "/changes", "note": note,
             "needed": served.needed if served is not None else 0,
             "threads_here": self._listed() if who is not None else [],
+            "thread_count": len(self._threads),
         }  # fmt: skip
         text = self._templates.get_template(template).render(shown | values)
         more = (*_HEADERS, note.forget) if note else _HEADERS
@@ -247,8 +250,25 @@ class Pages:
 
     def _listed(self) -> list[Values]:
         """Return the threads to choose from, with how many things needed a person at last."""
-        some = islice(self._threads.values(), LISTED)
+        some = [*self._threads.values()]
+        if len(self._threads) > LISTED:
+            some = sorted(nsmallest(LISTED, some, key=_rank), key=lambda one: one.name)
         return [{"name": one.name, "at": path_of(one), "needed": one.needed} for one in some]
+
+    def _together(self) -> list[ServedThread]:
+        """Return the threads that are looked at together: who needs a person, what was used."""
+        return nsmallest(TOGETHER, self._threads.values(), key=_rank)
+
+    def _beside(self, looked: list[ServedThread]) -> Values:
+        """Return how many threads were not looked at, and the first of them by name."""
+        left = len(self._threads) - len(looked)
+        known = {one.name for one in looked}
+        rest = (one for one in self._threads.values() if one.name not in known)
+        some = [{"name": one.name, "at": path_of(one)} for one in islice(rest, LISTED)]
+        return {"count": left, "listed": some, "needed": self._needed_of(known)}
+
+    def _needed_of(self, known: set[str]) -> int:
+        return sum(bool(one.needed) for one in self._threads.values() if one.name not in known)
 
     def _problem(self, status: int, what: str) -> Reply:
         values = {"status": status, "title": HTTPStatus(status).phrase, "detail": what}
@@ -260,7 +280,7 @@ class Pages:
     ) -> Reply:  # fmt: skip
         """Look at a thread, or at each of the server, then read the details of what is shown."""
         seen = visit(headers)
-        every = [served] if served is not None else [*self._threads.values()]
+        every = [served] if served is not None else self._together()
 
         async def see(one: ServedThread) -> Looked:
             ask = one.glance if served is None else one.do
@@ -281,7 +301,8 @@ class Pages:
         chosen = choose(threads)
         found = await for_each(read, [one for one in threads if any(chosen.of(one))])
         histories = {one.name: one.history for one in every}
-        values = shown(threads, chosen, dict(found), seen) | {"histories": histories}
+        values = shown(threads, chosen, dict(found), seen)
+        values |= {"histories": histories, "more": self._beside(every) if served is None else None}
         reply = self._page("now.html", values, served, view="Now", who=who, note=note)
         return reply if seen.cookie is None else reply._replace(more=(*reply.more, seen.cookie))
 
@@ -320,6 +341,11 @@ class Pages:
                     await asyncio.sleep(PAUSE)
                 frame = _CHANGED if await caller.wait(HEARTBEAT, *changed) else b":\n\n"
             await send({"type": "http.response.body", "body": b""})
+
+
+def _rank(one: ServedThread) -> tuple[bool, float]:
+    """Return what threads are chosen by where they are too many."""
+    return not one.needed, -one.asked_at
 
 
 async def _form(receive: Receive, headers: Mapping[str, str]) -> dict[str, str]:

@@ -65,6 +65,33 @@ FROM eventq.threads
 WHERE tenant = 0
 ORDER BY name
 """
+# Threads with an open question, a dead letter, or a consumer that stands still.
+_NEEDING = """
+SELECT name
+FROM eventq.threads t
+WHERE tenant = 0
+    AND (
+        EXISTS (
+            SELECT 1
+            FROM eventq.open_questions q
+            WHERE q.bucket = t.bucket AND q.thread_id = t.thread_id
+        )
+        OR EXISTS (
+            SELECT 1
+            FROM eventq.dead_letters d
+            WHERE d.bucket = t.bucket AND d.thread_id = t.thread_id
+        )
+        OR EXISTS (
+            SELECT 1
+            FROM eventq.consumers c
+            WHERE c.bucket = t.bucket
+                AND c.thread_id = t.thread_id
+                AND position IS NOT NULL
+                AND (blocked_at IS NOT NULL
+                    OR (stalled IS NOT NULL AND stalled_at = coalesce(acked, 0)))
+        )
+    )
+"""
 # Somebody else was quicker, or a write had one of the tables and waited for another.
 _OVERTAKEN = (
     errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema, errors.DeadlockDetected,
@@ -232,12 +259,15 @@ def init_thread(address: Address) -> None:
         raise ThreadExistsError(address.shown)
 
 
-def names(address: Address) -> list[str]:
-    """Return the names of all threads in a database, sorted."""
+def names(address: Address, *, needing: bool = False) -> list[str]:
+    """Return the names of all threads in a database, sorted; perhaps of those that need a person.
+
+    The latter are found by a few looks at indexes, and come in any order.
+    """
 
     def read(link: Link) -> list[str]:
         try:
-            return [name for (name,) in link.run(_LIST, {})]
+            return [name for (name,) in link.run(_NEEDING if needing else _LIST, {})]
         except errors.UndefinedTable as error:
             raise _no_tables(address) from error
 
