@@ -56,6 +56,7 @@ SEARCHES = (
 )
 MOST_LONG, MOST_SEARCH = 500, 1_500  # ms until the first paint
 MOST = 150  # ms until the first paint
+THREADS, MOST_TOGETHER = 20, 200  # of the page of all threads, in ms
 CONTEXTS, TURNS = 200, 10_000
 # Resolves with the time at which a text is on the screen.
 _SHOWN = """text => { window.shown = new Promise(resolve => {
@@ -91,6 +92,8 @@ def run(plan: Plan) -> Iterator[Row]:
         yield from _shown(plan, stack, browser)
         plan.clear()
         yield from _painted(plan, stack, browser)
+        plan.clear()
+        yield from _together(plan, stack, browser)
 
 
 def _shown(plan: Plan, stack: ExitStack, browser: Any) -> Iterator[Row]:
@@ -171,6 +174,43 @@ def _painted(plan: Plan, stack: ExitStack, browser: Any) -> Iterator[Row]:
         for name, view in named:
             what = f"first paint of a session of {messages:,} messages: {name}"
             yield alone(what, Sample(found[view], "ms"), most=most)
+
+
+def _together(plan: Plan, stack: ExitStack, browser: Any) -> Iterator[Row]:
+    """Measure the page of all threads, each of which has needs, contexts and runs."""
+    count, size = plan.size(THREADS, 3), plan.size(50_000, 2_000)
+    paths = []
+    for number in range(count):
+        with busy_thread(plan, size, consumers=19) as thread:
+            _need(thread, size)
+            context = thread.contexts.create(f"of thread {number}")
+            for turn in range(50):
+                context.append(eventq.NewTurn(f"turn {turn}", ("user", "tool", "agent")[turn % 3]))
+            thread.runs.start("solve", "a task").step("coder", content="half of it")
+            paths.append(thread.path)
+    options = [word for path in paths[1:] for word in (path, "--thread")]
+    served = stack.enter_context(Served(paths[0], "full", (*SERVE_HTTP, *options)))
+    url = _url(served)
+
+    def paint() -> float:
+        page = browser.new_page()
+        page.goto(f"{url}/", wait_until="load")
+        found = float(page.evaluate(_PAINT))
+        page.close()
+        return found
+
+    found = plan.take({"now": paint})
+    what = f"first paint of Now of {count} threads of {size:,} events and 20 consumers"
+    yield alone(what, Sample(found["now"], "ms"), most=MOST_TOGETHER)
+
+
+def _need(thread: eventq.Thread, size: int) -> None:
+    """Let ten questions, and the dead letters of a consumer, wait for somebody."""
+    for number in range(10):
+        thread.ask(f"Deploy version {number}?", approval=True, source="internal:dm:deployer:main")
+    thread.subscribe("mailer", filter=f"id > {size - 100}", max_attempts=1, on_failure="dead")
+    claims = thread.claim("mailer", 50)
+    thread.settle(dead=[one.token for one in claims], error="ConnectionRefusedError: 10.0.0.7")
 
 
 def _talk(thread: eventq.Thread) -> None:

@@ -66,10 +66,10 @@ def _statuses(plan: Plan) -> Iterator[Row]:
             yield alone(what, Sample(found["status"], "ms"), most=8)
 
 
-def busy_thread(plan: Plan, size: int) -> eventq.Thread:
-    """Make a thread of so many events with 100 consumers, for half of which all of them wait."""
+def busy_thread(plan: Plan, size: int, consumers: int = _CONSUMERS) -> eventq.Thread:
+    """Make a thread of so many events and consumers, for half of which all of them wait."""
     thread = _build(plan, size)
-    for number in range(_CONSUMERS - 1):
+    for number in range(consumers - 1):
         where = f"type = '{KIND}' AND id > {number}" if number % 2 else None
         thread.subscribe(f"c{number}", "true", filter=where)
     return thread
