@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from eventq.log.notifier import quote
@@ -34,6 +35,7 @@ LONG = 300.0  # seconds between the two lags that are compared
 TAIL = 4096  # bytes of a log that are looked at
 LINES = 10  # of them, that are shown
 LETTERS = 200  # dead letters of a consumer that are looked at
+ALL_LETTERS = 2_000  # of all consumers of a thread
 REASONS = 5  # of them, that are shown
 REASON = 120  # characters
 STATES = ("stalled", "refused", "dead", "overdue", "behind", "paused", "running", "idle")
@@ -141,10 +143,11 @@ def needed(status: ThreadStatus) -> int:
 
 
 def first_dead(thread: Thread, status: ThreadStatus) -> Iterator[DeadRow]:
-    """Yield the first dead letters of each consumer, without their events."""
-    for one in status.consumers:
-        if one.dead:
-            yield from thread.database.claims.dead(one.consumer_id, ("", 0), LETTERS)
+    """Yield the first dead letters of each consumer, without their events, of all not too many."""
+    names = [one.consumer_id for one in status.consumers if one.dead]
+    read = thread.database.claims.dead
+    found = (row for name in names for row in read(name, ("", 0), LETTERS))
+    return islice(found, ALL_LETTERS)
 
 
 def _stall(one: ConsumerStatus) -> Need:

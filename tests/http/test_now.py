@@ -11,6 +11,7 @@ import pytest
 
 import eventq
 from eventq.http.pages import now_page
+from eventq.serving import attention
 from eventq.store import opening
 from tests.http.test_acts import bury, forms, send
 from tests.http.test_pages import EVIL, Text, seen
@@ -188,6 +189,28 @@ def test_an_event_is_skipped_where_it_stands(client: httpx.Client, thread: event
     assert (found.last_acked_id, found.waiting_id, found.stalled) == (1, 2, None)
     assert "w skips event 1 and goes on" in seen(client, AT).text
     assert send(client, "skip", form).status_code == 409
+
+
+def test_more_dead_letters_than_are_read(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """They are counted, and can be dropped, without a word on what they died of."""
+    monkeypatch.setattr(attention, "ALL_LETTERS", 2)
+    thread.push_many([("self", "order", f"{n}") for n in range(2)])
+    for name in ("first", "second"):
+        thread.subscribe(name, max_attempts=1, on_failure="dead")
+        thread.settle(dead=[one.token for one in thread.claim(name, 2)], error=f"of {name}")
+    clock.move(1)
+    page = seen(client, AT)
+    assert "2 × of first" in page.text
+    assert "of second" not in page.text
+    assert page.text.count("2 dead") == 6  # each as a need, as trouble, and as what is dropped
+    csrf = forms(page)["drop"]["csrf"]
+    fields = page.values("input", "value")
+    died_by = next(one for one in fields if one and one == str(int(clock.at * 1000)))
+    form = {"csrf": csrf, "consumer": "second", "letters": "2", "died_by": died_by}
+    assert send(client, "drop", form).status_code == 303
+    assert [one.consumer_id for one in thread.dead_letters()] == ["first", "first"]
 
 
 def test_who_may_only_read_has_no_controls(serve: Serve, path: str, thread: eventq.Thread) -> None:

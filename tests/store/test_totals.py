@@ -24,10 +24,10 @@ def test_attempts_are_summed_by_spans(opened: eventq.Thread, clock: Clock) -> No
     opened.settle(dead=[one.token for one in opened.claim("b", 2)])
     opened.settle([one.token for one in opened.claim("a", 1)])
     totals = opened.database.claims.totals
-    assert sorted(totals(0, 60)) == [(hour, 3, 0, 0), (hour + 1, 1, 0, 2)]
-    assert totals(60 * (hour + 1) - 1, 60) == [(hour + 1, 1, 0, 2)]
+    assert sorted(totals(0, 60)) == [(hour, 3, 0, 0), (hour + 1, 1, 2, 2)]
+    assert totals(60 * (hour + 1) - 1, 60) == [(hour + 1, 1, 2, 2)]
     assert sorted(totals(0, 1)) == [
-        (int(clock.at // 60) - 60, 3, 0, 0), (int(clock.at // 60), 1, 0, 2),
+        (int(clock.at // 60) - 60, 3, 0, 0), (int(clock.at // 60), 1, 2, 2),
     ]  # fmt: skip
 
 

@@ -211,10 +211,7 @@ def _spent(thread: Thread, wanted: Wanted, rows: Mapping[int, SessionRow]) -> di
 def _failures(thread: Thread, consumer: str) -> list[int]:
     """Return how many attempts of a consumer failed in each minute of the last hour."""
     now = int(clock.now() // 60)
-    found = {
-        one.minute: one.failed
-        for one in thread.database.claims.minutes(consumer, now - 60)
-    }
+    found = {one.minute: one.failed for one in thread.database.claims.minutes(consumer, now - 60)}
     return [found.get(minute, 0) for minute in range(now - 59, now + 1)]
 
 
