@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eventq.records.turn import ContextInfo
     from eventq.serving.served import ServedThread
     from eventq.store.session_rows import SessionRow
+    from eventq.store.usage import Sums
     from eventq.thread import Thread
 
     Values = dict[str, Any]
@@ -49,6 +50,7 @@ BACK = 6  # turns that are looked at for the last words
 WORDS = 300  # characters
 SUMMED = 20_000  # lines of a session whose tokens are summed for the list
 HOUR = 3600
+EVER = (1 << 63) - 1  # ms
 
 
 class Looked(Record):
@@ -199,13 +201,19 @@ def _spent(thread: Thread, wanted: Wanted, rows: Mapping[int, SessionRow]) -> di
     """Return the tokens of contexts, or of their sessions; those of a huge session are left out."""
     usage = thread.database.memory.usage
     own = usage.by_context([one.context_id for one in wanted.contexts])
+    found = {number: _tokens(sums) for number, sums in own.items()}
     names = {number: row.name for number, row in rows.items() if row.lines <= SUMMED}
-    of_sessions = usage.by_session([*{*names.values()}])
-    found = {number: sum(counts[:2]) for number, counts in own.items()}
+    of_sessions = {
+        name: sum(map(_tokens, usage.session(name, 0, EVER)[:2])) for name in {*names.values()}
+    }
     for number, name in names.items():
-        if name in of_sessions:
-            found[number] = found.get(number, 0) + sum(of_sessions[name][:2])
-    return found
+        found[number] = found.get(number, 0) + of_sessions[name]
+    return {number: tokens for number, tokens in found.items() if tokens}
+
+
+def _tokens(sums: Sums) -> int:
+    """Return the tokens out and in, without those of caches."""
+    return sum(out + fresh for _, out, fresh, *_ in sums)
 
 
 def _failures(thread: Thread, consumer: str) -> list[int]:
