@@ -1,4 +1,4 @@
-"""Events as columns of a terminal: id, local time, source, type, first line of the content."""
+"""Events as columns of a terminal: id, local time, source, type, and what each says."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from eventq.cli import show
 from eventq.log.events import fresh
+from eventq.said import read
 from eventq.system import clock
 from eventq.system.environment import env
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 _COLOURS = ("2", "2", "36", "33", "")  # of each column, as SGR has them: faint, cyan, yellow
 _MOST = (0.4, 0.25)  # of what id and time leave, for source and type; the content has the rest
-_READ = 10_000  # characters of a content that are looked at
+_READ = 100_000  # characters of a content that are looked at
+_SHOWN = 1_000  # of what it says, at most
 
 
 class Columns:
@@ -57,8 +59,8 @@ def _line(event: Event, widths: list[int], left: int, *, coloured: bool) -> str:
 
 def _cells(event: Event) -> list[str]:
     kind = event.type if event.subtype is None else f"{event.type}/{event.subtype}"
-    first, _, more = event.content[:_READ].strip().partition("\n")
-    text = f"{first} …" if more else first
+    content = event.content[:_READ].encode("utf-8", "replace")
+    text = read(content, event.type, whole=len(event.content) <= _READ).line(_SHOWN)
     return [
         *map(show.readable, (f"#{event.id}", _local(event.created_at), event.source, kind, text))
     ]

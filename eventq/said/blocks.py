@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventq.record import Record
+from eventq.said.values import pairs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,14 +113,18 @@ class Said(Record):
     def line(self, characters: int) -> str:
         """Return the beginning on one line: what was said, or else what was done, or thought.
 
-        Without any of that it is the kind, or the beginning of other data.
+        Without any of that it is the kind, or other data: of an object its keys and values.
         """
         texts = [one.text for one in self.blocks if isinstance(one, Text)]
         done = [_plain(one) for one in self.blocks if not isinstance(one, Data)]
         thoughts = [one.text for one in self.blocks if isinstance(one, Thinking)]
-        rest = [self.kind, *map(_plain, self.blocks)]
-        found = (one for one in (*texts, *done, *thoughts, *rest) if one.strip())
-        return one_line(next(found, ""), characters)
+        known = (one for one in (*texts, *done, *thoughts, self.kind) if one.strip())
+        found = next(known, "")
+        if not found:  # only then is an object parsed
+            data = (one for one in self.blocks if isinstance(one, Data))
+            rest = (each for one in data for each in (pairs(one.text), one.text, one.what))
+            found = next((one for one in rest if one.strip()), "")
+        return one_line(found, characters)
 
 
 _MARKS: dict[type, str] = {Call: "→ ", Result: "← ", Thinking: "(thinking) "}

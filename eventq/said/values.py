@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from eventq.system.counts import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,6 +14,9 @@ if TYPE_CHECKING:
 
     Entry = dict[str, Any]
 
+_PAIRS = 12  # of an object, that stand on a line
+_PARSED = 100_000  # characters of an object that may stand on a line
+_VALUE = 100  # characters of a value there
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -66,3 +72,26 @@ def dump(value: Any) -> str:
     return json.dumps(
         value, indent=1 if isinstance(value, (dict, list)) else None, ensure_ascii=False
     )
+
+
+def pairs(text: str) -> str:
+    """Return an object of JSON on a line, "order 99060 · total 450.0"; "" for any other text."""
+    if text[:1] != "{" or len(text) > _PARSED:
+        return ""
+    try:
+        value = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return ""
+    some = islice(value.items(), _PAIRS) if isinstance(value, dict) else ()
+    shown = " · ".join(f"{key} {_words(one)}" for key, one in some)
+    return f"{shown} · …" if shown and len(value) > _PAIRS else shown
+
+
+def _words(value: Any) -> str:
+    """Return a value of an object on a line: of another object or a list, how much it has."""
+    if isinstance(value, dict):
+        return count(len(value), "field")
+    if isinstance(value, list):
+        return count(len(value), "item")
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"

@@ -124,7 +124,7 @@ def test_a_push_is_shown(tab: Tab, thread: eventq.Thread) -> None:
     page.get_by_text("the last event came").wait_for()
     page = tab.show("live")
     thread.push("self", "note", '{"now": 1}')
-    page.get_by_text('{"now": 1}').wait_for()
+    page.get_by_text("now 1", exact=True).wait_for()
     page.get_by_role("button", name="Pause").click()
     thread.push("self", "note", "later")
     page.get_by_text("paused: 1 event came since").wait_for()
@@ -161,6 +161,38 @@ def test_many_events_are_sampled(tab: Tab, thread: eventq.Thread) -> None:
     assert page.locator("#events tbody tr").count() == 100
     thread.push("self", "note", "the last one")
     page.get_by_text("the last one", exact=True).wait_for()
+
+
+def test_a_found_event_is_in_view(tab: Tab, thread: eventq.Thread) -> None:
+    """By the fragment of its link; what comes meanwhile does not move it."""
+    thread.push_many([("self", "note", f"it is {n}") for n in range(300)])
+    page = tab.show("live?id=100#e-100")
+    row = page.locator("#e-100")
+    thread.push("self", "note", "x")
+    page.get_by_text("live", exact=True).wait_for()
+    assert row.get_attribute("class") == "found"
+    seen = (
+        "e => { const r = e.getBoundingClientRect(); return r.top > 0 && r.bottom < innerHeight; }"
+    )
+    assert row.evaluate(seen)
+
+
+def test_live_is_filtered_with_the_keyboard(tab: Tab, thread: eventq.Thread) -> None:
+    """A chip, then a text; on a phone behind a fold."""
+    thread.push_many([("self", kind, f"{kind} {n}") for kind in ("note", "task") for n in (1, 2)])
+    tab.page.set_viewport_size({"width": 390, "height": 700})
+    page = tab.show("live")
+    page.locator(".filters > summary").focus()
+    page.keyboard.press("Enter")
+    page.locator(".chips a", has_text="task").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**type=task*")
+    assert page.locator("#events tbody tr").count() == 2
+    page.get_by_label("text", exact=True).focus()
+    page.keyboard.type("task 2")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**text=task*")
+    assert [one.inner_text() for one in page.locator("#events tbody th").all()] == ["4"]
 
 
 def test_a_question_is_answered_with_the_keyboard(tab: Tab, thread: eventq.Thread) -> None:

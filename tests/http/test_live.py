@@ -191,7 +191,7 @@ def test_a_search_ends_early_and_goes_on(
     assert said in words(client, f"{LIVE}?type=rare")
     further = next(link for link in page.values("a", "href") if link and "before=" in link)
     assert further == "?type=rare&before=7002"
-    monkeypatch.undo()
+    monkeypatch.setattr(event_pages, "SEARCH_SECONDS", 60.0)
     assert ids(seen(client, LIVE + further)) == [1]
 
 

@@ -118,7 +118,7 @@ LINES: list[tuple[Any, str, str, str]] = [
     ({"hook_event_name": "Notification", "message": "m"}, "system", "Notification", "m"),
     ({"hook_event_name": "Stop", "last_assistant_message": "m"}, "assistant", "Stop", "m"),
     ({"hook_event_name": "SessionEnd"}, "system", "SessionEnd", "SessionEnd"),
-    ({"n": 1}, "", "", '{"n":1}'),
+    ({"n": 1}, "", "", "n 1"),
     ([1, 2], "", "", "[1,2]"),
     (7, "", "", "7"),
 ]  # fmt: skip
