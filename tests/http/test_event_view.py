@@ -92,6 +92,21 @@ def test_how_it_went_with_each_consumer(
     assert went(thread, 1)[1] == ("a", "waits")
 
 
+def test_what_is_tried_again_is_not_dead(thread: eventq.Thread) -> None:
+    """Though its dead letter is still there after a replay; who pops has done what it acked."""
+    thread.subscribe("w", max_attempts=1, on_failure="dead")
+    thread.subscribe("pops", "true")
+    thread.push_many([("self", "note", "x")] * 2)
+    thread.settle(dead=thread.claim("w"))
+    thread.ack("pops", 1)
+    assert went(thread, 1) == [("w", "dead"), ("pops", "done")]
+    assert went(thread, 2) == [("w", "waits"), ("pops", "waits")]
+    thread.ack("w", 0, replay=True)
+    thread.claim("w")
+    assert [one.event_id for one in thread.dead_letters("w")] == [1]
+    assert went(thread, 1) == [("w", "held"), ("pops", "done")]
+
+
 def test_attempts_that_are_made_again(client: httpx.Client, thread: eventq.Thread) -> None:
     """When the next one comes, what stands behind another one of its group, and what stalled."""
     thread.subscribe("w", ordered_by="source", backoff=(60, 60))

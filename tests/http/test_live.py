@@ -235,6 +235,7 @@ def check_ranges(thread: eventq.Thread, now: Clock) -> None:
     hour = spread(log, stretch(log, 3_600.0 - 1))
     assert (sum(hour.counts), max(hour.counts), hour.is_exact) == (60, 1, True)
     assert last_before(log, time.stamp(0), 0, 300) == 0
+    assert last_before(log, rows[99][1], 0, 300) == 99  # not the one of that very moment
     assert last_before(log, "9", 0, 300) == 300
     assert around(log, 250, 10)[:2] == (239, 260)
     assert around(log, 1, 10)[:2] == (0, 11)
