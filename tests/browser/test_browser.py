@@ -306,6 +306,33 @@ def test_a_run_is_forked_and_ended_with_the_keyboard(tab: Tab, thread: eventq.Th
     assert thread.runs.get(4).info().status == "cancelled"
 
 
+def test_long_names_fit_on_a_phone(tab: Tab, thread: eventq.Thread) -> None:
+    """Of runs, roles, contexts, tools, outputs and what they hold; without a blank in them."""
+    long = "W" * 190
+    run = thread.runs.start(long, long * 9, label=long)
+    run.attempt(long, {long: long}, long)
+    run.step(long, {long: long * 5, "model": long}, long * 9, edge_prompt=long)
+    run.end(10**9, long)
+    context = thread.contexts.create(f"c{long}")
+    context.append(long)
+    context.fork(name=f"f{long}")
+    table = f"|{'W' * 40}" * 9 + "|\n" + "|-" * 9 + f"|\n{f'|{long}' * 9}|"
+    thread.outputs.put("doc", f"# {long}\n\n{long}\n\n{table}\n\n## {long}\n")
+    thread.artifacts.put(f"{long * 5}\nFAILED {long}".encode(), "t" * 60)
+    with thread.artifacts.allocate("x") as writer:
+        writer.write(bytes(200))
+        writer.fail(long * 3)
+    for view in (
+        "runs", "runs/1", "runs/1?step=1", "branches", "branches?zoom=0", "output", "output/0",
+        "output/1", "output/0?lines=failed", "published/0-doc",
+    ):  # fmt: skip
+        page = tab.show(view)
+        for width in (360, 768, 1360):
+            page.set_viewport_size({"width": width, "height": 700})
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert (view, wide) == (view, min(wide, width))
+
+
 def test_who_signs_in_can_use_the_form(tab: Tab) -> None:
     """The page has a name for its field, on a phone, too."""
     tab.page.goto(f"{tab.url}/login")

@@ -163,7 +163,8 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
     return "run.html", {
         "info": info, "state": _state(info, asked[0] if asked else None, head),
         "task": html(prompt[:TEXT], breaks=True), "line": said.one_line(prompt, LINE),
-        "rows": rows, "colours": colours, "began": began, "first": first, "number": number,
+        "rows": rows, "chips": [*colours.items()][: run_steps.ROLES], "began": began,
+        "first": first, "number": number,
         "ticks": run_steps.ticks_of(rows, began), "wide": run_steps.WIDE,
         "took": (info.completed_at_ms or info.updated_at_ms) - began,
         "earlier": max(1, first - PAGE) if first > 1 else None,

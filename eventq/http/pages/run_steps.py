@@ -26,6 +26,7 @@ TEXT = 20_000  # characters of a text
 LINE = 200  # of what stands for it in its row
 PAIRS = 40  # of meta
 COLOURS = 6  # of roles; from the seventh on they repeat
+ROLES = 20  # that are listed
 TICKS = 3  # parts of the axis
 
 
@@ -158,7 +159,7 @@ def roles_in(rows: Iterable[Row]) -> list[Values]:
         made["steps"] += 1
         made["took"] += one.took
         made["out"] += one.usage.out if one.usage else 0
-    return sorted(found.values(), key=lambda each: -each["took"])
+    return sorted(found.values(), key=lambda each: -each["took"])[:ROLES]
 
 
 def opened(row: Row) -> Values:
