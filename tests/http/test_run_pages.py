@@ -174,13 +174,23 @@ def test_beside_the_steps(client: httpx.Client, thread: eventq.Thread) -> None:
     caused = thread.push("self", "task", "x").id
     with thread.during(caused):
         run = started(thread)
+    thread.answer(thread.ask("Which name?", run=run.id).question_id, "north")
+    thread.ask("Of another run?", run=99)
     asked = thread.ask("Release?", approval=True, run=run.id)
     run.fork(2, label="again").step("tester", None, "tested")
     thread.scope(run.id).outputs.put("notes", "# Notes")
     thread.scope(run.id).artifacts.put(b"a line\n", "make")
     page = seen(client, f"{AT}/build")
-    for text in ("waits for you", "Release?", "0-notes", "of make", "from step 2, 3 steps"):
+    for text in (
+        "waits for you",
+        "Release?",
+        "Which name? north, after",
+        "0-notes",
+        "of make",
+        "from step 2, 3 steps",
+    ):
         assert text in page.text
+    assert "Of another run?" not in page.text
     links = {*page.values("a", "href")}
     assert {
         f"/t/thread/events/{asked.question_id}", f"/t/thread/events/{caused}",

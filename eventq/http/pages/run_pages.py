@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from eventq.errors import EventqError
 from eventq.http.pages import run_steps
 from eventq.http.pages.markdown import html
 from eventq.http.pages.page_request import whole_in
+from eventq.log.questions import answered
 from eventq.memory.blobs import digest_of
 from eventq.memory.nodes import END, NO_ROLES, ContentNode, StartNode, StateNode, decode
 from eventq.system import clock
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 PAGE = 100  # steps of a page
 LISTED = 50  # runs of a kind
 BESIDE = 20  # of each list beside the steps
+ANSWERS = 100  # the newest, that those of a run are looked for in
 TRIES = 10  # of a step
 ENDS = 8  # messages that are shown at each end of what a model saw
 MESSAGE = 4_000  # characters of each
@@ -170,12 +173,27 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
         "earlier": max(1, first - PAGE) if first > 1 else None,
         "later": first + PAGE if info.depth >= first + PAGE else None,
         "roles": run_steps.roles_in(rows), "asked": asked,
-        "usage": thread.usage(run=info.run_id),
+        "answered": _answered(thread, info.run_id), "usage": thread.usage(run=info.run_id),
         "more_tries": max(0, len(chosen.step.attempts) - TRIES) if chosen else 0,
         "open": _opened(thread, found, chosen) if chosen is not None else None,
         "summaries": {one.number: _size(thread, one.compact) for one in steps if one.compact},
         **_beside(thread, found, info),
     }  # fmt: skip
+
+
+def _answered(thread: Thread, run_id: int) -> list[tuple[Question, float]]:
+    """Return questions of a run among those answered last, each with the time until then, in ms."""
+    found, _ = answered(thread.database, None, ANSWERS)
+    return [(one, _between(one.asked_at, one.answered_at)) for one in found if one.run == run_id]
+
+
+def _between(asked: str, came: str | None) -> float:
+    """Return the time between two events, in ms, 0 where that is not known."""
+    try:
+        begun, ended = datetime.fromisoformat(asked), datetime.fromisoformat(came or asked)
+        return (ended - begun).total_seconds() * 1_000
+    except (TypeError, ValueError):  # others than eventq wrote it
+        return 0
 
 
 def _time(found: Run, depth: int, info: RunInfo) -> int:

@@ -38,6 +38,11 @@ class Try(Record):
     meta: Any
     text: str
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The structured part as names and values."""
+        return pairs_of(self.meta)
+
 
 class Row(Record):
     """A step in the list: when it began, the state in words, and the bars on the axis."""

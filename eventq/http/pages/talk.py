@@ -9,6 +9,7 @@ from eventq import said
 from eventq.errors import EventqError
 from eventq.http.pages import ansi
 from eventq.http.pages.markdown import html
+from eventq.http.pages.wording import amount
 from eventq.record import Record
 from eventq.said.media import IMAGES
 from eventq.said.values import dump, string
@@ -81,7 +82,7 @@ def messages(
             "turn": turn.turn_id, "turns": [turn.turn_id], "at": one.at or turn.created_at_ms,
             "role": one.role, "speaker": name or names.get(one.role, turn.type_id or "turn"),
             "kind": one.kind, "blocks": blocks, "beside": [], "ways": [*found.ways], "agents": [],
-            "usage": f"{_amount(usage.out)} out · {_amount(usage.fresh + usage.cached)} in"
+            "usage": f"{amount(usage.out)} out · {amount(usage.fresh + usage.cached)} in"
             if usage else "",
             "model": one.model if one.model and one.model != _model(made) else "",
             "told_model": one.model, "fold": _fold(one, is_task=is_subagent and one.role == "user"),
@@ -302,12 +303,3 @@ def shown(block: Block, most: int = TEXT) -> Values:
 def _cut(text: str, most: int) -> str:
     left = len(text) - most
     return text if left <= 0 else f"{text[:most]}\n… {count(left, 'more character')}"
-
-
-def _amount(number: int) -> str:
-    """Return a number of tokens: 206, 2.2 k, 33 k, 1.24 M."""
-    if number < 1_000:
-        return str(number)
-    if number < 999_500:
-        return f"{number / 1_000:.1f} k" if number < 9_950 else f"{number / 1_000:.0f} k"
-    return f"{number / 1_000_000:.2f} M"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from eventq.http.pages import ansi
-from eventq.http.pages.run_steps import pairs_of
 from eventq.log.notifier import quote as quoted
 from eventq.records.source import sender_of
 from eventq.serving.attention import doing, state, waiting
@@ -180,7 +179,7 @@ FILTERS = {
     "rate": rate, "stated": _stated, "state_words": _STATE_WORDS.__getitem__,
     "hash": lambda ref: ref.rpartition(":")[2],
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
-    "took": took, "amount": amount, "in_scope": in_scope, "pairs": pairs_of,
+    "took": took, "amount": amount, "in_scope": in_scope,
     "lead": lead, "extent": _extent, "quoted": quoted, "number": "{:,}".format,
     "day": _local("%a %H:%M"), "today": _local("%A %-d %B, %H:%M"),
     "sender": lambda source: sender_of(source).name,
