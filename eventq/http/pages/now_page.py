@@ -201,17 +201,17 @@ def _spent(thread: Thread, wanted: Wanted, rows: Mapping[int, SessionRow]) -> di
     """Return the tokens of contexts, or of their sessions; those of a huge session are left out."""
     usage = thread.database.memory.usage
     own = usage.by_context([one.context_id for one in wanted.contexts])
-    found = {number: _tokens(sums) for number, sums in own.items()}
+    found = {number: _outside_caches(sums) for number, sums in own.items()}
     names = {number: row.name for number, row in rows.items() if row.lines <= SUMMED}
     of_sessions = {
-        name: sum(map(_tokens, usage.session(name, 0, EVER)[:2])) for name in {*names.values()}
+        name: sum(map(_outside_caches, usage.session(name, 0, EVER)[:2])) for name in {*names.values()}
     }
     for number, name in names.items():
         found[number] = found.get(number, 0) + of_sessions[name]
     return {number: tokens for number, tokens in found.items() if tokens}
 
 
-def _tokens(sums: Sums) -> int:
+def _outside_caches(sums: Sums) -> int:
     """Return the tokens out and in, without those of caches."""
     return sum(out + fresh for _, out, fresh, *_ in sums)
 
