@@ -86,8 +86,7 @@ def started(tmp_path: Path, thread: eventq.Thread) -> eventq.Thread:
     return thread
 
 
-@pytest.mark.usefixtures("started")
-def test_a_subagent_stands_in_its_call(client: httpx.Client) -> None:
+def test_a_subagent_stands_in_its_call(client: httpx.Client, started: eventq.Thread) -> None:
     """Its beginning is in the call that started it, with its name; the rest on its own page."""
     found = client.get(f"{AT}/s").text
     page = Text(found)
@@ -113,6 +112,9 @@ def test_a_subagent_stands_in_its_call(client: httpx.Client) -> None:
     assert TASK in text
     assert "Started by Agent" in text
     assert "Go on from here" not in text
+    made = started.contexts.fork("s/agent-0123456789abcdef0")
+    ids = seen(client, f"{AT}/{made.id}").values("li", "id")
+    assert len(ids) == len({*ids})
     back = next(one for one in page.values("a", "href") if one and "?at=" in one)
     assert back == f"{AT}/s?at=2#t-2"
     assert "t-2" in seen(client, back).values("li", "id")
@@ -121,14 +123,18 @@ def test_a_subagent_stands_in_its_call(client: httpx.Client) -> None:
 def test_a_response_is_one_message(client: httpx.Client, thread: eventq.Thread) -> None:
     """Its entries are one message, each with a place to link to; another one is another."""
     main = thread.contexts.create("main")
+    thought = {"type": "thinking", "thinking": "", "signature": "x"}
+    usage = {"usage": {"output_tokens": 7, "input_tokens": 9}, "id": "m1"}
+    main.append(json.dumps(entry("o", None, "assistant", [thought], message=usage)))
     blocks = ([{"type": "text", "text": "I look"}], [call("t1", "Read")], [call("t2", "Read")])
     for n, one in enumerate(blocks):
-        main.append(json.dumps(entry(f"a{n}", None, "assistant", one, message={"id": "m1"})))
+        main.append(json.dumps(entry(f"a{n}", None, "assistant", one, message=usage)))
     main.append(json.dumps(entry("b", None, "assistant", "Well", message={"id": "m2"})))
     page = seen(client, f"{AT}/main")
     classes = [one for one in page.values("li", "class") if one and one.startswith("msg")]
     assert classes == ["msg assistant", "msg assistant same"]
-    assert {"t-1", "t-2", "t-3", "t-4"} <= {*page.values("li", "id"), *page.values("span", "id")}
+    assert {"t-2", "t-3", "t-4", "t-5"} <= {*page.values("li", "id"), *page.values("span", "id")}
+    assert words(page).count("7 out · 9 in") == 1
 
 
 def test_the_call_of_a_subagent(

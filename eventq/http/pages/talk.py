@@ -74,6 +74,8 @@ def messages(
             made[-1]["ways"] += found.ways
             _place(made[-1], found.agents)
             continue
+        if not blocks and one.blocks and not (one.kind or found.ways or found.agents):
+            continue  # a thought that was not recorded
         is_more = bool(one.response) and one.response == told
         usage = None if is_more else one.usage
         told = one.response or told

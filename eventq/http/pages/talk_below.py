@@ -71,12 +71,13 @@ def below(
     turns = [one.turn_id for one in page]
     if not turns:
         return {}
-    agents = thread.sessions.views.subagents(turns, AGENTS)
+    after = view.ancestor(page[-1].depth + 1)
+    every = thread.sessions.views.subagents(turns, AGENTS)
+    agents = [one for one in every if one.first not in (*turns, after)]  # a fork of one has its own
     made = {turn: Below([], []) for turn in turns}
     for number, one in enumerate(agents):
         opened = INSIDE if number < OPENED else 0
         made[one.below].agents.append(agent_of(thread, one, opened))
-    after = view.ancestor(page[-1].depth + 1)
     way = {*turns, after, *(one.first for one in agents)}
     depths = {one.turn_id: one.depth for one in page}
     lengths = Lengths(thread, branches)
