@@ -73,7 +73,8 @@ def of_agent(own: str, above: str | None, kind: str, content: Any) -> dict[str, 
 
 def agent(turns: int) -> list[dict[str, Any]]:
     """Return the entries of a subagent."""
-    steps = (of_agent(f"g{n}", f"g{n - 1}", "assistant", f"step {n}.") for n in range(1, turns))
+    steps = [of_agent(f"g{n}", f"g{n - 1}", "assistant", f"step {n}.") for n in range(1, turns)]
+    steps[-1]["message"] |= {"id": "m9", "usage": {"output_tokens": 1_500, "input_tokens": 20}}
     return [of_agent("g0", None, "user", TASK), *steps]
 
 
@@ -96,7 +97,7 @@ def test_a_subagent_stands_in_its_call(client: httpx.Client, started: eventq.Thr
     assert "Another" not in inside[0].split("</summary>")[-1]
     text = words(Text(inside[1]))
     assert "subagent carol" in text
-    assert "30 turns" in text
+    assert "30 turns · 1.5 k out · 20 in · its own page" in text
     assert "step 19." in text
     assert "step 20." not in text
     assert "10 turns more" in text

@@ -204,7 +204,8 @@ def _spent(thread: Thread, wanted: Wanted, rows: Mapping[int, SessionRow]) -> di
     found = {number: _outside_caches(sums) for number, sums in own.items()}
     names = {number: row.name for number, row in rows.items() if row.lines <= SUMMED}
     of_sessions = {
-        name: sum(map(_outside_caches, usage.session(name, 0, EVER)[:2])) for name in {*names.values()}
+        name: sum(map(_outside_caches, usage.session(name, 0, EVER)[:2]))
+        for name in {*names.values()}
     }
     for number, name in names.items():
         found[number] = found.get(number, 0) + of_sessions[name]

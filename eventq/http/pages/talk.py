@@ -84,8 +84,7 @@ def messages(
             "turn": turn.turn_id, "turns": [turn.turn_id], "at": one.at or turn.created_at_ms,
             "role": one.role, "speaker": name or names.get(one.role, turn.type_id or "turn"),
             "kind": one.kind, "blocks": blocks, "beside": [], "ways": [*found.ways], "agents": [],
-            "usage": f"{amount(usage.out)} out · {amount(usage.fresh + usage.cached)} in"
-            if usage else "",
+            "usage": tokens(usage.out, usage.fresh + usage.cached) if usage else "",
             "model": one.model if one.model and one.model != _model(made) else "",
             "told_model": one.model, "fold": _fold(one, is_task=is_subagent and one.role == "user"),
             "words": one.line(LINE) if any(isinstance(b, said.Text) for b in one.blocks) else "",
@@ -305,3 +304,8 @@ def shown(block: Block, most: int = TEXT) -> Values:
 def _cut(text: str, most: int) -> str:
     left = len(text) - most
     return text if left <= 0 else f"{text[:most]}\n… {count(left, 'more character')}"
+
+
+def tokens(out: int, read: int) -> str:
+    """Return what a model wrote and read: "206 out · 33 k in"."""
+    return f"{amount(out)} out · {amount(read)} in"

@@ -5,7 +5,16 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eventq.http.pages.talk import LINE, Below, is_note, messages, named, results_after, said_of
+from eventq.http.pages.talk import (
+    LINE,
+    Below,
+    is_note,
+    messages,
+    named,
+    results_after,
+    said_of,
+    tokens,
+)
 from eventq.memory.turns import View
 from eventq.record import Record
 from eventq.records.turn import ContextInfo
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
 LATELY = 200  # contexts that changed last, among which branches are looked for
 BRANCHES = 50  # of a session
 WAYS = 20  # that go on from one turn
+LOOKED = 100  # turns below one that are looked at for them
 CHECKS = 1_000  # of branches, whether a turn is on them
 AGENTS = 50  # subagents of a page
 OPENED = 8  # of them, whose beginnings are on it
@@ -83,7 +93,8 @@ def below(
     lengths = Lengths(thread, branches)
     for parent, found in view.turns.forks(turns).items():
         depth = depths[parent] + 1
-        ways = (lengths.way(turn, depth) for turn in found if turn not in way)
+        left = [turn for turn in found if turn not in way][:LOOKED]
+        ways = (lengths.way(turn, depth) for turn in left)
         others = [*islice(filter(None, ways), WAYS)]
         if not others:
             continue
@@ -150,7 +161,11 @@ def agent_of(thread: Thread, one: Subagent, most: int) -> Values:
     page += results_after(thread, view, begin + most) if most else []
     task = task_of(thread, one)
     count = turns.depth(view.head_id()) + 1 - begin
+    row = thread.database.memory.sessions.of_context(one.context_id) if most else None
+    is_apart = row and (row.owner or one.session)  # not among the lines of another
+    used = thread.usage(context=one.context_id) if is_apart else None
     return {
+        "tokens": tokens(used.out, used.read) if used and used.responses else "",
         "context": one.context_id, "label": one.label, "task": task, "count": count,
         "talk": messages(thread, page, agent=named(None, one.label), is_subagent=True),
         "more": max(0, count - len(page)) if most else 0, "words": one_line(task, LINE),
