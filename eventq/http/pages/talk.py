@@ -33,6 +33,7 @@ TASK = 300  # of what a subagent is to do, until it is folded
 LONG = 1_000  # of what a tool says for itself, until that is
 _MISSING = ("erased", "hidden", "damaged")  # what stands in the place of a message
 _NAMES = ("name", "subagent_type", "agent_type", "agent")  # of a subagent, in its call
+_NEAR = 20  # messages, among which the beginning of a response is
 _NAME = 16  # characters, or it is an id
 _SPEAKERS = {"user": "you", "assistant": "agent", "tool": "tool", "system": "system"}
 
@@ -77,14 +78,16 @@ def messages(
         if not blocks and one.blocks and not (one.kind or found.ways or found.agents):
             continue  # a thought that was not recorded
         is_more = bool(one.response) and one.response == told
-        usage = None if is_more else one.usage
+        first = _begun(made, one.response) if is_more else None
+        if first and one.usage and one.usage.out > first["out"]:  # it counts while it is written
+            first |= _usage(one)
         told = one.response or told
         name = "" if is_subagent else one.name
         message: Values = {
             "turn": turn.turn_id, "turns": [turn.turn_id], "at": one.at or turn.created_at_ms,
             "role": one.role, "speaker": name or names.get(one.role, turn.type_id or "turn"),
             "kind": one.kind, "blocks": blocks, "beside": [], "ways": [*found.ways], "agents": [],
-            "usage": tokens(usage.out, usage.fresh + usage.cached) if usage else "",
+            **_usage(None if is_more else one),
             "model": one.model if one.model and one.model != _model(made) else "",
             "told_model": one.model, "fold": _fold(one, is_task=is_subagent and one.role == "user"),
             "words": one.line(LINE) if any(isinstance(b, said.Text) for b in one.blocks) else "",
@@ -106,6 +109,18 @@ def messages(
             last = message["speaker"]
         _place(made[-1], found.agents)
     return made
+
+
+def _begun(made: list[Values], response: str) -> Values | None:
+    """Return the message that a response of a model begins with, among the last few."""
+    return next((one for one in made[-_NEAR:] if one.get("told_as") == response), None)
+
+
+def _usage(one: Said | None) -> Values:
+    """Return the tokens of a response as a page shows them, with how many it wrote."""
+    used = one.usage if one else None
+    shown = tokens(used.out, used.fresh + used.cached) if used else ""
+    return {"usage": shown, "out": used.out if used else 0}
 
 
 def _fold(one: Said, *, is_task: bool) -> str:
