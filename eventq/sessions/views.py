@@ -203,8 +203,14 @@ class Views:
         return self._store.entry_of(row.session, turn) if turn else None
 
     def subagents(self, turns: Sequence[int], limit: int = 100) -> list[Subagent]:
-        """Return the subagents that the calls in some turns have started."""
-        return [*filter(None, map(self._begun, self._store.begun(turns, limit)))]
+        """Return the subagents that the calls in some turns have started.
+
+        One that several sessions share, as a fork does with its source, is returned once.
+        """
+        found: dict[int, Subagent | None] = {}
+        for one in self._store.begun(turns, limit):
+            found[one.turn] = found.get(one.turn) or self._begun(one)
+        return [*filter(None, found.values())]
 
     def _begun(self, one: Begun) -> Subagent | None:
         """Return a subagent with its context, None for one whose context is gone."""
