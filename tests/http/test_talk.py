@@ -368,6 +368,17 @@ def test_fork_from_a_message(client: httpx.Client, thread: eventq.Thread, tmp_pa
     assert told.session_id == own[0]
 
 
+def test_fork_the_newest_by_name(client: httpx.Client, thread: eventq.Thread) -> None:
+    """A fold at the title names it; an empty name is none."""
+    turn = thread.contexts.create("main").append("x").turn_id
+    page = seen(client, f"{AT}/main")
+    assert "goes on from the newest message" in words(page)
+    assert str(turn) in page.values("input", "value")
+    send(client, "fork", f"{AT}/main", context=1, turn=turn, name="mine")
+    send(client, "fork", f"{AT}/main", context=1, turn=turn, name="")
+    assert [one.name for one in thread.contexts.list()] == ["main", "mine", None]
+
+
 def test_no_control_without_rights(client: httpx.Client, thread: eventq.Thread) -> None:
     """Whoever may only read cannot fork."""
     thread.contexts.create("main").append("x")
