@@ -12,6 +12,7 @@ import pytest
 import eventq
 from eventq.http.pages import talk_search
 from tests.http.test_pages import EVIL, Text, client, messages, seen, send
+from tests.http.test_told import stranger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -379,14 +380,18 @@ def test_fork_the_newest_by_name(client: httpx.Client, thread: eventq.Thread) ->
     assert [one.name for one in thread.contexts.list()] == ["main", "mine", None]
 
 
-def test_no_control_without_rights(client: httpx.Client, thread: eventq.Thread) -> None:
-    """Whoever may only read cannot fork."""
-    thread.contexts.create("main").append("x")
-    client.cookies.clear()
-    client.headers["authorization"] = ""
-    found = client.get(f"{AT}/main")
+def test_no_control_without_rights(
+    client: httpx.Client, thread: eventq.Thread, tmp_path: Path
+) -> None:
+    """Who comes without a token cannot fork, and is told no place on the machine."""
+    first = entry("u1", None, "user", "Hello", cwd="/home/secret")
+    thread.sessions.import_file(write(tmp_path / "s.jsonl", [first]))
+    told = client.get(f"{AT}/s").text
+    with stranger(client) as other:
+        found = other.get(f"{AT}/s")
     assert found.status_code == 200
-    assert "forkit" not in found.text
+    for text in ("forkit", "/home/secret", "session fork", str(tmp_path)):
+        assert (text in told, text in found.text) == (True, False), text
 
 
 def test_search_within(client: httpx.Client, thread: eventq.Thread) -> None:
