@@ -1,9 +1,8 @@
-"""The pages in a real browser: each view in both themes, live updates, the keyboard, hostile data."""
+"""The pages in a real browser: what comes live, the keyboard, what does without a script."""
 
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,13 +17,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>"
-VIEWS = (
-    "", "live", "events/3", "consumers", "consumers/worker",
-    "consumers/worker/drop?event-1=on", "branches", "branches?zoom=0",
-    "contexts/1", "contexts/1?q=the", "contexts/1?only=tools", "turns/1", "diff?a=1&b=2", "runs",
-    "runs/3", "runs/3?step=1", "output", "output/0", "output/0?lines=failed", "output/1",
-    "published/0-notes", "published/0-notes?version=2", "health",
-)  # fmt: skip
 
 
 def talk(text: str) -> list[dict[str, Any]]:
@@ -96,24 +88,6 @@ def fill(thread: eventq.Thread, text: str = "") -> None:
     thread.artifacts.put(bytes(range(256)), "core")
     notes = thread.outputs.put("notes", f"# Notes\n\n{text}\n\n## More\n\n|a|b|\n|-|-|\n|1|2|\n")
     thread.outputs.publish(notes.output_id, '{"findings": [1, 2]}')
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_each_view_is_accessible(
-    browser: Any, site: Running, thread: eventq.Thread, view: str, theme: str
-) -> None:
-    """In both themes, on a phone, too; with pictures of them where those are asked for."""
-    fill(thread)
-    with opened(browser, site, color_scheme=theme) as tab:
-        tab.show(view)
-        assert tab.faults() == []
-        place = os.environ.get("EVENTQ_PICTURES")
-        if place:
-            name = (view.partition("?")[0] or "now").replace("/", "-")
-            tab.page.screenshot(path=f"{place}/{name}-{theme}.png")
-        for width in (360, 390, 768, 1360, 1920):
-            tab.page.set_viewport_size({"width": width, "height": 700})
-            assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_push_is_shown(tab: Tab, thread: eventq.Thread) -> None:
@@ -351,18 +325,11 @@ def test_an_artifact_is_followed(tab: Tab, thread: eventq.Thread) -> None:
     page.get_by_text("sealed").wait_for()
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_hostile_data_does_nothing(tab: Tab, thread: eventq.Thread, view: str) -> None:
-    """Nothing that events, names and artifacts say runs, not even what comes live."""
-    fill(thread, EVIL)
-    thread.contexts.create(EVIL).append(EVIL)
-    page = tab.show(view)
+def test_hostile_data_does_nothing(tab: Tab, thread: eventq.Thread) -> None:
+    """Nothing that comes live runs."""
+    page = tab.show("live")
     thread.push(EVIL, EVIL, EVIL)
-    thread.artifacts.put(EVIL.encode())
-    if view == "live":
-        page.locator("tbody td", has_text="onerror").first.wait_for()
-    if page.locator("[data-part]").count():
-        page.locator("#live:not(:empty)").wait_for(timeout=20_000)
+    page.locator("tbody td", has_text="onerror").first.wait_for()
     assert page.evaluate("window.evil") is None
 
 

@@ -47,8 +47,10 @@ def test_a_turn_is_in_view(tab: Tab, thread: eventq.Thread) -> None:
     page = tab.show("contexts/main")
     page.locator(".outline a").first.click()
     page.wait_for_url("**at=11#t-11")
-    box = page.locator("#t-11").bounding_box()
-    assert 0 <= box["y"] < page.viewport_size["height"]
+    page.wait_for_function(
+        "(([one]) => one && one.y >= 0 && one.y < innerHeight)"
+        "(document.getElementById('t-11').getClientRects())"
+    )
 
 
 def test_a_message_is_forked_with_the_keyboard(tab: Tab, thread: eventq.Thread) -> None:
