@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # The fields of `RunInfo`: of a run, its context, its head and its start, with their blobs.
 _FIELDS = """
-SELECT r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth, 0),
+    r.context_id, r.name, r.grouped, r.status, coalesce(h.turn_id, 0), coalesce(h.depth, 0),
     coalesce('blob:blake3:' || lower(hex(hb.hash)), ''), 'blob:blake3:' || lower(hex(sb.hash)),
     c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name
 """
@@ -33,7 +33,7 @@ FROM runs r
     CROSS JOIN turns s ON s.turn_id = r.start_id
     CROSS JOIN blobs sb ON sb.blob_id = s.blob_id
 """
-_RUN = _FIELDS + _FROM
+_RUN = f"SELECT {_FIELDS}{_FROM}"
 _GET = f"""
 {_RUN}
 WHERE r.context_id = ?
@@ -66,7 +66,7 @@ LIMIT ?3
 """
 # The newest first, with the time at which each began: those under way, those that ended.
 _NEWEST_ACTIVE = f"""
-{_FIELDS}, c.created_at_ms
+SELECT {_FIELDS}, c.created_at_ms
 {_FROM}
 WHERE r.status IN ('active', 'suspended')
     AND r.context_id < ?1
@@ -74,7 +74,7 @@ ORDER BY r.context_id DESC
 LIMIT ?2
 """
 _NEWEST_ENDED = f"""
-{_FIELDS}, c.created_at_ms
+SELECT {_FIELDS}, c.created_at_ms
 {_FROM}
 WHERE r.status IN ('completed', 'cancelled')
     AND r.context_id < ?1
@@ -83,7 +83,7 @@ LIMIT ?2
 """
 # Of a run, with the turn that each leaves it at.
 _FORKS = f"""
-{_FIELDS}, coalesce(c.base_id, 0)
+SELECT {_FIELDS}, coalesce(c.base_id, 0)
 {_FROM}
 WHERE r.context_id IN (
         SELECT context_id

@@ -738,12 +738,6 @@ STATEMENTS = {
         DELETE FROM eventq.contexts WHERE context_id = $3 AND (contexts.bucket = $1 AND
         contexts.thread_id = $2)
     """, ""),
-    # runs._FIELDS
-    "7aaf83d5772c9888": ("", "", """
-        SELECT r.context_id, r.name, r.grouped, r.status, COALESCE(h.turn_id, 0), COALESCE(h.depth,
-        0), COALESCE('blob:blake3:' || ENCODE(hb.hash, 'hex'), ''), 'blob:blake3:' ||
-        ENCODE(sb.hash, 'hex'), c.fork_of, c.updated_at_ms, r.completed_at_ms, c.name
-    """, ""),
     # runs._RUN
     "8b6b8a49b4255d69": ("", "", """
         SELECT r.context_id, r.name, r.grouped, r.status, COALESCE(h.turn_id, 0), COALESCE(h.depth,
