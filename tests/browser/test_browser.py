@@ -207,6 +207,26 @@ def test_rows_do_not_move_under_the_finger(tab: Tab, thread: eventq.Thread) -> N
     assert page.get_by_role("button", name="the list has changed").count() == 0
 
 
+def test_what_is_open_or_written_stays(tab: Tab, thread: eventq.Thread) -> None:
+    """A fold stays open when its list is shown anew, and a note is not lost with the focus."""
+    thread.ask("May I delete it?\nIt has:\n- a spike\n- the last line", approval=True)
+    page = tab.show("")
+    page.get_by_text("All of it").click()
+    page.get_by_role("link", name="eventq").focus()
+    thread.ask("Another?")
+    page.get_by_text("Another?").wait_for()
+    assert page.get_by_text("- the last line").is_visible()
+    page.get_by_text("with a note").click()
+    page.get_by_placeholder("a note").fill("only if it is old")
+    page.get_by_role("link", name="eventq").focus()
+    thread.ask("A third?")
+    page.wait_for_function("document.title.startsWith('(3)')")
+    assert page.get_by_placeholder("a note").input_value() == "only if it is old"
+    page.get_by_role("button", name="Approve").click()
+    page.get_by_text("approve, with the note: only if it is old").wait_for()
+    assert thread.question(1).note == "only if it is old"
+
+
 def test_dead_letters_are_tried_again(tab: Tab, thread: eventq.Thread) -> None:
     """And what others do shows at once."""
     fill(thread)
