@@ -178,7 +178,7 @@ def test_it_is_written_once_without_a_terminal(thread: eventq.Thread, path: str)
     retry = f"eventq dead retry --all --consumer w --thread {place}\n"
     assert f"DEAD     w: 1 event failed for good: 1 × broken - {retry}" in done.stdout
     assert re.search(
-        r"^ *w +.*2 events wait +\d+s ago +0 done, 0 failed, 1 dead", done.stdout, re.MULTILINE
+        r"^ *w +.*2 events wait +\d+s ago +0 done, 1 failed, 1 dead", done.stdout, re.MULTILINE
     )
     assert re.search(r"^ *main +1 +\d+s ago +All is well\.", done.stdout, re.MULTILINE)
 
