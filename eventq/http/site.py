@@ -138,10 +138,11 @@ class Server(uvicorn.Server):
                     )
 
         if is_url(place):  # nobody opens its threads before they are asked for
-            needy = await asyncio.to_thread(needing, place)
-            for served in self.threads.values():
-                if bool(served.needed) != (served.path in needy):
-                    served.needed = int(served.path in needy)
+            with suppress(EventqError, OSError):  # the threads are served all the same
+                needy = await asyncio.to_thread(needing, place)
+                for served in self.threads.values():
+                    if bool(served.needed) != (served.path in needy):
+                        served.needed = int(served.path in needy)
 
     async def _keep_looking(self, place: str) -> None:
         while True:

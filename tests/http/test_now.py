@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import eventq
+from eventq.errors import StoreError
 from eventq.http.pages import now_page
 from eventq.serving import attention
 from eventq.store import opening
@@ -347,3 +348,17 @@ def test_a_database_says_who_needs_a_person(serve: Serve, postgres: str) -> None
     threads = serve(place=postgres).running.server.threads  # type: ignore[attr-defined]
     found = {one.path: one.needed for one in threads.values()}
     assert (found[calm], found[needy]) == (0, 1)
+
+
+def test_a_database_that_does_not_say(
+    serve: Serve, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads are served all the same."""
+
+    def refuse(_: str) -> set[str]:
+        raise StoreError("permission denied", "grant it")
+
+    path = fresh(postgres)
+    monkeypatch.setattr("eventq.http.site.needing", refuse)
+    threads = serve(place=postgres).running.server.threads  # type: ignore[attr-defined]
+    assert path in {one.path for one in threads.values()}
