@@ -253,6 +253,17 @@ def test_what_is_at_work(client: httpx.Client, thread: eventq.Thread, clock: Clo
     assert f"{AT}contexts/1" in page.values("a", "href")
 
 
+def test_a_thread_of_sessions_alone(client: httpx.Client, thread: eventq.Thread) -> None:
+    """It has no event, and work that is shown and counted."""
+    usage = {"input_tokens": 30, "output_tokens": 12}
+    main = thread.contexts.create("main")
+    main.append(json.dumps({"role": "assistant", "content": "hello", "usage": usage}))
+    shown = words(seen(client, AT))
+    assert "42 tokens" in shown
+    assert "Nobody needs you: there is no event yet." in shown
+    assert "eventq push" not in shown
+
+
 def test_a_broken_thread_beside_good_ones(
     serve: Serve, path: str, thread: eventq.Thread, tmp_path: Path
 ) -> None:
