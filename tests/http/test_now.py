@@ -146,6 +146,18 @@ def test_the_longest_wait_comes_first(
     assert "4 dead letters of mailer dropped" in seen(client, "/").text
 
 
+def test_a_question_of_a_run_names_it(client: httpx.Client, thread: eventq.Thread) -> None:
+    """And says whether the run waits for the answer."""
+    run = thread.runs.start("release", "a task", label="v2")
+    thread.ask("Deploy?", approval=True, run=run.id)
+    assert re.search("in run v2 · event", words(seen(client, AT)))
+    run.step("deployer", content="ready")
+    run.suspend()
+    assert "in run v2, which waits" in words(seen(client, AT))
+    thread.ask("Another?", run=10**6)
+    assert "in run 1000000" in words(seen(client, AT))
+
+
 def test_more_than_a_page_holds(
     client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:

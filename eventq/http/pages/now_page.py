@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from heapq import nlargest
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from eventq import said
@@ -69,6 +70,7 @@ class Looked(Record):
     ended: tuple[int, int] = (0, 0)  # runs that ended well, and otherwise
     answers: Sequence[Question] = ()
     tokens: tuple[int, int] = (0, 0)  # those that models wrote and read, and read from caches
+    runs: Mapping[int, RunInfo] = MappingProxyType({})  # in which something is asked
 
 
 def look(thread: Thread, served: ServedThread, visit: Visit) -> Looked:
@@ -88,20 +90,24 @@ def look(thread: Thread, served: ServedThread, visit: Visit) -> Looked:
         _ended(thread, visit.since) if status.runs.get("completed") else (0, 0),
         answered(thread.database, None, ANSWERS)[0] if status.last_id else (),
         _tokens(thread, visit.since) if status.context_count else (0, 0),
+        _runs(thread, {one.run for one in found[:NEEDS] if one.run}) if status.runs else {},
     )  # fmt: skip
 
 
 def _work(thread: Thread, status: ThreadStatus) -> list[tuple[ContextInfo, RunInfo | None]]:
     """Return the contexts that changed last, with the runs they are; no run that has ended."""
     changed = status.contexts[:CHANGED]
-    found = []
-    if changed and status.runs:
-        found = thread.database.memory.runs.among(one.context_id for one in changed)
-    runs = {one.run_id: one for one in found}
+    runs = _runs(thread, {one.context_id for one in changed}) if status.runs else {}
     return [
         (one, run) for one in changed
         if (run := runs.get(one.context_id)) is None or run.status in ("active", "suspended")
     ]  # fmt: skip
+
+
+def _runs(thread: Thread, contexts: set[int]) -> dict[int, RunInfo]:
+    """Return the runs among some contexts, by id."""
+    found = thread.database.memory.runs.among(contexts) if contexts else ()
+    return {one.run_id: one for one in found}
 
 
 def _tokens(thread: Thread, since: float) -> tuple[int, int]:
