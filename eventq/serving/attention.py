@@ -41,7 +41,8 @@ REASON = 120  # characters
 STATES = ("stalled", "refused", "dead", "overdue", "behind", "paused", "running", "idle")
 ASKED, STALL, DEAD = ("question", "approval"), "stall", "dead"
 _RANKS = {kind: rank for rank, kinds in enumerate((ASKED, (STALL,), (DEAD,))) for kind in kinds}
-_ID = re.compile(r"[\w-]*\d[\w-]*(?:[.:,][\w-]*\d[\w-]*)*")  # a word with a digit
+# A word with a digit, from its beginning on: else each letter of a long word would be tried.
+_ID = re.compile(r"(?<![\w-])[\w-]*\d[\w-]*(?:[.:,][\w-]*\d[\w-]*)*")
 
 
 class Need(Record):
@@ -185,7 +186,10 @@ def reasons(errors: Iterable[str | None]) -> tuple[tuple[int, str], ...]:
     They are told apart by their first line without its numbers and ids. Beyond `REASONS` kinds, the
     last pair counts all others.
     """
-    found = Counter(map(reason, errors)).most_common()
+    counts: Counter[str] = Counter()
+    for error, number in Counter(errors).items():  # most say the same to the letter
+        counts[reason(error)] += number
+    found = counts.most_common()
     shown = [(number, text) for text, number in found[:REASONS]]
     if rest := sum(number for _, number in found[REASONS:]):
         shown.append((rest, "others"))
@@ -206,7 +210,7 @@ def telling(error: str | None) -> str:
 
 def reason(error: str | None) -> str:
     """Return what an error says without what differs each time: numbers, and ids."""
-    found = _ID.sub("…", telling(error))  # which is short: the pattern is slow on long words
+    found = _ID.sub("…", telling(error))
     return found if len(found) <= REASON else f"{found[: REASON - 1]}…"
 
 

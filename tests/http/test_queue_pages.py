@@ -338,3 +338,16 @@ def test_health_of_a_thread_without_files(serve: Serve, postgres: str) -> None:
         page = found.get(f"/t/{name}/health").text
     assert "events.jsonl" not in page
     assert "log of changes" not in page
+
+
+def test_a_thread_of_the_older_tool(serve: Serve, original: str) -> None:
+    """It has events and consumers, and no queues, keys or causes; nothing is changed."""
+    client = serve(original, write=False)
+    for view in (
+        "live", "live?type=message", "events/2", "consumers", "consumers/w",
+        "consumers/w/drop?event-1=on", "health",
+    ):  # fmt: skip
+        found = client.get(f"/t/original/{view}")
+        assert found.status_code == 200, (view, found.text)
+    assert "1 done" in client.get("/t/original/events/1").text
+    assert "1 waits" in client.get("/t/original/events/2").text

@@ -151,7 +151,8 @@ def confirm(thread: Thread, ask: Ask) -> tuple[str, Values]:
     """Show the dead letters that were chosen, before they are dropped."""
     name, chosen = ask.names["consumer"], chosen_in(ask.query)
     one = _known(thread, name)
-    rows = thread.database.claims.dead(name, ("", 0), SHOWN, chosen) if chosen else []
+    has_any = bool(chosen) and thread.database.has_queues()
+    rows = thread.database.claims.dead(name, ("", 0), SHOWN, chosen) if has_any else []
     return "drop.html", {
         "one": one, "rows": _shown(thread, rows[::-1]),
         "died_by": max((row.at for row in rows), default=0),
