@@ -13,6 +13,7 @@ import eventq
 from eventq.http.pages import branch_pages, lanes, turn_kinds
 from eventq.records.turn import ContextInfo
 from tests.http.test_pages import EVIL, Text, client, seen  # noqa: F401 (client: a fixture)
+from tests.http.test_talk import started  # noqa: F401 (a fixture)
 
 if TYPE_CHECKING:
     import httpx
@@ -131,6 +132,17 @@ def test_what_is_known_follows_the_head(
     monkeypatch.setattr(turn_kinds, "MOST", 0)
     fill(main, 1)
     assert drawn(seen(client, AT)) == {"b-user": 2, "b-agent": 2}
+
+
+@pytest.mark.usefixtures("started")
+def test_a_subagent_has_a_colour_of_its_own(client: httpx.Client) -> None:
+    """In its lane, beside that of its session; both say which tool they are of."""
+    page = seen(client, f"{AT}?zoom=160")
+    found = drawn(page)
+    assert found["b-subagent"] == 29
+    assert found["b-agent"] == 3
+    assert "subagent" in page.text
+    assert "claude ·" in page.text
 
 
 def test_few_columns_say_what_they_are_where_there_are_many(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from eventq.http.pages import lanes as drawing
 from eventq.http.pages.page_request import whole_in
-from eventq.http.pages.turn_kinds import KINDS, UNKNOWN, kinds_of
+from eventq.http.pages.turn_kinds import AGENT, KINDS, UNKNOWN, kinds_of
 from eventq.records.turn import ContextInfo
 from eventq.system import clock
 
@@ -22,6 +22,7 @@ LANES = 200  # contexts that are drawn
 SESSIONS = 50
 RUNS = 10
 SECONDS = 0.06  # for which turns are read to know their kinds
+SUBAGENT = "subagent"  # whose lanes have a colour of their own
 HOVERS = 2_000  # columns that say what they are
 
 
@@ -38,14 +39,15 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
     zoom = zoom if zoom in drawing.ZOOMS else 0
     scale = drawing.scale_of(lanes, zoom, whole_in(ask.query, "from", 0) if zoom else 0)
     sessions = [*islice(thread.sessions.views.all(), SESSIONS + 1)]
-    rows, seen = _rows(thread, ask, lanes, scale, is_dots=bool(zoom))
-    tools = {one.name: one.tool for one in sessions}
-    for row in rows:
-        row["tool"] = tools.get(row["lane"].info.name or "", "")
+    rows = _rows(thread, ask, lanes, scale, is_dots=bool(zoom))
+    for row in rows if sessions else ():
+        _note_session(thread, row)
+    seen = {kind for row in rows for kind in row["paths"]}
     active = [info for info, _ in thread.runs.newest(limit=RUNS, active=True)]
     return "branches.html", {
         "rows": rows, "scale": scale, "zoom": zoom, "zooms": drawing.ZOOMS, "text": text,
-        "kinds": [kind for kind in KINDS if kind in seen], "is_read": UNKNOWN not in seen,
+        "kinds": [kind for kind in (*KINDS[:-1], SUBAGENT, UNKNOWN) if kind in seen],
+        "is_read": UNKNOWN not in seen,
         "high": drawing.HIGH, "count": overview.context_count, "most": LANES,
         "sessions": sessions[:SESSIONS], "more_sessions": len(sessions) > SESSIONS,
         "runs": active, "run_count": sum(overview.runs.values()),
@@ -54,10 +56,9 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
 
 def _rows(
     thread: Thread, ask: Ask, lanes: list[Lane], scale: Scale, *, is_dots: bool
-) -> tuple[list[Values], set[str]]:
-    """Return lanes as rows of the page, and the kinds that are drawn."""
+) -> list[Values]:
+    """Return lanes as rows of the page."""
     known, deadline = kinds_of(ask.served), clock.monotonic() + SECONDS
-    seen: set[str] = set()
     hovers = HOVERS
     rows = []
     for lane, ways in zip(lanes, drawing.ways_of(lanes, scale), strict=True):
@@ -66,12 +67,19 @@ def _rows(
         blocks = known.blocks(thread.contexts.turns, lane.info, first, last, deadline)
         columns = drawing.columns_of(lane, scale, blocks if first <= last else ())
         paths = drawing.dots_of(columns) if is_dots else drawing.bars_of(columns, scale.each)
-        seen |= {*paths}
         hovers -= len(columns)
         before, after = drawing.beyond(lane, scale)
         rows.append({
             "lane": lane, "ways": ways, "paths": paths, "told": drawing.told(lane),
             "columns": columns if hovers >= 0 else [], "before": before, "after": after,
-            "shown": (columns[0].number, columns[-1].number) if columns else None,
+            "tool": "", "shown": (columns[0].number, columns[-1].number) if columns else None,
         })  # fmt: skip
-    return rows, seen
+    return rows
+
+
+def _note_session(thread: Thread, row: Values) -> None:
+    """Note the tool of a session in the row of its context; an agent of another's is a subagent."""
+    found = thread.database.memory.sessions.of_context(row["lane"].info.context_id)
+    row["tool"] = found.tool if found is not None else ""
+    if found is not None and found.owner is not None and AGENT in row["paths"]:
+        row["paths"][SUBAGENT] = row["paths"].pop(AGENT)
