@@ -83,6 +83,6 @@ def test_minutes_of_attempts(database: Database, clock: Clock) -> None:
     settle(database, take(database, consumer="other"), "dead", consumer="other")
     clock.move(120)
     settle(database, take(database), "retry", span=0)
-    rows = [("other", 10_000, 0, 0, 1), ("w", 10_000, 2, 0, 0), ("w", 10_002, 0, 1, 0)]
+    rows = [("other", 10_000, 0, 1, 1), ("w", 10_000, 2, 0, 0), ("w", 10_002, 0, 1, 0)]
     assert [*map(tuple, database.claims.minutes(None, 9_999))] == rows
     assert [*map(tuple, database.claims.minutes("w", 10_000))] == rows[2:]
