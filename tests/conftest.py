@@ -213,7 +213,7 @@ def gate(tmp_path: Path) -> str:
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def until() -> Until:
     """Return the one way to wait: for a condition, with a generous deadline."""
 

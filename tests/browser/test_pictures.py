@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +18,8 @@ from tests.http.conftest import TOKEN, Running
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.conftest import Until
+
 pytestmark = pytest.mark.browser
 EVIL = "<script>window.evil=1</script><img src=x onerror='window.evil=1'>[x](javascript:evil=1)"
 PAGES = {
@@ -26,10 +29,10 @@ PAGES = {
     "empty": "/t/scratch/",
     "answers": "/t/atelier/answers",
     "live": "/t/atelier/live",
-    "event": "/t/atelier/events/655",
+    "event": "/t/atelier/events/3355",
     "consumers": "/t/atelier/consumers",
     "consumer": "/t/atelier/consumers/mailer",
-    "drop": "/t/atelier/consumers/mailer/drop?event-617=on&event-609=on",
+    "drop": "/t/atelier/consumers/mailer/drop?event-3317=on&event-3309=on",
     "stalled": "/t/atelier/consumers/deploy-bot",
     "runs": "/t/atelier/runs",
     "run": "/t/atelier/runs/release-2.14.3",
@@ -64,15 +67,18 @@ DARK = ("now-all", "live", "consumer", "agent", "artifact")
 
 @pytest.fixture(scope="module")
 def server(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, until: Until
 ) -> Iterator[Any]:
     """Return a server of the world, whose last hour was looked at each minute."""
-    made = World(tmp_path_factory.mktemp("world") / "world", getattr(request, "param", ""))
+    place = tmp_path_factory.mktemp("world") / "world"
+    with patch("eventq.system.environment.user_name", lambda: "dana"):  # who answers
+        made = World(place, getattr(request, "param", ""))
     options = {"token": TOKEN, "write": True, "insecure": False}
     running = Running(made.paths, "127.0.0.1:0", options)
-    history = running.server.threads["atelier"].history
+    atelier = running.server.threads["atelier"]
+    until(lambda: atelier.history.waiting("mailer"), "it was looked at")
     for status in made.seen:
-        history.add(status)
+        atelier.history.add(status)
     yield running
     running.stop()
 

@@ -67,7 +67,9 @@ class World:
     def _atelier(self, thread: eventq.Thread) -> None:
         with self.ago(60 * HOURS + MINUTES):
             self._subscribe(thread)
-        for hour, orders in enumerate((9, 4, 2, 0, 0, 31, 58, 44, 22, 6, 3, 2, 48, 41, 30)):
+        for hour, orders in enumerate(
+            (90, 40, 20, 0, 0, 310, 580, 440, 220, 60, 30, 20, 480, 410, 300)
+        ):
             with self.ago(60 * (HOURS - hour) + MINUTES):
                 self._orders(thread, orders, dead=1 if hour == 5 else 0)
                 if hour == 12:
