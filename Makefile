@@ -8,7 +8,7 @@ RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python
 
 BROWSER := tests/browser/.browser/chromium
 
-.PHONY: demo demo-postgres test test-python test-parity test-browser lint soak bench reference generate dist clean
+.PHONY: demo demo-postgres test test-python test-parity test-browser pictures lint soak bench reference generate dist clean
 
 demo: .venv/.installed  ## show the main job: a thread, three consumers with filters, pushes, their logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
@@ -29,6 +29,9 @@ test-parity: .venv/.ready vitest-parity/node_modules/.ready
 
 test-browser: .venv/.browser $(BROWSER)  ## try the pages in a real browser, which this installs
 	$(RUN) -m pytest -m browser -n $(JOBS) --dist worksteal tests/browser $(if $(REPORT),--results $(abspath $(REPORT))/browser.json)
+
+pictures: .venv/.browser $(BROWSER)  ## make the pictures of docs/images anew
+	EVENTQ_PICTURES=$(CURDIR)/docs/images $(RUN) -m pytest -q -m browser tests/browser/test_pictures.py tests/browser/test_story.py
 
 lint: .venv/.ready vitest-parity/node_modules/.ready
 	$(BIN)/ruff check .

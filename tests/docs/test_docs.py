@@ -267,7 +267,7 @@ def test_prose_is_at_most_100_columns_wide(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "lines"),
-    [("README.md", 110), ("CONTRIBUTING.md", 150), ("USAGE.md", 400), ("SPEC.md", 300)],
+    [("README.md", 116), ("CONTRIBUTING.md", 150), ("USAGE.md", 400), ("SPEC.md", 300)],
 )
 def test_what_is_read_first_is_short(name: str, lines: int) -> None:
     """A page that everybody reads to its end has at most so many lines."""
