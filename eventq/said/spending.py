@@ -39,11 +39,17 @@ def of(one: Entry) -> Spent | None:
     counted = _counted(told.get("usage") or one.get("usageMetadata") or one.get("tokens"))
     if counted is None:
         return None
-    at = time_of(one)
+    at = _time_of(one)
     return Spent(
         *counted, model_of(told) or model_of(one),
-        time_of(told) if at is None else at, "" if kind == "gemini" else string(told, "id"),
+        _time_of(told) if at is None else at, "" if kind == "gemini" else string(told, "id"),
     )  # fmt: skip
+
+
+def _time_of(one: Entry) -> int | None:
+    """Return the time that is stated; None before 1970, as for a time that nobody has set."""
+    at = time_of(one)
+    return None if at is None or at < 0 else at
 
 
 def _beside(one: Entry) -> Spent | None:
@@ -56,7 +62,7 @@ def _beside(one: Entry) -> Spent | None:
     if counted is None:
         return None
     response = "/".join(str(number(total, key)) for key in _TOTAL) if total else ""
-    return Spent(*counted, "", time_of(one), response, beside=True)
+    return Spent(*counted, "", _time_of(one), response, beside=True)
 
 
 def of_payload(payload: bytes) -> Spent | None:

@@ -320,7 +320,9 @@ class Import:
             (part.first + n, part.first + above if above >= 0 else tree.ROOT, part.rows[n].turn)
             for n, above in _to_place(part, turns, self._base)
         ]
-        count = _Count(self._database, self._row, self._first_new, self._tally.figures())
+        new = self._first_new
+        late = min((n for n, _, was in todo if was is None and n < new), default=new)
+        count = _Count(self._database, self._row, new, late, self._tally.figures())
         for n in range(0, len(todo), BATCH_TURNS):
             nodes = todo[n : n + BATCH_TURNS]
             try:
@@ -576,15 +578,19 @@ class _Count:
     """
 
     def __init__(
-        self, database: Engine, row: SessionRow, first: int, figures: Sequence[Figure]
+        self, database: Engine, row: SessionRow, first: int, late: int, figures: Sequence[Figure]
     ) -> None:
-        """Take the first new line, and what these lines say."""
+        """Take the first new line, the first before it that had no turn, and what the new ones say.
+
+        What was counted while a line had no turn left it out.
+        """
         self._database = database
         self._row = row
         self._left: dict[int, list[Figure]] = {}
         for one in figures:
             self._left.setdefault(one.position, []).append(one)
-        self.done = database.usage.read_of(row.session)  # lines that were counted before
+        self._counted = database.usage.read_of(row.session)
+        self.done = min(self._counted, late)  # lines that were counted before
         self.is_behind = self.done < first
 
     def note(self, nodes: Iterable[tuple[int, int, int | None]], *, is_last: bool) -> None:
@@ -595,6 +601,8 @@ class _Count:
         places = [*self._left] if is_last else [node[0] for node in nodes]
         some = [one for position in places for one in self._left.pop(position, ())]
         upto = self._row.lines if is_last and not self.is_behind else None
+        if self.done < self._counted:
+            self._database.usage.again(self._row.session, self.done)
         self._database.usage.of_session(self._row.session, some, upto)
 
     def finish(self) -> None:

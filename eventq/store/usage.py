@@ -43,6 +43,12 @@ UPDATE usage
 SET out = ?1, fresh = ?2, cached = ?3
 WHERE turn_id = ?4 AND response = ?5 AND out <= ?1 AND fresh <= ?2 AND cached <= ?3
 """
+# What came with a copy of a part, whose owner comes later.
+_ADOPT = """
+UPDATE usage
+SET session_id = ?, context_id = ?
+WHERE turn_id = ? AND response = ? AND session_id IS NULL AND context_id IS NULL
+"""
 # When a line has another turn than before, its row goes to that.
 _FOLLOW = """
 UPDATE usage
@@ -68,7 +74,7 @@ FROM json_each(?)
 WHERE u.response <> 0 AND session_id IS NOT NULL
 """
 _TAKEN = """
-SELECT turn_id
+SELECT turn_id, coalesce(session_id, context_id)
 FROM json_each(?)
     CROSS JOIN usage u ON u.turn_id = CAST(value AS INTEGER)
 WHERE session_id IS NULL OR session_id <> ?
@@ -197,8 +203,8 @@ class TokenUsage:
         responses = json.dumps([one.response for one in here if one.response])
         known = {row[0]: row[1:] for row in self._run(_KNOWN, (responses,))}
         ids = json.dumps([turns[one.position][0] for one in here])
-        taken = {row[0] for row in self._run(_TAKEN, (ids, session))}
-        new = []
+        taken = dict(self._run(_TAKEN, (ids, session)))
+        new, left = [], []
         for one in here:
             turn, made_at = turns[one.position]
             if one.response in known:
@@ -210,8 +216,12 @@ class TokenUsage:
                 at = made_at if one.at is None else one.at
                 about = (turn, one.response, session, None, one.agent, at)
                 new.append((*about, one.model, one.out, one.fresh, one.cached))
+            elif taken[turn] is None:
+                left.append((session, None, turn, one.response))
         if new:
             self._db.many(_ADD, new)
+        if left:
+            self._db.many(_ADOPT, left)
 
     def take_back(self, context: int, turn: int, above: int) -> None:
         """Note that a turn of a context is one no more, inside `write`: it counts at another."""
@@ -313,3 +323,4 @@ class TokenUsage:
         ]
         if self._db.many(_ADD, here) < len(here):
             self._db.many(_GROW_TO, [(*row[7:], row.turn, row.response) for row in here])
+            self._db.many(_ADOPT, [(row.session, row.context, *row[:2]) for row in here])

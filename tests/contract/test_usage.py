@@ -419,6 +419,17 @@ def test_times_and_hours(thread: eventq.Thread, tmp_path: Path) -> None:
     assert thread.usage_by_hour(hour + 3_600_000, later) == []
 
 
+@pytest.mark.into(*ENGINES)
+def test_a_time_that_nobody_has_set(thread: eventq.Thread, other: eventq.Thread) -> None:
+    """One before 1970 is none: what it says of tokens counts, and can be copied."""
+    chat = thread.contexts.create("c")
+    turn = chat.append(said(5, timestamp="0001-01-01T00:00:00Z"))
+    assert thread.usage(since=turn.created_at_ms).out == 5
+    assert thread.usage(context="c").out == 5
+    assert thread.copy_to(other).notes == ()
+    assert other.usage(context="c").out == 5
+
+
 def test_what_may_be_asked(thread: eventq.Thread) -> None:
     """Of a context or a run that is there, and one of the two."""
     chat = thread.contexts.create("c")
@@ -489,6 +500,21 @@ def test_a_copy_of_a_context_has_its_sum(
     thread.copy_to(other, ["fork", "s"])
     assert other.usage(context="s") == thread.usage(context="s")
     assert (other.usage(context="fork").out, other.usage().out) == (20, 46 + 200 + 25)
+
+
+@pytest.mark.into(*ENGINES)
+def test_what_came_with_a_part_counts_for_the_rest_that_follows(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
+    """Forks bring turns of a chat and a session, which come themselves later."""
+    fill(thread, tmp_path)
+    thread.contexts.fork("s", name="copy")
+    thread.copy_to(other, ["fork", "copy"])
+    load(other, tmp_path, CLAUDE)
+    assert models(other.usage(context="s")) == SHAPES["claude"][1]
+    thread.copy_to(other, ["chat", "run"])
+    assert other.usage(context="chat") == thread.usage(context="chat")
+    assert other.usage().out == thread.usage().out - 200
 
 
 @pytest.mark.into(*ENGINES)
@@ -594,6 +620,26 @@ def test_an_import_that_is_interrupted_is_counted_by_the_next(
         patch.setattr(type(thread.database.memory.sessions), "place", fail)
         with pytest.raises(KeyboardInterrupt):
             load(thread, tmp_path, entries[: half + 1])
+    load(thread, tmp_path, entries)
+    assert models(thread.usage(context="s")) == expected
+
+
+@pytest.mark.parametrize("tool", SHAPES)
+def test_what_is_asked_before_an_import_is_completed_loses_nothing(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """Lines without turns cannot count yet: they do when they have them."""
+    entries, expected = SHAPES[tool]
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for end in (max(2, len(entries) // 2), len(entries)):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(thread.database.memory.sessions), "place", fail)
+            with pytest.raises(KeyboardInterrupt):
+                load(thread, tmp_path, entries[:end])
+        assert thread.usage().is_all
     load(thread, tmp_path, entries)
     assert models(thread.usage(context="s")) == expected
 

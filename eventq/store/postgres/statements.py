@@ -2731,6 +2731,12 @@ STATEMENTS = {
         = $7 AND out <= $3 AND fresh <= $4 AND cached <= $5) AND (usage.bucket = $1 AND
         usage.thread_id = $2)
     """, ""),
+    # usage._ADOPT
+    "4b753051a4ec18b1": ("", "", """
+        UPDATE eventq.usage SET session_id = $3, context_id = $4 WHERE (turn_id = $5 AND response =
+        $6 AND session_id IS NULL AND context_id IS NULL) AND (usage.bucket = $1 AND
+        usage.thread_id = $2)
+    """, ""),
     # usage._FOLLOW
     "5f1e6a32ffe1b819": ("", "", """
         UPDATE eventq.usage SET turn_id = CAST($3 AS BIGINT) WHERE (turn_id = $4 AND session_id =
@@ -2754,11 +2760,11 @@ STATEMENTS = {
         (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u
     """, ""),
     # usage._TAKEN
-    "26d67a68388c93b9": ("", "", """
-        SELECT turn_id FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value) CROSS JOIN
-        LATERAL (SELECT u.* FROM eventq.usage AS u WHERE (u.turn_id = CAST(value AS BIGINT) AND
-        (session_id IS NULL OR session_id <> $4)) AND (u.bucket = $1 AND u.thread_id = $2) OFFSET
-        0) AS u
+    "b3407d631cf3196e": ("", "", """
+        SELECT turn_id, COALESCE(session_id, context_id) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS
+        JSON)) AS each1(value) CROSS JOIN LATERAL (SELECT u.* FROM eventq.usage AS u WHERE
+        (u.turn_id = CAST(value AS BIGINT) AND (session_id IS NULL OR session_id <> $4)) AND
+        (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u
     """, ""),
     # usage._OF_CONTEXT
     "9f4a0ccd11942ae9": ("", "", """
