@@ -22,7 +22,8 @@ CREATE TABLE eventq.usage (
 CREATE INDEX usage_by_response ON eventq.usage (thread_id, response) WHERE response <> 0;
 CREATE INDEX usage_by_session ON eventq.usage (thread_id, session_id, turn_id)
     WHERE session_id IS NOT NULL;
-CREATE INDEX usage_by_context ON eventq.usage (thread_id, context_id) WHERE context_id IS NOT NULL;
+CREATE INDEX usage_by_context ON eventq.usage (thread_id, context_id, response)
+    WHERE context_id IS NOT NULL;
 CREATE INDEX usage_by_time ON eventq.usage (thread_id, at_ms);
 
 CREATE TABLE eventq.usage_read (

@@ -19,7 +19,7 @@ CREATE TABLE usage (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_by_response ON usage (response) WHERE response <> 0;
 CREATE INDEX usage_by_session ON usage (session_id, turn_id) WHERE session_id IS NOT NULL;
-CREATE INDEX usage_by_context ON usage (context_id) WHERE context_id IS NOT NULL;
+CREATE INDEX usage_by_context ON usage (context_id, response) WHERE context_id IS NOT NULL;
 CREATE INDEX usage_by_time ON usage (at_ms);
 
 -- How many lines of a session have been looked at for that.

@@ -64,3 +64,5 @@ def test_what_is_noted_looks_by_indexes_only(traced: Traced, tmp_path: Path) -> 
     steps = [one for one in traced.of(work) if "usage" in one[0] or "context_log" in one[0]]
     assert steps
     assert [one for one in steps if scans(TABLES, *one)] == []
+    whole = "INDEX usage_by_context (context_id=?)"  # all responses of a chat
+    assert [one for one in steps if one[1].endswith(whole)] == []
