@@ -115,7 +115,9 @@ def _response(used: str, name: str, given: Any) -> Result:
 
 def question(one: Entry) -> Said:
     """Return what is asked, and what may be answered."""
-    options = [option for option in one.get("options") or () if isinstance(option, str)]
+    given = one.get("options")
+    some = given if isinstance(given, list) else ()
+    options = [option for option in some if isinstance(option, str)]
     text = string(one, "text") + (f"\n({' / '.join(options)})" if options else "")
     return Said("assistant", (Text(text),), "question")
 

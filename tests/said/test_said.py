@@ -196,6 +196,8 @@ def test_questions_and_answers_are_known_by_their_type() -> None:
     asked = json.dumps({"text": "Deploy?", "options": ["yes", "no"]}).encode()
     found = said.read(asked, "approval")
     assert (found.kind, found.text) == ("question", "Deploy?\n(yes / no)")
+    for odd in (b"5", b"true", b'"yes"', b'{"a":1}'):
+        assert said.read(b'{"text":"Deploy?","options":%b}' % odd, "question").text == "Deploy?"
     found = said.read(b'{"question":1,"text":"yes","by":"ann"}', "answer")
     assert (found.role, found.kind, found.name, found.text) == ("user", "answer", "ann", "yes")
     assert said.read(b'{"question":1}', "answer").blocks == (
