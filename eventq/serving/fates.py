@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FATES = ("dead", "stalled", "held", "waits", "done", "not for it", "unknown")  # the worst first
 MATCH_SECONDS = 0.05  # of processor time, of all filters together; 100 consumers take less
-_ROWS = 5_000  # that queues may hold of the events of a page
+_ROWS = 20_000  # that queues may hold of the events of a page: 100, of 100 consumers
 _WORDS = {DEAD: "dead", STALLED: "stalled", LEASED: "held", WAITING: "waits", HELD: "waits"}
 
 

@@ -136,6 +136,16 @@ def test_a_filter_that_cannot_be_judged(
     assert fate_counts(thread, []) == {}
 
 
+def test_no_consumer_of_a_page_is_left_out(thread: eventq.Thread) -> None:
+    """Also where each of very many has a dead letter of each event."""
+    thread.push_many([("self", "note", "x")] * 100)
+    for n in range(60):
+        thread.subscribe(f"c{n}", max_attempts=1, on_failure="dead")
+        thread.settle(dead=thread.claim(f"c{n}", limit=100))
+    counts = fate_counts(thread, [*thread.peek(limit=100)])
+    assert [*counts.values()] == [[("dead", 60)]] * 100
+
+
 def test_fates_in_postgresql(postgres: str) -> None:
     """They are the same there."""
     import eventq
