@@ -79,6 +79,11 @@ FROM json_each(?)
     CROSS JOIN usage u ON u.turn_id = CAST(value AS INTEGER)
 WHERE session_id IS NULL OR session_id <> ?
 """
+_ERASED = """
+SELECT CAST(name AS INTEGER)
+FROM json_each(?)
+    CROSS JOIN erasures e ON kind = 'turn' AND name = CAST(value AS TEXT)
+"""
 _OF_CONTEXT = """
 SELECT turn_id, out, fresh, cached
 FROM usage
@@ -312,14 +317,17 @@ class TokenUsage:
     def restore(self, rows: Sequence[UsageCopy]) -> None:
         """Store the rows of a copy, inside `write`; those that are here may have grown.
 
-        A response of a session that is known by another turn counts there.
+        A response of a session that is known by another turn counts there, also if its own session
+        has not come. What was erased here stays so.
         """
         responses = json.dumps([row.response for row in rows if row.response])
         known = {row[0]: row[1] for row in self._run(_KNOWN, (responses,))}
+        erased = {row[0] for row in self._run(_ERASED, (json.dumps([row.turn for row in rows]),))}
         here = [
             row
             for row in rows
-            if row.session is None or known.get(row.response, row.turn) == row.turn
+            if row.turn not in erased
+            and (row.context is not None or known.get(row.response, row.turn) == row.turn)
         ]
         if self._db.many(_ADD, here) < len(here):
             self._db.many(_GROW_TO, [(*row[7:], row.turn, row.response) for row in here])

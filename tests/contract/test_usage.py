@@ -518,6 +518,31 @@ def test_what_came_with_a_part_counts_for_the_rest_that_follows(
 
 
 @pytest.mark.into(*ENGINES)
+def test_a_copy_of_another_version_of_a_session_counts_once(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
+    """It stays out, but the turns of its branches come: what both have is known."""
+    load(other, tmp_path, [{**CLAUDE[0], "more": "said"}, *CLAUDE[1:5]])
+    load(thread, tmp_path, CLAUDE)
+    thread.copy_to(other)
+    assert other.usage(context="s").out == 30
+    assert models(other.usage()) == SHAPES["claude"][1]
+
+
+@pytest.mark.into(*ENGINES)
+def test_a_copy_brings_back_nothing_that_was_erased(
+    thread: eventq.Thread, other: eventq.Thread, tmp_path: Path
+) -> None:
+    """Another thread may have it still."""
+    fill(thread, tmp_path)
+    thread.copy_to(other)
+    thread.erasures.turn(thread.contexts.get("chat").head_id())
+    other.copy_to(thread)
+    assert thread.usage(context="chat") == UsageSum()
+    assert other.usage(context="chat").out == 5
+
+
+@pytest.mark.into(*ENGINES)
 def test_a_pack_has_the_sums(thread: eventq.Thread, other: eventq.Thread, tmp_path: Path) -> None:
     """Also where it comes to what is there already."""
     fill(thread, tmp_path)

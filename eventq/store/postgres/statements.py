@@ -2766,6 +2766,12 @@ STATEMENTS = {
         (u.turn_id = CAST(value AS BIGINT) AND (session_id IS NULL OR session_id <> $4)) AND
         (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u
     """, ""),
+    # usage._ERASED
+    "19d1fd205b166078": ("", "", """
+        SELECT CAST(name AS BIGINT) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS each1(value)
+        CROSS JOIN LATERAL (SELECT e.* FROM eventq.erasures AS e WHERE (kind = 'turn' AND name =
+        CAST(value AS TEXT) COLLATE "C") AND (e.bucket = $1 AND e.thread_id = $2) OFFSET 0) AS e
+    """, ""),
     # usage._OF_CONTEXT
     "9f4a0ccd11942ae9": ("", "", """
         SELECT turn_id, out, fresh, cached FROM eventq.usage WHERE (response = $3 AND response <> 0
