@@ -439,8 +439,14 @@ class Sessions:
 
     def take_over(self, session: int, placed: Iterable[tuple[int, int]]) -> None:
         """Note that turns of another session are those of lines, by position, if they are here."""
+        some = [*placed]
+        positions = json.dumps([position for _, position in some])
         with self._db.joined():
-            self._db.many(_TAKEN_OVER, _spans(session, placed))
+            was = self._run(_LINES, (positions, session))
+            self._db.many(_TAKEN_OVER, _spans(session, some))
+            now = {row[0]: row[3] for row in self._run(_LINES, (positions, session))}
+            pairs = [(now[row[0]], row[3]) for row in was if row[3] is not None]
+            self._db.usage.follow(session, [(new, old) for new, old in pairs if new != old])
 
     def restore(self, new: SessionCopy, lines: Sequence[LineCopy], over: int | None) -> int:
         """Store a session with lines whose blobs and turns are here; return its id.

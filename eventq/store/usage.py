@@ -49,7 +49,19 @@ UPDATE usage
 SET session_id = ?, context_id = ?
 WHERE turn_id = ? AND response = ? AND session_id IS NULL AND context_id IS NULL
 """
-# When a line has another turn than before, its row goes to that.
+# When a line has another turn than before, its row goes to that, unless it is another session's,
+# where it counts.
+_LEAVE = """
+DELETE FROM usage
+WHERE turn_id = ?2
+    AND session_id = ?3
+    AND EXISTS (
+        SELECT 1
+        FROM usage o
+        WHERE o.turn_id = CAST(?1 AS INTEGER)
+            AND (o.session_id IS NULL OR o.session_id <> ?3)
+    )
+"""
 _FOLLOW = """
 UPDATE usage
 SET turn_id = CAST(?1 AS INTEGER)
@@ -235,7 +247,10 @@ class TokenUsage:
 
     def follow(self, session: int, moved: Iterable[tuple[int, int]]) -> None:
         """Note that lines of a session have other turns, inside `write`: pairs of new and old."""
-        self._db.many(_FOLLOW, [(new, old, session) for new, old in moved])
+        pairs = [(new, old, session) for new, old in moved]
+        if pairs:
+            self._db.many(_LEAVE, pairs)
+            self._db.many(_FOLLOW, pairs)
 
     def forget(self, turn: int) -> None:
         """Forget what a turn took that is being erased, inside `write`."""

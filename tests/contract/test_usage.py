@@ -222,6 +222,18 @@ def test_a_fork_of_codex_counts_in_its_source(thread: eventq.Thread, tmp_path: P
     assert thread.usage().responses == 4
 
 
+def test_a_fork_of_codex_that_came_first(thread: eventq.Thread, tmp_path: Path) -> None:
+    """What it shares counts in its source, once that is here, and in the fork until then."""
+    times = [{**one, "timestamp": "2026-03-02T10:00:00.000Z"} for one in CODEX[1:]]
+    head = codex("session_meta", id="d", forked_from_id="c", cwd="/", cli_version="1")
+    load(thread, tmp_path, [head, *times, item("four"), tokens(14, 3)], "d")
+    assert thread.usage(context="d").responses == 4
+    load(thread, tmp_path, CODEX, "c")
+    assert models(thread.usage(context="c")) == SHAPES["codex"][1]
+    assert models(thread.usage(context="d")) == [("gpt-b", 3, 12, 18, 1)]
+    assert thread.usage().responses == 4
+
+
 def test_subagents_count_beside_their_session(thread: eventq.Thread, tmp_path: Path) -> None:
     """Those in its file, and those in files of the folder beside it."""
     inside = [

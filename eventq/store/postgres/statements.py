@@ -2737,6 +2737,13 @@ STATEMENTS = {
         $6 AND session_id IS NULL AND context_id IS NULL) AND (usage.bucket = $1 AND
         usage.thread_id = $2)
     """, ""),
+    # usage._LEAVE
+    "2e8641d6be6d4258": ("", "", """
+        DELETE FROM eventq.usage WHERE (turn_id = $4 AND session_id = $5 AND EXISTS(SELECT 1 FROM
+        eventq.usage AS o WHERE (o.turn_id = CAST($3 AS BIGINT) AND (o.session_id IS NULL OR
+        o.session_id <> $5)) AND (o.bucket = $1 AND o.thread_id = $2) OFFSET 0)) AND (usage.bucket
+        = $1 AND usage.thread_id = $2)
+    """, ""),
     # usage._FOLLOW
     "5f1e6a32ffe1b819": ("", "", """
         UPDATE eventq.usage SET turn_id = CAST($3 AS BIGINT) WHERE (turn_id = $4 AND session_id =
