@@ -56,7 +56,7 @@ _COMMANDS = {
     "usage": "tokens cost costs spend spent billing",
     "artifact ls": "artifacts",
     "output ls": "outputs",
-    "help": "man usage",
+    "help": "man",
 }
 MEANT = {word: command for command, words in _COMMANDS.items() for word in words.split()}
 

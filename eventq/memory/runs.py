@@ -38,7 +38,6 @@ from eventq.memory.turns import digest_of_key
 from eventq.record import Record
 from eventq.records.checks import REF, check_name, check_natural, check_positive, check_whole
 from eventq.records.run import NewRun, NewStep, RunChange, RunInfo, RunText, Step
-from eventq.said.spending import of_meta
 from eventq.store.rules import status_conflict
 from eventq.store.run_rows import PreparedAttempt, PreparedRun, PreparedStep, RunChoice, RunState
 from eventq.store.turn_rows import AppendTo, GoneError, PreparedBlob, PreparedTurn
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from eventq.memory.blobs import Blobs, Name, Prepared
     from eventq.memory.nodes import Node
     from eventq.memory.turns import Chain, View
+    from eventq.records.spent import Spent
     from eventq.records.turn import Turn
 
 COMPACTED = 1  # the flag of a turn whose node has a compaction: found without reading the nodes
@@ -162,9 +162,7 @@ class Runs:
         made = self.turns.blobs.prepare(node.encode(), mentions=False).blob
         refs = tuple([bytes.fromhex(ref[len(REF) :]) for ref in node.refs()])  # known to be good
         blob = PreparedBlob(made.digest, made.size, made.pieces, made.parts, refs, mentions)
-        spent = of_meta(node.meta) if isinstance(node, StateNode) else None
-        if spent is not None:
-            spent = spent._replace(response=REF + made.digest.hex())
+        spent = _spent(node, REF + made.digest.hex())
         return PreparedTurn(blob, type_id, VERSION, 0, flags, canonical.EVENTQ_JSON_1, spent)
 
     def node(self, digest: bytes) -> Node:
@@ -1108,6 +1106,16 @@ def _extracted(
             f"the refs that were extracted are {type(named).__name__}", "give a list of refs"
         )
     return extracted.get("meta"), extracted.get("contentPayload", ""), named
+
+
+def _spent(node: Node, response: str) -> Spent | None:
+    """Return what a model took for a step whose metadata says so."""
+    if not isinstance(node, StateNode) or not isinstance(node.meta, dict):
+        return None
+    from eventq.said.spending import of_meta
+
+    found = of_meta(node.meta)
+    return None if found is None else found._replace(response=response)
 
 
 def _unknown(turn: Turn) -> Step:

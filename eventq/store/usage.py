@@ -220,7 +220,7 @@ class TokenUsage:
         responses = json.dumps([one.response for one in here if one.response])
         known = {row[0]: row[1:] for row in self._run(_KNOWN, (responses,))}
         ids = json.dumps([turns[one.position][0] for one in here])
-        taken = dict(self._run(_TAKEN, (ids, session)))
+        taken: dict[int, int | None] = dict(self._run(_TAKEN, (ids, session)))
         new, left = [], []
         for one in here:
             turn, made_at = turns[one.position]

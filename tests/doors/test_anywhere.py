@@ -175,6 +175,8 @@ erasures
 gc --grace 0s
 gc --grace 0s --apply
 gc --reachable turn:1
+usage
+usage --context s
 pack export pack
 pack import pack
 hook <{"hook_event_name":"Stop","session_id":"s"}
