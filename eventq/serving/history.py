@@ -55,10 +55,14 @@ class History:
             )
         )
 
+    def _seen(self) -> list[Look]:
+        """Return the looks at one moment: others are added while pages read them."""
+        return list(self._looks)
+
     def earlier(self) -> Mapping[str, float]:
         """Return the lags of five minutes ago, {} if nobody looked then."""
         then = clock.monotonic() - BACK
-        for look in reversed(self._looks):
+        for look in reversed(self._seen()):
             if look.at <= then:
                 return look.lags
         return {}
@@ -69,8 +73,8 @@ class History:
 
     def _then(self) -> Look:
         """Return the look with which rates begin."""
-        start = clock.monotonic() - WINDOW
-        return next((look for look in self._looks if look.at >= start), self._looks[-1])
+        start, seen = clock.monotonic() - WINDOW, self._seen()
+        return next((look for look in seen if look.at >= start), seen[-1])
 
     def rates(
         self, one: ConsumerStatus, last_id: int, done: int
@@ -99,18 +103,18 @@ class History:
 
     def ages(self, consumer: str) -> Sequence[int]:
         """Return for how many seconds the oldest event had waited, a number a minute."""
-        return [int(look.lags.get(consumer, 0)) for look in self._looks]
+        return [int(look.lags.get(consumer, 0)) for look in self._seen()]
 
     def waiting(self, consumer: str) -> Sequence[int]:
         """Return how many events waited for a consumer, a number a minute."""
-        return [look.pending.get(consumer, 0) for look in self._looks]
+        return [look.pending.get(consumer, 0) for look in self._seen()]
 
     def finished(self, consumer: str) -> Sequence[int]:
         """Return how far a consumer's ack moved, in each minute."""
-        marks = [look.acked[consumer] for look in self._looks if consumer in look.acked]
+        marks = [look.acked[consumer] for look in self._seen() if consumer in look.acked]
         return [max(0, after - before) for before, after in pairwise(marks)]
 
     def pushed(self) -> Sequence[int]:
         """Return how many events came in each minute."""
-        marks = [look.last_id for look in self._looks]
+        marks = [look.last_id for look in self._seen()]
         return [max(0, after - before) for before, after in pairwise(marks)]

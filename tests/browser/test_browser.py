@@ -220,7 +220,7 @@ def test_what_is_open_or_written_stays(tab: Tab, thread: eventq.Thread) -> None:
     page.get_by_placeholder("a note").fill("only if it is old")
     page.get_by_role("link", name="eventq").focus()
     thread.ask("A third?")
-    page.wait_for_function("document.title.startsWith('(3)')")
+    page.get_by_text("3 need you").wait_for()
     assert page.get_by_placeholder("a note").input_value() == "only if it is old"
     page.get_by_role("button", name="Approve").click()
     page.get_by_text("approve, with the note: only if it is old").wait_for()

@@ -47,10 +47,8 @@ def test_a_turn_is_in_view(tab: Tab, thread: eventq.Thread) -> None:
     page = tab.show("contexts/main")
     page.locator(".outline a").first.click()
     page.wait_for_url("**at=11#t-11")
-    page.wait_for_function(
-        "(([one]) => one && one.y >= 0 && one.y < innerHeight)"
-        "(document.getElementById('t-11').getClientRects())"
-    )
+    top = page.evaluate("document.getElementById('t-11').getBoundingClientRect().y")
+    assert 0 <= top < page.viewport_size["height"]
 
 
 def test_a_message_is_forked_with_the_keyboard(tab: Tab, thread: eventq.Thread) -> None:

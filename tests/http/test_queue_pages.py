@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from html import unescape
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +129,26 @@ def test_rates_are_of_the_last_ten_minutes(
     assert history.ages("all") == [0, pytest.approx(history.ages("all")[1])]
     thread.subscribe("new")
     assert rates()["new"] == (None, None)
+
+
+def test_looks_are_noted_while_pages_read_them(mailer: eventq.Thread) -> None:
+    """One of an OS thread is added while another reads them all."""
+    history, status, is_over = History(), mailer.status(), threading.Event()
+    history.add(status)
+
+    def note() -> None:
+        while not is_over.is_set():
+            history.add(status)
+
+    noting = threading.Thread(target=note)
+    noting.start()
+    try:
+        for _ in range(2_000):
+            history.waiting("mailer")
+            history.earlier()
+    finally:
+        is_over.set()
+        noting.join()
 
 
 def test_a_consumer_with_its_hour(

@@ -334,6 +334,7 @@ class Model:
             freed = {row.group}
             self.counts[0] += 1
         elif what == "dead":
+            self.counts[1] += 1
             freed = self.bury(number)
         elif counts:
             freed = self.fail(number, span, now)

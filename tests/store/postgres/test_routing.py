@@ -150,6 +150,11 @@ def do_the_rest(db: Any) -> None:
     assert state is not None
     db.consumers.note_scanned(state, 5)
     db.claims.next_due("w")
+    db.claims.standings([1, 2], 10)
+    db.claims.minutes("w", 0)
+    db.claims.totals(0, 60)
+    db.events.kinds(0, 9)
+    db.events.answers(9, 9)
     with db.watch() as watcher:
         watcher.wait(0)
     with db.read() as moment:
