@@ -32,7 +32,7 @@ _ODD = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f]")  # that no text has
 _MARKDOWN = re.compile(
     r"^(?:#{1,6} |[-*+] |\d{1,3}[.)] |> |```|~~~|\|.*\|)|\*\*\S|\]\(https?:", re.MULTILINE
 )
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t#]*$")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _FAILED = re.compile(
     r"\b(?:FAILED|FAIL|ERROR|FATAL|PANIC)\b|(?:[Ee]rror|\bfatal|\bpanic)(?:\[\w+\])?:"
@@ -124,7 +124,7 @@ def _parts(text: str) -> Iterator[tuple[int, str, str]]:
         if level or any(map(str.strip, lines)):
             yield level, heading, "\n".join(lines)
             number += 1
-        level, heading, lines = len(found[1]), found[2], []
+        level, heading, lines = len(found[1]), found[2].rstrip(" \t#"), []
     yield level, heading, "\n".join(lines)
 
 
