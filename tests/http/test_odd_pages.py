@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import eventq
 from eventq.http.pages import output_kinds
-from tests.http.test_pages import client
+from tests.http.test_pages import client, seen
 
 if TYPE_CHECKING:
-    pass
+    import httpx
+
 
 __all__ = ["client"]  # a fixture
 
@@ -23,3 +26,11 @@ def test_a_heading_of_any_length() -> None:
     assert [one.title for one in output_kinds.document("\n".join(headings))] == [
         "a b", "a # b", "", "", "a",
     ]  # fmt: skip
+
+
+def test_a_turn_of_a_tool_with_nothing_to_show(client: httpx.Client, thread: eventq.Thread) -> None:
+    """It may be the first one of a page."""
+    main = thread.contexts.create("main")
+    main.append(json.dumps({"role": "tool", "content": [{"type": "thinking", "thinking": ""}]}))
+    main.append("said after it")
+    assert "said after it" in seen(client, AT).text

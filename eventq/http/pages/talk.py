@@ -71,7 +71,7 @@ def messages(
         one = said_of(thread, turn)
         blocks = blocks_of(one, calls, text)
         found = (below or {}).get(turn.turn_id, _NOTHING)
-        if not blocks and one.role == "tool" and one.blocks:
+        if made and not blocks and one.role == "tool" and one.blocks:
             made[-1]["ways"] += found.ways
             _place(made[-1], found.agents)
             continue
