@@ -34,3 +34,15 @@ def test_a_turn_of_a_tool_with_nothing_to_show(client: httpx.Client, thread: eve
     main.append(json.dumps({"role": "tool", "content": [{"type": "thinking", "thinking": ""}]}))
     main.append("said after it")
     assert "said after it" in seen(client, AT).text
+
+
+def test_there_is_nothing_before_the_first_turn(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """So that one is shown, and a link to what comes after it."""
+    main = thread.contexts.create("main")
+    for n in range(3):
+        main.append(f"turn number {n}")
+    page = seen(client, f"{AT}?before={main.ancestor(0)}")
+    assert ("turn number 0" in page.text, "turn number 1" in page.text) == (True, False)
+    assert f"?after={main.ancestor(0)}" in page.values("a", "href")

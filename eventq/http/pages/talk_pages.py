@@ -54,7 +54,7 @@ class Part(Record):
         if query.get("at"):
             first = self._depth(query, "at") - PAGE // 2
         elif query.get("before"):
-            end = min(self._depth(query, "before"), self.end)
+            end = max(self.begin + 1, min(self._depth(query, "before"), self.end))
             return max(self.begin, end - PAGE), end
         elif query.get("after"):
             first = self._depth(query, "after") + 1
