@@ -7,7 +7,9 @@ from itertools import chain
 from eventq.errors import (
     DamagedBlobError,
     DamagedError,
+    EventqError,
     InputError,
+    StoreError,
     UnknownTurnError,
     UsageError,
 )
@@ -192,14 +194,27 @@ class Turns:
     ) -> Iterator[tuple[Turn, Said]]:
         """Yield the turns of rows, and what each says; short payloads are fetched together.
 
-        A short payload that is not `likely` is left out without being parsed.
+        A short payload that is not `likely` is left out without being parsed. One that is damaged
+        says so, as with `told`.
         """
         short = [row for row in rows if row.size <= SHORT_BYTES]
-        found = {turn.turn_id: turn for turn in self.payloads(short, payload=True)}
+        try:
+            found = {turn.turn_id: turn for turn in self.payloads(short, payload=True)}
+        except DamagedBlobError:  # each is read by itself, which tells them apart
+            found = {}
         for row in rows:
             turn = found.get(row.turn) or _turn(row, {})
             if likely is None or turn.payload is None or likely(turn.payload):
-                yield turn, self.said(turn)
+                yield turn, self.told(turn)
+
+    def told(self, turn: Turn) -> Said:
+        """Return what a turn says, or why that cannot be read, whose kind is `damaged`."""
+        from eventq import said
+
+        try:
+            return self.said(turn)
+        except EventqError as error:
+            return said.Said("", (said.Text(unread(error)),), "damaged")
 
     def _text_of_step(self, data: bytes) -> tuple[Block, ...]:
         """Return the text of a step, which stands in a node of its own."""
@@ -454,6 +469,13 @@ class View:
             return Chains(found[::-1])
 
         return Diff(shared, after(mine), after(theirs))
+
+
+def unread(error: EventqError) -> str:
+    """Return why a turn cannot be read, as anybody may read it: a store may name its files."""
+    if isinstance(error, StoreError) and not isinstance(error, DamagedBlobError):
+        return "the store cannot be read here - see 'eventq check'"
+    return str(error)
 
 
 def blob_or_turn(name: object) -> bytes | int | None:

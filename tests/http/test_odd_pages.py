@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import apsw
+
 import eventq
+from eventq.errors import DiskError
 from eventq.http.pages import output_kinds
 from tests.http.test_pages import client, seen
+from tests.http.test_told import SECRET, stranger
 
 if TYPE_CHECKING:
     import httpx
+    import pytest
 
 
 __all__ = ["client"]  # a fixture
@@ -46,3 +51,45 @@ def test_there_is_nothing_before_the_first_turn(
     page = seen(client, f"{AT}?before={main.ancestor(0)}")
     assert ("turn number 0" in page.text, "turn number 1" in page.text) == (True, False)
     assert f"?after={main.ancestor(0)}" in page.values("a", "href")
+
+
+def damage(path: str, text: str) -> None:
+    """Break the payload with a text."""
+    connection = apsw.Connection(f"{path}/events.db")
+    connection.execute(
+        "UPDATE blob_bytes SET bytes = zeroblob(9) WHERE instr(CAST(bytes AS TEXT), ?)", (text,)
+    )
+    assert connection.changes() == 1
+    connection.close()
+
+
+def test_one_damaged_turn_among_others(client: httpx.Client, path: str) -> None:
+    """The page says which, and shows the others; so does a search."""
+    with eventq.open(path) as thread:
+        main = thread.contexts.create("main")
+        for n in range(4):
+            main.append(json.dumps({"role": "user", "content": f"number-{n} was said"}))
+    damage(path, "number-2")
+    for query in ("", "?q=was+said", "?only=said"):
+        page = seen(client, f"{AT}{query}")
+        assert [f"number-{n} " in page.text for n in range(4)] == [True, True, False, True], query
+    assert "0 messages with calls" in seen(client, f"{AT}?only=tools").text
+    assert "is damaged: its stored bytes do not have its hash" in seen(client, AT).text
+
+
+def test_why_a_turn_cannot_be_read_names_no_file(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither on its page, nor among the last words."""
+    thread.contexts.create("main").append("x")
+
+    def fail(*_: object, **__: object) -> None:
+        raise DiskError(f"'{SECRET}' is full", "free some space")
+
+    monkeypatch.setattr("eventq.memory.turns.Turns.said", fail)
+    with stranger(client) as other:
+        for at in ("/t/thread/", AT, f"{AT}?q=x", "/t/thread/diff?a=main&b=main"):
+            found = other.get(at)
+            assert (found.status_code, "secret" in found.text) == (200, False), at
+        assert "the store cannot be read here" in seen(other, AT).text
+        assert "the store cannot be read here" in seen(other, "/t/thread/").text

@@ -16,7 +16,7 @@ from eventq import said
 from eventq.errors import EventqError
 from eventq.http.pages.page_request import path_of, whole_in
 from eventq.log.questions import answered
-from eventq.memory.turns import View
+from eventq.memory.turns import View, unread
 from eventq.record import Record
 from eventq.serving.attention import Need, Trouble, first_dead, needed, needs, troubles
 from eventq.system import clock
@@ -246,7 +246,7 @@ def newest_words(thread: Thread, head: int) -> str:
                 return one.line(WORDS)
             done = done or one.line(WORDS)
     except EventqError as error:
-        return done or str(error)
+        return done or unread(error)
     return done
 
 

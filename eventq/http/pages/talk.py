@@ -10,6 +10,7 @@ from eventq.errors import EventqError
 from eventq.http.pages import ansi
 from eventq.http.pages.markdown import html
 from eventq.http.pages.wording import amount
+from eventq.memory.turns import unread
 from eventq.record import Record
 from eventq.said.media import IMAGES
 from eventq.said.values import dump, string
@@ -179,10 +180,7 @@ def _is_beside(one: Values) -> bool:
 
 def said_of(thread: Thread, turn: Turn) -> Said:
     """Return what a turn says, or why that cannot be read."""
-    try:
-        return by_type(turn, thread.contexts.turns.said(turn))
-    except EventqError as error:
-        return said.Said("", (said.Text(str(error)),), "damaged")
+    return by_type(turn, thread.contexts.turns.told(turn))
 
 
 def by_type(turn: Turn, one: Said) -> Said:
@@ -204,7 +202,7 @@ def last_words(thread: Thread, turn_id: int) -> str:
     try:
         return said_of(thread, thread.contexts.turn(turn_id, payload=False)).line(EXCERPT)
     except EventqError as error:
-        return str(error)
+        return unread(error)
 
 
 def _model(made: list[Values]) -> str:
