@@ -10,7 +10,7 @@ import apsw
 import eventq
 from eventq.errors import DiskError
 from eventq.http.pages import output_kinds
-from tests.http.test_pages import client, seen
+from tests.http.test_pages import client, seen, send
 from tests.http.test_told import SECRET, stranger
 
 if TYPE_CHECKING:
@@ -93,3 +93,27 @@ def test_why_a_turn_cannot_be_read_names_no_file(
             assert (found.status_code, "secret" in found.text) == (200, False), at
         assert "the store cannot be read here" in seen(other, AT).text
         assert "the store cannot be read here" in seen(other, "/t/thread/").text
+
+
+def test_a_replay_goes_back_only(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Forward it would be an ack of events that nobody has handled."""
+    thread.subscribe("w")
+    thread.push_many([("self", "note", f"{n}") for n in range(5)])
+    thread.settle([one.token for one in thread.claim("w", 2)])
+    at = "/t/thread/consumers/w"
+    refused = send(client, "replay", at, consumer="w", id=5)
+    assert refused.status_code == 409
+    assert "w has not come to event 5 yet: it acked up to 2" in refused.text
+    assert "give an event up to 3" in refused.text
+    assert thread.status().consumers[0].last_acked_id == 2
+    assert send(client, "replay", at, consumer="w", id=2).status_code == 303
+    assert [one.event.id for one in thread.claim("w", 9)] == [2, 3, 4, 5]
+    assert send(client, "replay", "/t/thread/health", consumer="none", id=1).status_code == 404
+
+
+def test_an_answer_of_several_lines(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Forms send each line break as two characters; the option has one."""
+    asked = thread.ask("Which?", options=("one\ntwo", "three"), approval=True)
+    done = send(client, "answer", id=asked.question_id, text="one\r\ntwo")
+    assert done.status_code == 303
+    assert thread.question(asked.question_id).answer == "one\ntwo"

@@ -29,7 +29,8 @@ class Done(Record):
 
 
 def _answer(thread: Thread, ask: Ask) -> Done:
-    number, text = whole_in(ask.form, "id"), ask.form.get("text", "")
+    number = whole_in(ask.form, "id")
+    text = ask.form.get("text", "").replace("\r\n", "\n")  # as forms send the lines of an option
     note = ask.form.get("note", "").strip() or None
     thread.answer(number, text, source="person", note=note)
     more = f", with the note: {one_line(note, 100)}" if note else ""
@@ -61,7 +62,14 @@ def _skip(thread: Thread, ask: Ask) -> Done:
 
 def _replay(thread: Thread, ask: Ask) -> Done:
     name, number = word_in(ask.form, "consumer"), whole_in(ask.form, "id")
-    thread.ack(name, max(0, number - 1), replay=True)
+    with thread.write():
+        found = next((c for c in thread.status().consumers if c.consumer_id == name), None)
+        if found is not None and number > found.last_acked_id + 1:  # an ack would skip what waits
+            what = (
+                f"{name} has not come to event {number} yet: it acked up to {found.last_acked_id}"
+            )
+            raise LogicError(what, f"give an event up to {found.last_acked_id + 1}")
+        thread.ack(name, max(0, number - 1), replay=True)
     return Done(f"{name} handles event {number} and all that match after it once more.")
 
 
