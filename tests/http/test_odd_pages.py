@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 import apsw
 
 import eventq
-from eventq.errors import DiskError
-from eventq.http.pages import output_kinds
+from eventq.errors import DiskError, NotAThreadError
+from eventq.http.pages import frame, now_page, output_kinds
 from tests.http.test_pages import client, seen, send
 from tests.http.test_told import SECRET, stranger
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import httpx
     import pytest
 
+    from eventq.thread import Thread
+    from tests.http.conftest import Serve
 
 __all__ = ["client"]  # a fixture
 
@@ -117,3 +121,30 @@ def test_an_answer_of_several_lines(client: httpx.Client, thread: eventq.Thread)
     done = send(client, "answer", id=asked.question_id, text="one\r\ntwo")
     assert done.status_code == 303
     assert thread.question(asked.question_id).answer == "one\ntwo"
+
+
+def test_a_thread_that_goes_between_two_looks(
+    serve: Serve, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of all threads says so, and shows the others."""
+    other = eventq.init(tmp_path / "other")
+    for one in (path, other):
+        with eventq.open(one) as thread:
+            thread.ask(f"question of {thread.path}?")
+            thread.contexts.create("main").append(f"words of {thread.path}")
+
+    def read(thread: Thread, wanted: now_page.Wanted) -> now_page.Details:
+        if thread.path == other:
+            raise NotAThreadError(other)
+        return now_page.details(thread, wanted)
+
+    monkeypatch.setattr(frame, "details", read)
+    client = serve(path, other)
+    page = seen(client, "/")
+    assert "cannot be read" in page.text
+    assert (f"words of {path}" in page.text, f"words of {other}" in page.text) == (True, False)
+    assert (f"question of {path}" in page.text, f"question of {other}" in page.text) == (
+        True,
+        False,
+    )
+    assert client.get("/t/other/").status_code == 404

@@ -291,17 +291,28 @@ class Pages:
                     raise
                 return Looked(one.name, path_of(one), who.said(error)[1])
 
-        async def read(one: Looked) -> tuple[str, Details]:
+        async def read(one: Looked) -> tuple[str, Details | Looked]:
             wanted = chosen.of(one)
             of = self._threads[one.name]
-            return one.name, await of.glance(lambda thread: details(thread, wanted), QUICK)
+            try:
+                return one.name, await of.glance(lambda thread: details(thread, wanted), QUICK)
+            except EventqError as error:  # it has gone since
+                if served is not None:
+                    raise
+                return one.name, Looked(one.name, one.at, who.said(error)[1])
 
         threads = await for_each(see, every)
-        threads.sort(key=lambda one: (not one.problem, -one.needed))
-        chosen = choose(threads)
-        found = await for_each(read, [one for one in threads if any(chosen.of(one))])
+        is_whole = False
+        while not is_whole:  # what a thread that goes leaves free is for the others
+            threads.sort(key=lambda one: (not one.problem, -one.needed))
+            chosen = choose(threads)
+            some = await for_each(read, [one for one in threads if any(chosen.of(one))])
+            found = {name: one for name, one in some if isinstance(one, Details)}
+            gone = {name: one for name, one in some if isinstance(one, Looked)}
+            threads = [gone.get(one.name, one) for one in threads]
+            is_whole = not gone
         histories = {one.name: one.history for one in every}
-        values = shown(threads, chosen, dict(found), seen)
+        values = shown(threads, chosen, found, seen)
         values |= {"histories": histories, "more": self._beside(every) if served is None else None}
         reply = self._page("now.html", values, served, view="Now", who=who, note=note)
         return reply if seen.cookie is None else reply._replace(more=(*reply.more, seen.cookie))
