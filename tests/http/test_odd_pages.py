@@ -148,3 +148,29 @@ def test_a_thread_that_goes_between_two_looks(
         False,
     )
     assert client.get("/t/other/").status_code == 404
+
+
+def test_the_last_moves_of_a_head(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Of a short context all are listed, of a long one the last ones."""
+    main = thread.contexts.create("main")
+    main.append("x")
+    text = " ".join(seen(client, AT).text.split())
+    assert text.index("append to turn 1,") < text.index("create to turn 0,")
+    with thread.write():
+        for n in range(250):
+            main.append(f"{n}")
+    text = seen(client, AT).text
+    assert text.index("append to turn 251,") < text.index("append to turn 242,")
+    assert "append to turn 241," not in text
+
+
+def test_an_output_of_many_versions(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Those around the one that is shown are listed, and how many there are is no lie."""
+    made = thread.outputs.put("notes", "0")
+    for n in range(1, 160):
+        thread.outputs.publish(made.output_id, f"{n}")
+    at = f"/t/thread/published/{made.output_id}"
+    assert "version 150 of 160," in seen(client, f"{at}?version=150").text
+    assert "version 2 of 100 or more," in seen(client, f"{at}?version=2").text
+    shown = seen(client, f"{at}?version=150").values("a", "href")
+    assert (f"{at}?version=160" in shown, f"{at}?version=20" in shown) == (True, False)

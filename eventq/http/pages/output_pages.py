@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from eventq.http.pages.page_request import Ask
     from eventq.output.artifacts import Artifact
     from eventq.output.output_store import OutputStore
-    from eventq.output.outputs import Outputs
     from eventq.records.artifact import ArtifactInfo, OutputInfo
     from eventq.thread import Thread
 
@@ -164,23 +163,12 @@ def published(thread: Thread, ask: Ask) -> tuple[str, Values]:
         values["words"] = json_words(values["text"]) if wanted == JSON else []
     elif kind.name == BINARY:
         values["bytes"] = dump(head[:FIRST])
-    versions = islice(
-        takewhile(lambda one: one.output_id == name, _versions(outputs, name)), LISTED
-    )
+    around = outputs.page(name, max(0, info.version - LISTED // 2), LISTED)
+    versions = [*takewhile(lambda one: one.output_id == name, around)]
     return "published.html", values | {
-        "info": info, "kind": kind, "session": session, "versions": [*versions][::-1],
-        "is_source": is_source,
+        "info": info, "kind": kind, "session": session, "versions": versions[::-1],
+        "may_be_more": len(versions) == LISTED, "is_source": is_source,
     }  # fmt: skip
-
-
-def _versions(outputs: Outputs, name: str) -> Iterator[OutputInfo]:
-    """Yield the versions of an output, and whatever follows them."""
-    version = 0
-    while page := outputs.page(name, version, LISTED):
-        yield from page
-        if page[-1].output_id != name:
-            return
-        version = page[-1].version
 
 
 def _search(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eventq.http.pages.talk_below import Branch
     from eventq.memory.contexts import Context
     from eventq.records.session import Subagent
-    from eventq.records.turn import Turn
+    from eventq.records.turn import Move, Turn
     from eventq.store.session_rows import SessionRow
     from eventq.thread import Thread
 
@@ -37,6 +37,7 @@ BRANCHES = 5  # on which results are looked for
 RESULTS = 100  # turns after one in which the results of its calls are looked for
 SHOWN = 100_000  # characters of a payload by itself
 LISTED = 200
+MOVES = 10  # of a head
 NOTED = 2_000  # lines of a session whose links are looked at for what is peculiar
 
 
@@ -95,8 +96,15 @@ def context(thread: Thread, ask: Ask) -> tuple[str, Values]:
         "info": info, "session": session,
         "started": started, "agent": agent, "count": part.end - part.begin, "wanted": wanted,
         "others": [*islice(thread.contexts.list(), LISTED)],
-        "moves": [*islice(found.history(), LISTED)][-10:][::-1],
+        "moves": _moves(thread, found, info)[::-1],
     }  # fmt: skip
+
+
+def _moves(thread: Thread, found: Context, info: ContextInfo) -> list[Move]:
+    """Return the last moves of a head, the newest last."""
+    if info.version < MOVES:
+        return [*islice(found.history(), MOVES)]
+    return thread.database.memory.contexts.history(found.id, info.version - MOVES, MOVES)
 
 
 def _page(
