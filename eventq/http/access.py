@@ -234,4 +234,4 @@ def _is_followed(method: str, headers: Mapping[str, str]) -> bool:
 def cookie_name(headers: Mapping[str, str]) -> str:
     """Return a name that no other server of the host has: its port is in it."""
     port = headers.get("host", "").rpartition(":")[2]
-    return f"eventq-{port}" if port.isdigit() else "eventq"
+    return f"eventq-{port}" if port.isascii() and port.isdigit() else "eventq"

@@ -174,3 +174,11 @@ def test_an_output_of_many_versions(client: httpx.Client, thread: eventq.Thread)
     assert "version 2 of 100 or more," in seen(client, f"{at}?version=2").text
     shown = seen(client, f"{at}?version=150").values("a", "href")
     assert (f"{at}?version=160" in shown, f"{at}?version=20" in shown) == (True, False)
+
+
+def test_a_port_that_is_none(client: httpx.Client, thread: eventq.Thread) -> None:
+    """A digit that no cookie may have is no part of its name."""
+    thread.push("self", "note", "x")
+    shown = client.get("/t/thread/", headers={b"host": "127.0.0.1:\u00b2".encode("latin-1")})
+    assert shown.status_code == 200
+    assert "eventq-seen=" in shown.headers["set-cookie"]
