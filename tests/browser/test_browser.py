@@ -353,6 +353,18 @@ def test_hostile_data_does_nothing(tab: Tab, thread: eventq.Thread) -> None:
     assert page.evaluate("window.evil") is None
 
 
+def test_a_time_that_no_browser_reads(tab: Tab, thread: eventq.Thread) -> None:
+    """It stands there as it is, and what comes is shown nevertheless."""
+    main = thread.contexts.create("main")
+    said = {"role": "user", "content": "from far away"}
+    entry = {"type": "user", "uuid": "u", "sessionId": "s", "timestamp": 9e14, "message": said}
+    main.append(json.dumps(entry))
+    page = tab.show("contexts/main")
+    assert page.locator('time[datetime^="30489-"]').first.is_visible()
+    main.append("said later")
+    page.get_by_text("said later").wait_for()
+
+
 def test_a_server_that_ends_is_said(browser: Any, site: Running, thread: eventq.Thread) -> None:
     """In words; what was shown stays."""
     thread.push("self", "note", "x")

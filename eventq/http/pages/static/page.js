@@ -19,6 +19,7 @@ function told(one, number, unit) {
 export function tellTimes(root = document) {
   for (const one of root.querySelectorAll("time[datetime]")) {
     const at = new Date(one.dateTime);
+    if (Number.isNaN(at.valueOf())) continue;  // others than eventq wrote it, or it is very far away
     const seconds = (at - Date.now()) / 1000;
     const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? units.at(-1);
     const shape = shapes[one.className];
