@@ -24,6 +24,7 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _STRAY = re.compile(r"\x1b(?!\[[\d;]*m)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _INNER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")  # but for the escape
+_SPAN = Markup('<span class="{}">{}</span>')
 LONGEST = 100_000  # characters of a line whose codes are read
 
 
@@ -36,14 +37,14 @@ def lines(given: Iterable[str]) -> Iterator[Markup]:
             yield escape(_CONTROLS.sub("", kept))
             continue
         text = decoder.decode_line(_bare(kept))
-        made, at = Markup(), 0
+        plain, pieces, at = text.plain, [], 0
         for span in text.spans:
             names = "" if isinstance(span.style, str) else _classes(span.style)
-            made += escape(text.plain[at : span.start])
-            inside = text.plain[span.start : span.end]
-            made += Markup('<span class="{}">{}</span>').format(names, inside) if names else inside
+            pieces.append(escape(plain[at : span.start]))
+            inside = escape(plain[span.start : span.end])
+            pieces.append(_SPAN.format(names, inside) if names else inside)
             at = span.end
-        yield made + escape(text.plain[at:])
+        yield Markup().join([*pieces, escape(plain[at:])])
 
 
 def text(given: str) -> Markup:
