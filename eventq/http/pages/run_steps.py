@@ -28,6 +28,7 @@ PAIRS = 40  # of meta
 COLOURS = 6  # of roles; from the seventh on they repeat
 ROLES = 20  # that are listed
 TICKS = 3  # parts of the axis
+SHORT = 10_000  # ms, within which ticks may have tenths of a second
 
 
 class Try(Record):
@@ -104,11 +105,19 @@ def _row(
         (_x(left, start, end), _x(right - left, 0, end - start), n < len(tries))
         for n, (left, right) in enumerate(pairwise(inside))
     )
-    words = said.one_line(one.content, LINE) or said.one_line(dump(one.meta or ""), LINE).strip('"')
     return Row(
-        one, kinds.get(one.role, "step"), colour, words, began, _state(one, len(one.attempts)),
-        tuple(tries), bars, of_meta(one.meta),
+        one, kinds.get(one.role, "step"), colour, _words(one), began,
+        _state(one, len(one.attempts)), tuple(tries), bars, of_meta(one.meta),
     )  # fmt: skip
+
+
+def _words(one: Step) -> str:
+    """Return what a step says, or else its meta as names and values; of an end its summary."""
+    if words := said.one_line(one.content, LINE):
+        return words
+    if one.role == END and isinstance(one.meta, dict):
+        return said.one_line(string(one.meta, "summary"), LINE)  # its state says the rest
+    return said.one_line(" · ".join(f"{name} {value}" for name, value in pairs_of(one.meta)), LINE)
 
 
 def _x(at: float, start: float, end: float) -> str:
@@ -138,7 +147,11 @@ def ticks_of(rows: Sequence[Row], start: int) -> list[str]:
         return []
     first = min(one.began for one in rows)
     wide = max(one.step.timestamp for one in rows) - first
-    return [_clock(max(0, first - start) + wide * n // TICKS) for n in range(TICKS + 1)]
+    at = [max(0, first - start) + wide * n // TICKS for n in range(TICKS + 1)]
+    shown = [_clock(one) for one in at]
+    if at[-1] < SHORT and len({*shown}) < len(shown):
+        return [f"{one / 1000:.1f} s" if one else "0" for one in at]
+    return shown
 
 
 def _clock(milliseconds: int) -> str:
