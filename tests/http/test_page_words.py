@@ -4,16 +4,26 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
+import sys
+from html import unescape
 from typing import TYPE_CHECKING
 
+import pytest
+
 import eventq
-from eventq.http.pages import run_steps
+from eventq.http.pages import run_steps, talk
 from eventq.records.run import NewRun, NewStep, Step
 from tests.http.test_pages import Text, client, seen, send  # noqa: F401 (client: a fixture)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import httpx
 
+    from tests.http.conftest import Serve
 
 HOME = "/t/thread"
 COMMAND = r"eventq (?:subscribe|context|session|run|capture|output|push) [^<\n]*"
@@ -22,6 +32,33 @@ COMMAND = r"eventq (?:subscribe|context|session|run|capture|output|push) [^<\n]*
 def words(page: Text) -> str:
     """Return the text of a page on one line."""
     return " ".join(page.text.split())
+
+
+@pytest.mark.parametrize("view", ["live", "consumers", "branches", "runs", "output"])
+def test_an_empty_page_has_commands_that_work(
+    client: httpx.Client, thread: eventq.Thread, tmp_path: Path, view: str
+) -> None:
+    """As they stand there, but for what is in capitals."""
+    file = tmp_path / "session.jsonl"
+    file.write_text('{"type":"user","uuid":"a","parentUuid":null,"message":{"content":"hi"}}\n')
+    given = {"NAME": "one", "COMMAND": "true", "FILE": str(file), "WORKFLOW": "w", "TASK": "t"}
+    found = re.findall(COMMAND, client.get(f"{HOME}/{view}").text)
+    assert found
+    for one in map(unescape, found):
+        assert thread.path in one
+        _, *arguments = [given.get(word, word) for word in shlex.split(one)]
+        done = subprocess.run([sys.executable, "-m", "eventq", *arguments], check=False)
+        assert done.returncode == 0, one
+
+
+def test_guests_are_not_told_where_a_thread_is(serve: Serve, path: str) -> None:
+    """The commands of empty pages have a word in its place."""
+    client = serve(path)
+    del client.headers["authorization"]
+    for view in ("live", "consumers", "branches", "runs", "output"):
+        page = client.get(f"{HOME}/{view}").text
+        assert path not in page
+        assert "--thread THREAD " in page
 
 
 def test_a_step_with_a_summary_shows_its_answer(
@@ -51,6 +88,44 @@ def test_a_step_without_a_text_is_names_and_values(
     for text in ("files 2 · mood good", "plain", "it is too hard", "gave up, exit code 3"):
         assert text in found
     assert "{" not in found
+
+
+def test_a_context_without_a_name(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Is called so wherever it is named; branches of long names are told apart."""
+    first = thread.contexts.create()
+    first.append("x")
+    long = "a-session-of-a-file-with-a-very-long-name-that-is-cut-where-it-is-shown/b"
+    for n in (1, 2):
+        thread.contexts.fork(first.id, name=f"{long}{n}")
+    page = seen(client, f"{HOME}/branches")
+    assert f"context {first.id}: 1 turn" in words(page)
+    for n in (1, 2):
+        assert page.text.count(f"{long}{n}") >= 3  # in its lane, and in both choices
+    found = words(seen(client, f"{HOME}/turns/1"))
+    assert f"context {first.id}" in found
+    found = words(seen(client, f"{HOME}/contexts/{first.id}"))
+    assert f"Context {first.id}" in found
+    assert "said 0 messages" not in found
+    assert "turn 0" not in found
+
+
+def test_a_size_is_said_in_one_way(client: httpx.Client, thread: eventq.Thread) -> None:
+    """In the list and on the page, and once."""
+    for data in (b"x\0\1", b"line\n" * 300):
+        thread.artifacts.put(data, "make")
+    assert "text 1.5 kB" in words(seen(client, f"{HOME}/output"))
+    assert "300 lines, 1.5 kB" in words(seen(client, f"{HOME}/output/1"))
+    assert "not text. 3 bytes, blake3" in words(seen(client, f"{HOME}/output/0"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.5, ""), (7.7, "7.7 s"), (239, "3 min 59 s"), (660, "11 min"), (7_200, "2 h"),
+     (7_320, "2 h 2 min"), (200_000, "2 days")],
+)  # fmt: skip
+def test_how_long_a_thing_took(seconds: float, said: str) -> None:
+    """Without what is zero."""
+    assert talk.took(1, 1 + int(seconds * 1_000)) == said
 
 
 def test_ticks_of_a_short_run_differ() -> None:

@@ -282,7 +282,7 @@ def test_output(client: httpx.Client, thread: eventq.Thread) -> None:
     assert client.get("/t/thread/output/7").status_code == 404
     with thread.artifacts.allocate("slow") as writer:
         writer.write(b"half a line")
-        assert "is written" in seen(client, "/t/thread/output/1").text
+        assert "being written" in seen(client, "/t/thread/output/1").text
 
 
 def test_lines_that_are_very_long(client: httpx.Client, thread: eventq.Thread) -> None:

@@ -92,7 +92,7 @@ def test_the_worst_come_first_with_why(
 def test_nobody_has_subscribed(client: httpx.Client) -> None:
     """The page says how somebody does."""
     assert "Nobody has subscribed yet." in words(client, LIST)
-    assert "eventq subscribe NAME" in words(client, LIST)
+    assert "eventq subscribe --thread" in words(client, LIST)
     assert client.get(ONE).status_code == 404
     assert client.get(f"{ONE}/drop").status_code == 404
 

@@ -35,6 +35,7 @@ from eventq.http.pages.visits import visit
 from eventq.http.pages.wording import FILTERS
 from eventq.http.routes import Routes
 from eventq.http.sending import Caller, body_of, send_reply
+from eventq.log.notifier import quote as quoted
 from eventq.record import Record
 from eventq.serving.plans import QUICK, READ
 from eventq.serving.served import for_each
@@ -322,6 +323,7 @@ class Pages:
 
         def run(thread: Thread) -> Reply:
             template, values = read(thread, ask)
+            values |= {"place": quoted(thread.path) if who.is_told else "THREAD"}
             return self._page(template, values, ask.served, view=view, who=who, note=note)
 
         return await ask.served.do(run, READ)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eventq.http.pages.turn_kinds import KINDS, UNKNOWN
+from eventq.http.pages.wording import named
 from eventq.record import Record
 from eventq.records.turn import ContextInfo
 from eventq.system.counts import count
@@ -242,4 +243,4 @@ def beyond(lane: Lane, scale: Scale) -> tuple[int, int]:
 
 def told(lane: Lane) -> str:
     """Return what a lane is, in words."""
-    return f"{lane.info.name or lane.info.context_id}: {count(lane.turns, 'turn')}"
+    return f"{named(lane.info)}: {count(lane.turns, 'turn')}"

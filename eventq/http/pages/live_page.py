@@ -57,7 +57,7 @@ def live(thread: Thread, ask: Ask) -> tuple[str, Values]:
         "spread": spread(log, of), "problem": "", "rows": [], "older": "", "reached": of.after,
         "elsewhere": None, "is_filtered": where is not None, "before": query.get("before", ""),
         "last": log.last(), "everything": _link(query, range="all"), "counted_most": COUNTED,
-        "most": ROWS, "path": thread.path,
+        "most": ROWS,
     }  # fmt: skip
     values |= _chips(log.kinds(max(of.after, of.upto - COUNTED), of.upto), query)
     upto = min(of.upto, whole_in(query, "before") - 1) if query.get("before") else of.upto

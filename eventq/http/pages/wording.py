@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 from eventq.http.pages import ansi
 from eventq.log.notifier import quote as quoted
 from eventq.records.source import sender_of
+from eventq.said import media
 from eventq.serving.attention import doing, state, waiting
 from eventq.system import clock
 from eventq.system.counts import count
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from eventq.records.consumer import ConsumerStatus
+    from eventq.records.turn import ContextInfo
 
 LONGEST = 4_000  # characters of an event
 _KEY = re.compile(r'^ *("(?:[^"\\\n]|\\.)*+":)', re.MULTILINE)  # at the start of a line
@@ -55,15 +57,6 @@ def json_words(text: str) -> list[tuple[bool, str]]:
         pieces += [(False, text[end : key.start(1)]), (True, key[1])]
         end = key.end(1)
     return [*pieces, (False, text[end:])]
-
-
-def _bytes(size: int) -> str:
-    number = float(size)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
-        number /= 1024
-    return f"{number:,.1f} TiB"
 
 
 def _mark(one: ConsumerStatus) -> str:
@@ -172,15 +165,20 @@ def _local(shape: str) -> Callable[[float], str]:
     return lambda at: datetime.fromtimestamp(at).astimezone().strftime(shape)
 
 
+def named(one: ContextInfo) -> str:
+    """Return the name of a context, or which one it is."""
+    return one.name or f"context {one.context_id}"
+
+
 FILTERS = {
-    "iso": _iso, "points": _points, "pretty": pretty, "bytes": _bytes, "mark": _mark,
+    "iso": _iso, "points": _points, "pretty": pretty, "bytes": media.amount, "mark": _mark,
     "bars": _bars, "ansi": ansi.text,
     "most": _most, "stacked": _stacked, "fate": _FATE_MARKS.__getitem__,
     "rate": rate, "stated": _stated, "state_words": _STATE_WORDS.__getitem__,
     "hash": lambda ref: ref.rpartition(":")[2],
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
     "took": took, "amount": amount, "in_scope": in_scope,
-    "lead": lead, "extent": _extent, "quoted": quoted, "number": "{:,}".format,
+    "lead": lead, "named": named, "extent": _extent, "quoted": quoted, "number": "{:,}".format,
     "day": _local("%a %H:%M"), "today": _local("%A %-d %B, %H:%M"),
     "sender": lambda source: sender_of(source).name,
     "segment": lambda text: quote(str(text), safe=""),
