@@ -65,9 +65,8 @@ def test_what_came_to_pass_since_the_last_look(
     assert "1.0 k tokens and 8.0 k from caches" in shown
     assert "works main 1 turn x 1.0 k tokens" in shown
     shown = words(seen(client, AT))
-    assert (
-        "3 done in the last 24 hours 0 failed 0 of them dead 2 runs ended 1 well, 1 failed" in shown
-    )
+    assert "3 done in the last 24 hours 0 failed 0 of them dead" in shown
+    assert "2 runs completed 1 well, 1 failed" in shown
     clock.move(60)
     assert "3 done in the last 24 hours" in words(seen(client, AT))  # the same visit
     clock.move(2 * HOUR)
@@ -322,7 +321,7 @@ def test_now_on_postgresql(serve: Serve, postgres: str, clock: Clock) -> None:
         thread.runs.start("solve", "a task", label="build").end(0)
         at = client.get("/").headers["location"]
         shown = words(seen(client, at))
-        for text in ("3 × refused", "Deploy?", "this one", "said last", "1 run ended 1 well"):
+        for text in ("3 × refused", "Deploy?", "this one", "said last", "1 run completed 1 well"):
             assert text in shown
         form: dict[str, Any] = forms(seen(client, at))["drop"]
         assert client.post(f"{at}do/drop", data=form).status_code == 303

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from tests.conftest import Clock
     from tests.http.conftest import Serve
 
 HOME = "/t/thread"
@@ -32,6 +33,13 @@ COMMAND = r"eventq (?:subscribe|context|session|run|capture|output|push) [^<\n]*
 def words(page: Text) -> str:
     """Return the text of a page on one line."""
     return " ".join(page.text.split())
+
+
+def buried(thread: eventq.Thread, number: int) -> None:
+    """Let events of a consumer fail for good."""
+    thread.subscribe("w", max_attempts=1, on_failure="dead")
+    thread.push_many([("self", "note", f"{n}") for n in range(number)])
+    thread.settle(dead=[one.token for one in thread.claim("w", number)], error="broken")
 
 
 @pytest.mark.parametrize("view", ["live", "consumers", "branches", "runs", "output"])
@@ -59,6 +67,58 @@ def test_guests_are_not_told_where_a_thread_is(serve: Serve, path: str) -> None:
         page = client.get(f"{HOME}/{view}").text
         assert path not in page
         assert "--thread THREAD " in page
+
+
+def test_one_dead_letter_is_one(client: httpx.Client, thread: eventq.Thread) -> None:
+    """Before it is dropped, and after that."""
+    buried(thread, 1)
+    for at in (f"{HOME}/", f"{HOME}/consumers/w", f"{HOME}/consumers/w/drop?event-1=on"):
+        found = words(seen(client, at))
+        what = "this event any more; why it failed is forgotten. The event stays in the log."
+        assert f"w will not handle {what}" in found
+    send(client, "drop", consumer="w", event=1)
+    assert "1 dead letter of w dropped. The event stays in the log." in words(
+        seen(client, HOME + "/")
+    )
+
+
+def test_many_dead_letters_are_many(client: httpx.Client, thread: eventq.Thread) -> None:
+    """With their number."""
+    buried(thread, 2)
+    for at in (f"{HOME}/", f"{HOME}/consumers/w"):
+        found = words(seen(client, at))
+        what = "these 2 events any more; why they failed is forgotten. The events stay in the log."
+        assert f"w will not handle {what}" in found
+
+
+def test_where_a_consumer_stands_is_said_once(client: httpx.Client, thread: eventq.Thread) -> None:
+    """With a link."""
+    thread.subscribe("s", "false", max_attempts=1)
+    thread.push("self", "note", "x")
+    state = thread.database.consumers.get("s")
+    assert state is not None
+    thread.database.consumers.note_run(state, stalled="its handler exited with code 1 at event 1")
+    page = seen(client, f"{HOME}/")
+    assert "exited with code 1 at event 1 " in words(page)
+    assert "(event 1)" not in page.text
+    assert f"{HOME}/events/1" in page.values("a", "href")
+
+
+def test_a_state_has_one_word(client: httpx.Client, thread: eventq.Thread, clock: Clock) -> None:
+    """On the first page, in the list of consumers, and on the page of health; it is said once."""
+    import apsw
+
+    thread.subscribe("late")
+    thread.push("self", "note", "x")
+    thread.subscribe("wrong", filter="id > 0")
+    with apsw.Connection(f"{thread.path}/events.db") as db:
+        db.execute("UPDATE subscriptions SET filter = 'type = oops' WHERE filter IS NOT NULL")
+    clock.move(600)
+    for at in ("", "consumers", "health"):
+        found = words(seen(client, f"{HOME}/{at}"))
+        assert re.search(r"(behind late|late behind)", found), (at, found)
+    assert words(seen(client, f"{HOME}/")).count("its filter cannot be run") == 1
+    thread.subscribe("wrong", replace=True)
 
 
 def test_a_step_with_a_summary_shows_its_answer(
@@ -90,6 +150,13 @@ def test_a_step_without_a_text_is_names_and_values(
     assert "{" not in found
 
 
+def test_what_is_written_is_a_link(client: httpx.Client, thread: eventq.Thread) -> None:
+    """On the first page, to its lines."""
+    with thread.artifacts.allocate("make") as writer:
+        writer.write(b"one\n")
+        assert f"{HOME}/output/0" in seen(client, f"{HOME}/").values("a", "href")
+
+
 def test_a_context_without_a_name(client: httpx.Client, thread: eventq.Thread) -> None:
     """Is called so wherever it is named; branches of long names are told apart."""
     first = thread.contexts.create()
@@ -116,6 +183,15 @@ def test_a_size_is_said_in_one_way(client: httpx.Client, thread: eventq.Thread) 
     assert "text 1.5 kB" in words(seen(client, f"{HOME}/output"))
     assert "300 lines, 1.5 kB" in words(seen(client, f"{HOME}/output/1"))
     assert "not text. 3 bytes, blake3" in words(seen(client, f"{HOME}/output/0"))
+
+
+def test_a_note_stands_beside_an_answer(client: httpx.Client, thread: eventq.Thread) -> None:
+    """In the list of answers, and on the page of the question."""
+    asked = thread.ask("Deploy?", options=("yes", "no"), approval=True)
+    send(client, "answer", id=asked.question_id, text="yes", note="but <after> noon")
+    assert "but <after> noon" in words(seen(client, f"{HOME}/answers"))
+    found = words(seen(client, f"{HOME}/events/{asked.question_id}"))
+    assert "notebut <after> noon" in found
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ def _drop(thread: Thread, ask: Ask) -> Done:
     name = word_in(ask.form, "consumer")
     found = _of_letters(thread, ask, thread.drop_dead)
     place = f"{ask.at}/consumers/{quote(name, safe='')}" if chosen_in(ask.form) else None
-    said = f"{count(found, 'dead letter')} of {name} dropped. The events stay in the log."
+    stay = "event stays" if found == 1 else "events stay"
+    said = f"{count(found, 'dead letter')} of {name} dropped. The {stay} in the log."
     return Done(said, place)
 
 
