@@ -377,6 +377,18 @@ def test_a_server_that_ends_is_said(browser: Any, site: Running, thread: eventq.
         tab.problems.clear()  # the browser notes that it cannot connect
 
 
+def test_what_is_gone_is_said(tab: Tab, thread: eventq.Thread) -> None:
+    """The server answers, but not with the page; what was shown stays."""
+    main = thread.contexts.create("main")
+    main.append("said before")
+    page = tab.show("contexts/main")
+    page.get_by_text("live", exact=True).wait_for()
+    main.delete()
+    page.get_by_text("load the page to see why").wait_for()
+    assert page.get_by_text("said before").first.is_visible()
+    tab.problems.clear()  # the browser notes that it was not found
+
+
 def test_without_a_script(browser: Any, site: Running, thread: eventq.Thread) -> None:
     """Everything can be read, and answered."""
     asked = thread.ask("Well?", options=("yes",))

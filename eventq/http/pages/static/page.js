@@ -98,6 +98,8 @@ function replace(part, fresh) {
   }
 }
 
+class Refused extends Error {}
+
 export async function refresh() {
   if (fetching) {
     again = true;
@@ -106,7 +108,7 @@ export async function refresh() {
   fetching = true;
   try {
     const reply = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (!reply.ok) throw new Error(reply.statusText);
+    if (!reply.ok) throw new Refused();
     const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
     document.dispatchEvent(new CustomEvent("fresh", { detail: fresh }));
     for (const part of document.querySelectorAll("[data-part]")) {
@@ -115,8 +117,8 @@ export async function refresh() {
     }
     tell("live");
     document.title = fresh.title;
-  } catch {
-    tell("the server does not answer");
+  } catch (error) {
+    tell(error instanceof Refused ? "refused: load the page to see why" : "the server does not answer");
   }
   fetching = false;
   if (again) {
