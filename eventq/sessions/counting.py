@@ -137,9 +137,10 @@ def catch_up(database: Engine, blobs: Blobs, most: int) -> bool:
     Return whether that was the rest.
     """
     while most > 0:
-        if (session := database.usage.behind()) is not None:
-            (row,) = database.sessions.page(session[0] - 1, 1)
-            most -= count_session(database, blobs, row, session[1])
+        if (behind := database.usage.behind()) is not None:
+            session, first, _ = behind
+            rows = [one for one in database.sessions.page(session - 1, 1) if one.session == session]
+            most -= sum(count_session(database, blobs, row, first) for row in rows) or 1
         elif not (done := _count_turns(database, blobs)):
             return True
         else:

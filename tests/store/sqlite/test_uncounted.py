@@ -102,6 +102,21 @@ def test_a_copy_has_all_of_it(path: str, tmp_path: Path) -> None:
         assert thread.usage().is_all
 
 
+def test_a_session_that_is_removed_meanwhile(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may do so between two looks: the next session is counted as a whole."""
+    expected = fill(path, tmp_path)
+    take_back(path)
+    with eventq.open(path) as thread:
+        usage = type(thread.database.memory.usage)
+        real, gone = usage.behind, [(0, 30, 60), (99, 30, 60)]
+        monkeypatch.setattr(usage, "behind", lambda self: gone.pop() if gone else real(self))
+        while not thread.usage().is_all:
+            pass
+        assert [*sums(thread), thread.usage(context="c")] == expected
+
+
 def test_damage_does_not_keep_the_rest_from_being_counted(path: str, tmp_path: Path) -> None:
     """A payload that is not whole is left out: `check` finds it."""
     fill(path, tmp_path)
