@@ -150,6 +150,20 @@ def test_a_step_without_a_text_is_names_and_values(
     assert "{" not in found
 
 
+def test_a_fork_took_what_came_after_it(
+    client: httpx.Client, thread: eventq.Thread, clock: Clock
+) -> None:
+    """On its page as in the list, whenever the steps before it were taken."""
+    run = thread.runs.start(NewRun("solve", "Mend the build"), label="build")
+    run.step(NewStep("coder", content="a"))
+    clock.move(300)
+    fork = run.fork(1, label="other")
+    clock.move(7)
+    fork.step(NewStep("coder", content="b"))
+    assert "works 7 s · 2 steps" in words(seen(client, f"{HOME}/runs/other"))
+    assert "coder7 s" in words(seen(client, f"{HOME}/runs"))
+
+
 def test_what_is_written_is_a_link(client: httpx.Client, thread: eventq.Thread) -> None:
     """On the first page, to its lines."""
     with thread.artifacts.allocate("make") as writer:

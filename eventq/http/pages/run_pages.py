@@ -163,13 +163,14 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
     chosen = next((one for one in rows if one.step.number == number), None)
     prompt = found.prompt()
     head = _nodes(thread, [info.head]).get(info.head)
+    made = thread.contexts.get(info.run_id).info()  # a fork is younger than its first steps
     return "run.html", {
         "info": info, "state": _state(info, asked[0] if asked else None, head),
         "task": html(prompt[:TEXT], breaks=True), "line": said.one_line(prompt, LINE),
         "rows": rows, "chips": [*colours.items()][: run_steps.ROLES], "began": began,
         "first": first, "number": number,
         "ticks": run_steps.ticks_of(rows, began), "wide": run_steps.WIDE,
-        "took": (info.completed_at_ms or info.updated_at_ms) - began,
+        "took": (info.completed_at_ms or info.updated_at_ms) - made.created_at_ms,
         "earlier": max(1, first - PAGE) if first > 1 else None,
         "later": first + PAGE if info.depth >= first + PAGE else None,
         "roles": run_steps.roles_in(rows), "asked": asked,
