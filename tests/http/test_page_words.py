@@ -224,3 +224,9 @@ def test_ticks_of_a_short_run_differ() -> None:
              for n, at in ((1, 400), (2, 900))]  # fmt: skip
     rows = run_steps.rows_of(taken, 0, {"a": 1}, {})
     assert run_steps.ticks_of(rows, 0) == ["0", "0.3 s", "0.6 s", "0.9 s"]
+
+
+def test_a_page_that_is_not_there_asks_nobody_to_come_in(client: httpx.Client) -> None:
+    """It would be missed by everybody, also by who is in."""
+    found = client.get(f"{HOME}/events/99")
+    assert (found.status_code, "/login" in found.text) == (404, False)

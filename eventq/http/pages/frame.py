@@ -273,6 +273,8 @@ class Pages:
 
     def _problem(self, status: int, what: str) -> Reply:
         values = {"status": status, "title": HTTPStatus(status).phrase, "detail": what}
+        if status not in (401, 403):  # to come in would change nothing
+            values |= {"may_sign_in": False}
         return self._page("problem.html", values, status=status)
 
     async def _now(
