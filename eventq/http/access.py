@@ -16,6 +16,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from eventq.errors import ForbiddenError, UsageError
+from eventq.http.cookies import cookie_in, cookie_name
 from eventq.http.tokens import DEFAULT, NOBODY, Token, by_token
 from eventq.serving.principal import NONE, READING, RIGHTS, Principal
 from eventq.system.environment import user_name
@@ -113,9 +114,7 @@ class Access:
         self._sessions[session] = who
         if len(self._sessions) > _SESSIONS:
             del self._sessions[next(iter(self._sessions))]
-        # A browser sends a cookie to every port of a host.
-        name = cookie_name(headers)
-        return f"{name}={session}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000"
+        return f"{cookie_name(headers)}={session}; Path=/; HttpOnly; SameSite=Lax; Max-Age=2592000"
 
     def was_link(self, key: str) -> bool:
         """Return whether a key is that of a link, which has let in a browser."""
@@ -137,12 +136,7 @@ class Access:
         return hmac.compare_digest(word.encode("utf-8", "replace"), self.csrf.encode())
 
     def _of_cookie(self, headers: Mapping[str, str]) -> Token | None:
-        name = cookie_name(headers)
-        for one in headers.get("cookie", "").split(";"):
-            key, _, value = one.strip().partition("=")
-            if key == name:
-                return self._sessions.get(value)
-        return None
+        return self._sessions.get(cookie_in(headers))
 
     # --- who may do what --------------------------------------------------------------------------
 
@@ -229,9 +223,3 @@ def _is_followed(method: str, headers: Mapping[str, str]) -> bool:
     """Return whether a browser follows a link, and shows what comes as a document of its own."""
     mode, shown = headers.get("sec-fetch-mode", ""), headers.get("sec-fetch-dest", "")
     return (method, mode.lower(), shown.lower()) == ("GET", "navigate", "document")
-
-
-def cookie_name(headers: Mapping[str, str]) -> str:
-    """Return a name that no other server of the host has: its port is in it."""
-    port = headers.get("host", "").rpartition(":")[2]
-    return f"eventq-{port}" if port.isascii() and port.isdigit() else "eventq"

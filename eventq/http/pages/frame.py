@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from eventq.errors import EventqError
-from eventq.http.access import RefusedError, WrongTokenError, cookie_name
+from eventq.http.access import RefusedError, WrongTokenError
+from eventq.http.cookies import cookie_in, cookie_of
 from eventq.http.operations import Reply
 from eventq.http.pages import (
     branch_pages,
@@ -68,7 +69,6 @@ TOGETHER = 50  # threads that are looked at for the page of all
 NOTED = 30  # seconds until a note on an act is not shown any more
 _MOST_NOTE = 500  # characters
 _NOTE = "-note"  # at the end of the name of its cookie
-_LIMITS = "Path=/; HttpOnly; SameSite=Strict"
 HEARTBEAT = 15.0
 PAUSE = 0.2  # seconds between two changes that a page hears of
 _POLICY = (
@@ -383,16 +383,12 @@ def _note(headers: Mapping[str, str]) -> Note | None:
     """Return what the act before this page did: once, and for a page that a person sees."""
     if headers.get("sec-fetch-dest", "document") != "document":
         return None
-    pairs = (one.strip().partition("=") for one in headers.get("cookie", "").split(";"))
-    own = cookie_name(headers) + _NOTE
-    text = next((unquote(value) for name, _, value in pairs if name == own), "")[:_MOST_NOTE]
+    text = unquote(cookie_in(headers, _NOTE))[:_MOST_NOTE]
     return Note(text, _cookie(headers, "", 0)) if text else None
 
 
 def _cookie(headers: Mapping[str, str], note: str, seconds: int) -> tuple[bytes, bytes]:
-    value = quote(note[:_MOST_NOTE], safe="")
-    name = cookie_name(headers) + _NOTE
-    return b"set-cookie", f"{name}={value}; {_LIMITS}; Max-Age={seconds}".encode("ascii")
+    return cookie_of(headers, _NOTE, quote(note[:_MOST_NOTE], safe=""), seconds)
 
 
 def _moved(path: str, *more: tuple[bytes, bytes]) -> Reply:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eventq.http.access import cookie_name
+from eventq.http.cookies import cookie_in, cookie_of
 from eventq.record import Record
 from eventq.system import clock
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 KEPT = 24 * 3600  # seconds for which counts of attempts are kept
 BREAK = 30 * 60  # seconds without a page after which the next one begins another visit
 _NAME = "-seen"  # at the end of the name of the cookie
-_LIMITS = "Path=/; HttpOnly; SameSite=Strict; Max-Age=31536000"
+_REMEMBERED = 365 * 24 * 3600  # seconds
 
 
 class Visit(Record):
@@ -43,17 +43,13 @@ def visit(headers: Mapping[str, str]) -> Visit:
         before = last
     cookie = None
     if headers.get("sec-fetch-dest", "document") == "document":
-        value = f"{cookie_name(headers)}{_NAME}={int(before or 0)}.{int(now)}; {_LIMITS}"
-        cookie = b"set-cookie", value.encode("ascii")
+        cookie = cookie_of(headers, _NAME, f"{int(before or 0)}.{int(now)}", _REMEMBERED)
     return Visit(before, max(before or 0, now - KEPT), cookie)
 
 
 def _times(headers: Mapping[str, str], now: float) -> tuple[float | None, float | None]:
     """Return the end of the visit before, and the last look, of what the cookie says."""
-    name = cookie_name(headers) + _NAME
-    pairs = (one.strip().partition("=") for one in headers.get("cookie", "").split(";"))
-    value = next((value for key, _, value in pairs if key == name), "")
-    before, _, last = value.partition(".")
+    before, _, last = cookie_in(headers, _NAME).partition(".")
     if not all(one.isascii() and one.isdigit() and len(one) < 12 for one in (before, last)):
         return None, None
     return (
