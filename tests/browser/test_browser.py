@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import eventq
+    from tests.conftest import Until
     from tests.http.conftest import Running
 
 pytestmark = pytest.mark.browser
@@ -137,7 +138,7 @@ def test_many_events_are_sampled(tab: Tab, thread: eventq.Thread) -> None:
     page.get_by_text("the last one", exact=True).wait_for()
 
 
-def test_a_found_event_is_in_view(tab: Tab, thread: eventq.Thread) -> None:
+def test_a_found_event_is_in_view(tab: Tab, thread: eventq.Thread, until: Until) -> None:
     """By the fragment of its link; what comes meanwhile does not move it."""
     thread.push_many([("self", "note", f"it is {n}") for n in range(300)])
     page = tab.show("live?id=100#e-100")
@@ -148,7 +149,7 @@ def test_a_found_event_is_in_view(tab: Tab, thread: eventq.Thread) -> None:
     seen = (
         "e => { const r = e.getBoundingClientRect(); return r.top > 0 && r.bottom < innerHeight; }"
     )
-    assert row.evaluate(seen)
+    until(lambda: row.evaluate(seen), "it is in view", 20)  # a browser scrolls when it has time
 
 
 def test_live_is_filtered_with_the_keyboard(tab: Tab, thread: eventq.Thread) -> None:
