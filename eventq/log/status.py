@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _UNSERVED_SECONDS = 15.0  # after which an event that nobody works on is worth a warning
 _COUNTED = 1_000  # events of a consumer that are counted, where that takes more than one look
-COUNTING_SECONDS = 0.002  # of processor time, for the counts of all consumers together
+COUNTING_SECONDS = 0.001  # of processor time, for the counts of all consumers together
 _AT_ONCE = " (at once after 'eventq resume')"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eventq.http.pages import branch_pages
 from tests.browser.conftest import HERE, Tab, opened
 
 if TYPE_CHECKING:
@@ -268,6 +269,20 @@ def test_a_click_on_a_lane_shows_its_turn(tab: Tab, thread: eventq.Thread) -> No
     page.wait_for_url("**/contexts/*")
     assert page.get_by_role("heading", name="here").is_visible()
     assert thread.contexts.head("here") == 4
+
+
+def test_what_was_not_read_yet_comes_by_itself(
+    tab: Tab, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing changes in the thread, and nobody loads the page."""
+    fill(thread)
+    monkeypatch.setattr(branch_pages, "SECONDS", -1)
+    monkeypatch.setattr(branch_pages, "SECONDS_AGAIN", -1)
+    page = tab.show("branches")
+    page.get_by_text("live", exact=True).wait_for()
+    assert page.locator(".lanes path.b-unknown").count()
+    monkeypatch.setattr(branch_pages, "SECONDS_AGAIN", 60)
+    page.locator(".lanes path.b-user").first.wait_for(state="attached", timeout=9_000)
 
 
 def tab_to(page: Any, name: str) -> None:

@@ -43,6 +43,11 @@ def drawn(page: Text) -> dict[str, int]:
     return found
 
 
+def is_unfinished(page: Text) -> bool:
+    """Return whether the script fetches a page again at once."""
+    return any("data-unfinished" in one for _, one in page.tags)
+
+
 def test_a_dot_is_a_turn(client: httpx.Client, thread: eventq.Thread) -> None:
     """Of its kind, and says what it is; a fork begins where it leaves the other."""
     main = thread.contexts.create("main")
@@ -105,15 +110,17 @@ def test_what_was_not_read_yet_is_said(
     with thread.write():
         fill(thread.contexts.create("long"), 300)
     monkeypatch.setattr(branch_pages, "SECONDS", -1)
+    monkeypatch.setattr(branch_pages, "SECONDS_AGAIN", 60)
     page = seen(client, f"{AT}?zoom=0")
     assert drawn(page) == {"b-unknown": 150}
     assert "not read yet" in page.text
+    assert is_unfinished(page)
     assert hovers(page)[0] == "turns 0 to 1: 2 unknown"
-    monkeypatch.setattr(branch_pages, "SECONDS", 60)
-    assert "b-unknown" not in drawn(seen(client, f"{AT}?zoom=0"))
-    monkeypatch.setattr(branch_pages, "SECONDS", -1)
+    again = {"sec-fetch-dest": "empty"}  # of the script of a page that is shown
+    assert "b-unknown" not in drawn(Text(client.get(f"{AT}?zoom=0", headers=again).text))
     page = seen(client, f"{AT}?zoom=0")
     assert "not read yet" not in page.text
+    assert not is_unfinished(page)
     assert sum(drawn(page).values()) == 300
 
 

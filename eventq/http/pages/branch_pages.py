@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 LANES = 200  # contexts that are drawn
 SESSIONS = 50
 RUNS = 10
-SECONDS = 0.06  # for which turns are read to know their kinds
+SECONDS = 0.02  # for which turns are read to know their kinds
+SECONDS_AGAIN = 0.2  # the same, of a page that is on a screen already
 SUBAGENT = "subagent"  # whose lanes have a colour of their own
 HOVERS = 2_000  # columns that say what they are
 
@@ -39,7 +40,9 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
     zoom = zoom if zoom in drawing.ZOOMS else 0
     scale = drawing.scale_of(lanes, zoom, whole_in(ask.query, "from", 0) if zoom else 0)
     sessions = [*islice(thread.sessions.views.all(), SESSIONS + 1)]
-    rows = _rows(thread, ask, lanes, scale, is_dots=bool(zoom))
+    deadline = clock.monotonic() + (SECONDS_AGAIN if ask.again else SECONDS)
+    rows = _rows(thread, ask, lanes, scale, deadline, is_dots=bool(zoom))
+    is_late = clock.monotonic() > deadline
     for row in rows if sessions else ():
         _note_session(thread, row)
     seen = {kind for row in rows for kind in row["paths"]}
@@ -47,7 +50,7 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
     return "branches.html", {
         "rows": rows, "scale": scale, "zoom": zoom, "zooms": drawing.ZOOMS, "text": text,
         "kinds": [kind for kind in (*KINDS[:-1], SUBAGENT, UNKNOWN) if kind in seen],
-        "is_read": UNKNOWN not in seen,
+        "goes_on": is_late and UNKNOWN in seen,
         "high": drawing.HIGH, "count": overview.context_count, "most": LANES,
         "sessions": sessions[:SESSIONS], "more_sessions": len(sessions) > SESSIONS,
         "runs": active, "run_count": sum(overview.runs.values()),
@@ -55,10 +58,10 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
 
 
 def _rows(
-    thread: Thread, ask: Ask, lanes: list[Lane], scale: Scale, *, is_dots: bool
+    thread: Thread, ask: Ask, lanes: list[Lane], scale: Scale, deadline: float, *, is_dots: bool
 ) -> list[Values]:
-    """Return lanes as rows of the page."""
-    known, deadline = kinds_of(ask.served), clock.monotonic() + SECONDS
+    """Return lanes as rows of the page; turns are read for it until the deadline."""
+    known = kinds_of(ask.served)
     hovers = HOVERS
     rows = []
     for lane, ways in zip(lanes, drawing.ways_of(lanes, scale), strict=True):

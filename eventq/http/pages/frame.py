@@ -31,7 +31,7 @@ from eventq.http.pages import (
 from eventq.http.pages.acts import ACTS
 from eventq.http.pages.health_page import health
 from eventq.http.pages.now_page import Details, Looked, answers, choose, details, look, shown
-from eventq.http.pages.page_request import Ask, path_of
+from eventq.http.pages.page_request import Ask, is_fetched_again, path_of
 from eventq.http.pages.visits import visit
 from eventq.http.pages.wording import FILTERS
 from eventq.http.routes import Routes
@@ -205,7 +205,8 @@ class Pages:
             self._access.check(who, action[0])
             form = await _form(receive, headers)
             return await self._do(Ask(served, found[1], query, form), headers, who, *action[1:])
-        return await self._view(Ask(served, found[1], query, {}), target, who, note)
+        ask = Ask(served, found[1], query, {}, is_fetched_again(headers))
+        return await self._view(ask, target, who, note)
 
     # --- who comes in -----------------------------------------------------------------------------
 
@@ -381,7 +382,7 @@ def _back(headers: Mapping[str, str], at: str) -> str:
 
 def _note(headers: Mapping[str, str]) -> Note | None:
     """Return what the act before this page did: once, and for a page that a person sees."""
-    if headers.get("sec-fetch-dest", "document") != "document":
+    if is_fetched_again(headers):
         return None
     text = unquote(cookie_in(headers, _NOTE))[:_MOST_NOTE]
     return Note(text, _cookie(headers, "", 0)) if text else None

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 
 class Ask(Record):
-    """A request for a page: the thread, what stands for the braces of its path, query and form."""
+    """A request for a page: the thread, what stands for the braces of its path, query and form.
+
+    One that is asked for `again` is on a screen already, and what it asks for may take longer.
+    """
 
     served: ServedThread
     names: Mapping[str, str]
     query: Mapping[str, str]
     form: Mapping[str, str]
+    again: bool = False
 
     @property
     def at(self) -> str:
@@ -31,6 +35,11 @@ class Ask(Record):
 def path_of(served: ServedThread) -> str:
     """Return the path of a thread's pages."""
     return f"/t/{quote(served.name, safe='')}"
+
+
+def is_fetched_again(headers: Mapping[str, str]) -> bool:
+    """Return whether the script of a page asks for it once more, not a person."""
+    return headers.get("sec-fetch-dest", "document") != "document"
 
 
 def whole_in(given: Mapping[str, str], name: str, default: int | None = None) -> int:

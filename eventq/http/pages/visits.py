@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eventq.http.cookies import cookie_in, cookie_of
+from eventq.http.pages.page_request import is_fetched_again
 from eventq.record import Record
 from eventq.system import clock
 
@@ -42,7 +43,7 @@ def visit(headers: Mapping[str, str]) -> Visit:
     if last is not None and now - last > BREAK:
         before = last
     cookie = None
-    if headers.get("sec-fetch-dest", "document") == "document":
+    if not is_fetched_again(headers):
         cookie = cookie_of(headers, _NAME, f"{int(before or 0)}.{int(now)}", _REMEMBERED)
     return Visit(before, max(before or 0, now - KEPT), cookie)
 

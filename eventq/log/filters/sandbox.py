@@ -442,13 +442,15 @@ class _Rows:
 
     def take(self, cursor: apsw.Cursor) -> None:
         """Add the rows that fit, at least one, and reset the statement."""
+        add, room = self.found.append, self.room
         try:
             for row in cursor:
-                self.found.append(row)
-                self.room -= _size(row)
-                if self.room <= 0:
+                add(row)
+                room -= 1 if type(row[-1]) is int else _size(row)  # ids are counted by the thousand
+                if room <= 0:
                     break
         finally:
+            self.room = room
             cursor.close(force=True)  # an open read transaction would block checkpoints
 
     def cut(self, count: int) -> None:

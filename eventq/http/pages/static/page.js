@@ -110,6 +110,7 @@ export async function refresh() {
     const reply = await fetch(location.href, { headers: { accept: "text/html" } });
     if (!reply.ok) throw new Refused();
     const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
+    again ||= fresh.querySelector("[data-unfinished]") !== null;
     document.dispatchEvent(new CustomEvent("fresh", { detail: fresh }));
     for (const part of document.querySelectorAll("[data-part]")) {
       const one = fresh.getElementById(part.id);
