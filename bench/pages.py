@@ -137,7 +137,7 @@ def _times(page: Any, url: str, make: Any, path: str, count: int) -> list[float]
         subprocess.run(make(path, text), env=environment(EVENTQ_NOTIFIER="none"), check=True,
                        stdout=subprocess.DEVNULL)  # fmt: skip
         taken.append(page.evaluate("window.shown") - start * 1_000)
-        with eventq.open(path) as thread:  # a page shows the oldest hundred
+        with eventq.open(path) as thread:  # a page shows the oldest ones
             for one in thread.questions():
                 thread.answer(one.question_id, "yes")
     return taken

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Values = dict[str, Any]
 
 CLAIMS = 1_000  # that are looked at
-NEEDS = 100  # that are shown
+NEEDS = 50  # that are shown: as one is answered, the next comes
 WORK = 20
 TROUBLES = 8
 ANSWERS = 5
