@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from eventq.store.engine import Engine
     from eventq.store.turn_rows import BlobRow
 
-GRACE = 3600.0  # seconds that everything stays that was stored, put or left by a head
-
 
 def collect(
     db: Engine, blobs: Blobs, check: Callable[[], list[str]], *, apply: bool, grace: float

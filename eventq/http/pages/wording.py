@@ -171,7 +171,7 @@ def named(one: ContextInfo) -> str:
 
 
 FILTERS = {
-    "iso": _iso, "points": _points, "pretty": pretty, "bytes": media.amount, "mark": _mark,
+    "iso": _iso, "points": _points, "bytes": media.amount, "mark": _mark,
     "bars": _bars, "ansi": ansi.text,
     "most": _most, "stacked": _stacked, "fate": _FATE_MARKS.__getitem__,
     "rate": rate, "stated": _stated, "state_words": _STATE_WORDS.__getitem__,
