@@ -257,7 +257,7 @@ def test_what_is_at_work(client: httpx.Client, thread: eventq.Thread, clock: Clo
     page = seen(client, AT)
     shown = words(page)
     assert "works main 2 turns I look." in shown
-    assert "waits waits run of solve · 2 turns which?" in shown
+    assert "suspended waits run of solve · 2 turns which?" in shown
     assert "quiet quiet 1 turn long ago" in shown
     assert shown.index("works main") < shown.index("quiet quiet")
     assert "over" not in page.values("a", "href")

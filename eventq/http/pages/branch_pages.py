@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from eventq.http.pages import lanes as drawing
 from eventq.http.pages.page_request import whole_in
+from eventq.http.pages.run_pages import asked_in
 from eventq.http.pages.turn_kinds import AGENT, KINDS, UNKNOWN, kinds_of
 from eventq.records.turn import ContextInfo
 from eventq.system import clock
@@ -53,7 +54,8 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
         "goes_on": is_late and UNKNOWN in seen,
         "high": drawing.HIGH, "count": overview.context_count, "most": LANES,
         "sessions": sessions[:SESSIONS], "more_sessions": len(sessions) > SESSIONS,
-        "runs": active, "run_count": sum(overview.runs.values()),
+        "runs": active, "asked": asked_in(thread) if active else {},
+        "run_count": sum(overview.runs.values()),
     }  # fmt: skip
 
 

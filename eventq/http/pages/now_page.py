@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from eventq import said
 from eventq.errors import EventqError
 from eventq.http.pages.page_request import path_of, whole_in
+from eventq.http.pages.wording import GOING, activity
 from eventq.log.questions import answered
 from eventq.memory.turns import View, unread
 from eventq.record import Record
@@ -46,7 +47,6 @@ ANSWERS_LISTED = 100  # on the page of them
 CHANGED = 40  # contexts that are looked at, those that changed last
 ENDED = 200  # runs whose end is looked at
 WRITTEN = 5  # artifacts of a thread that are being written
-FRESH = 300  # seconds after its last change for which somebody works
 BACK = 6  # turns that are looked at for the last words
 WORDS = 300  # characters
 SUMMED = 20_000  # lines of a session whose tokens are summed for the list
@@ -100,7 +100,7 @@ def _work(thread: Thread, status: ThreadStatus) -> list[tuple[ContextInfo, RunIn
     runs = _runs(thread, {one.context_id for one in changed}) if status.runs else {}
     return [
         (one, run) for one in changed
-        if (run := runs.get(one.context_id)) is None or run.status in ("active", "suspended")
+        if (run := runs.get(one.context_id)) is None or run.status in GOING
     ]  # fmt: skip
 
 
@@ -293,10 +293,9 @@ def _row(
     one: Looked, context: ContextInfo, run: RunInfo | None, found: Mapping[str, Details]
 ) -> Values:
     """Return a row of what is at work."""
-    is_fresh = context.updated_at_ms / 1000 > clock.now() - FRESH
-    mark, word = ("good", "works") if is_fresh else ("off", "quiet")
-    if run is not None and run.status == "suspended":
-        mark, word = "warn", "waits"
+    is_asked = run is not None and any(need.run == run.run_id for need in one.needs)
+    status = run.status if run else "active"
+    mark, word = activity(context.updated_at_ms, status, is_asked=is_asked)
     known = found.get(one.name)
     return {
         "at": f"{one.at}/runs/{run.run_id}" if run else f"{one.at}/contexts/{context.context_id}",

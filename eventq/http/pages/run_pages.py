@@ -11,6 +11,7 @@ from eventq.errors import EventqError
 from eventq.http.pages import run_steps
 from eventq.http.pages.markdown import html
 from eventq.http.pages.page_request import whole_in
+from eventq.http.pages.wording import GOING, activity, run_counts
 from eventq.log.questions import answered
 from eventq.memory.blobs import digest_of
 from eventq.memory.nodes import END, NO_ROLES, ContentNode, StartNode, StateNode, decode
@@ -46,7 +47,7 @@ def runs(thread: Thread, ask: Ask) -> tuple[str, Values]:
     """List the runs: those that wait for a person, those under way, those that ended."""
     state = ask.query.get("state", "all")
     state = state if state in _STATES else "all"
-    before, asked = whole_in(ask.query, "before", 0), _asked(thread)
+    before, asked = whole_in(ask.query, "before", 0), asked_in(thread)
     waits = _waiting(thread, asked) if state != "ended" and not before else []
     found = [*waits]
     more: dict[str, int] = {}
@@ -58,15 +59,14 @@ def runs(thread: Thread, ask: Ask) -> tuple[str, Values]:
             known = {info.run_id for info, _ in waits}
             found += [one for one in page[:LISTED] if one[0].run_id not in known]
     counts = thread.database.memory.overview(1).runs
-    going = counts.get("active", 0) + counts.get("suspended", 0)
-    ended = counts.get("completed", 0) + counts.get("cancelled", 0)
+    going, ended = run_counts(counts)
     return "runs.html", {
         "rows": _listed(thread, found, asked), "more": more, "state": state, "before": before,
         "chips": [("all", going + ended), ("active", going), ("ended", ended)],
     }  # fmt: skip
 
 
-def _asked(thread: Thread) -> dict[int, Question]:
+def asked_in(thread: Thread) -> dict[int, Question]:
     """Return the oldest open question of each run."""
     found: dict[int, Question] = {}
     for one in thread.questions():
@@ -80,7 +80,7 @@ def _waiting(thread: Thread, asked: Iterable[int]) -> list[tuple[RunInfo, int]]:
     found = []
     for number in islice(asked, LISTED):
         info = thread.runs.engine.get(number)
-        if info is not None and info.status in ("active", "suspended"):
+        if info is not None and info.status in GOING:
             found.append((info, thread.contexts.get(number).info().created_at_ms))
     return found
 
@@ -126,10 +126,8 @@ def _is_end(node: Node | None) -> bool:
 
 def _state(info: RunInfo, asked: Question | None, head: Node | None) -> tuple[str, str]:
     """Return mark and words of the state of a run; `head` is its last node, if that is known."""
-    if info.status in ("active", "suspended"):
-        if asked is not None:
-            return "warn", "waits for you"
-        return ("good", "works") if info.status == "active" else ("off", "suspended")
+    if info.status in GOING:
+        return activity(info.updated_at_ms, info.status, is_asked=asked is not None)
     return run_steps.ending(head.meta if isinstance(head, StateNode) else None)
 
 
@@ -165,7 +163,7 @@ def run(thread: Thread, ask: Ask) -> tuple[str, Values]:
     head = _nodes(thread, [info.head]).get(info.head)
     made = thread.contexts.get(info.run_id).info()  # a fork is younger than its first steps
     return "run.html", {
-        "info": info, "state": _state(info, asked[0] if asked else None, head),
+        "info": info, "state": _state(info, asked[0] if asked else None, head), "going": GOING,
         "task": html(prompt[:TEXT], breaks=True), "line": said.one_line(prompt, LINE),
         "rows": rows, "chips": [*colours.items()][: run_steps.ROLES], "began": began,
         "first": first, "number": number,

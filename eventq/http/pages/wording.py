@@ -19,12 +19,14 @@ from eventq.system import clock
 from eventq.system.counts import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from eventq.records.consumer import ConsumerStatus
     from eventq.records.turn import ContextInfo
 
 LONGEST = 4_000  # characters of an event
+GOING = ("active", "suspended")  # states of a run that is under way
+FRESH = 300  # seconds after its last change for which somebody works
 _KEY = re.compile(r'^ *("(?:[^"\\\n]|\\.)*+":)', re.MULTILINE)  # at the start of a line
 
 
@@ -115,6 +117,23 @@ def _stated(one: ConsumerStatus) -> tuple[str, str]:
     return f"{one.dead:,} dead" if word == "dead" else word, mark
 
 
+def activity(
+    changed: int, status: str = "active", *, is_asked: bool = False
+) -> tuple[str, str]:  # fmt: skip
+    """Return mark and words of what a context does, or a run under way; `changed` is in ms."""
+    if is_asked:
+        return "warn", "waits for you"
+    if status == "suspended":
+        return "off", "suspended"
+    return ("good", "works") if changed / 1000 > clock.now() - FRESH else ("off", "quiet")
+
+
+def run_counts(runs: Mapping[str, int]) -> tuple[int, int]:
+    """Return how many runs are under way, and how many ended, of the counts of their states."""
+    going = sum(runs.get(state, 0) for state in GOING)
+    return going, sum(runs.values()) - going
+
+
 _FATE_MARKS = {
     "dead": "bad", "stalled": "bad", "held": "warn", "waits": "off", "done": "good",
     "not for it": "off", "unknown": "off",
@@ -179,6 +198,7 @@ FILTERS = {
     "count": count, "waiting": waiting, "since": _since, "doing": doing,
     "took": took, "amount": amount, "in_scope": in_scope,
     "lead": lead, "named": named, "extent": _extent, "quoted": quoted, "number": "{:,}".format,
+    "run_counts": run_counts, "activity": activity,
     "day": _local("%a %H:%M"), "today": _local("%A %-d %B, %H:%M"),
     "sender": lambda source: sender_of(source).name,
     "segment": lambda text: quote(str(text), safe=""),
