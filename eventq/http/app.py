@@ -23,7 +23,14 @@ from eventq.http.openapi import document
 from eventq.http.operations import Operation, Reply, of_json
 from eventq.http.pages.frame import Pages
 from eventq.http.routes import Routes
-from eventq.http.sending import Caller, body_of, send_content, send_problem, send_reply
+from eventq.http.sending import (
+    Caller,
+    body_of,
+    prefers_page,
+    send_content,
+    send_problem,
+    send_reply,
+)
 from eventq.http.sharing import Share
 from eventq.serving.parameters import MOST, Part, load, of_object, of_words, with_key
 from eventq.serving.plans import QUICK
@@ -139,7 +146,9 @@ class App:
         """Answer an error in the form of its place."""
         path = scope.get("raw_path") or scope["path"].encode()
         if self._pages.has(path):
-            await send_reply(send, self._pages.refusal(status, what), {}, scope["method"])
+            who = scope.get(PRINCIPAL, _STRANGER)
+            reply = self._pages.refusal(path, who, status, what)
+            await send_reply(send, reply, {}, scope["method"])
         elif Cxdb.has(path):
             await send_reply(send, refusal(status, what), {}, scope["method"])
         else:
@@ -176,6 +185,10 @@ class App:
         method = scope["method"]
         place = self._routes.find(path)
         if place is None:
+            if prefers_page(headers):
+                reply = self._pages.refusal(path, who, 404, "there is no such page")
+                await send_reply(send, reply, {}, method)
+                return
             raise RefusedError(404, f"there is no {scope['path']:.200} - see /api/openapi.json")
         methods, names = place
         is_stream = any(one.follows is not None for one in methods.values())

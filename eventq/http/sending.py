@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LEAST_PACKED = 1_000  # bytes from which on a reply is compressed, if the caller takes that
 STEP = 1 << 20  # bytes that are read and sent at once
 _encode = writer()
+_JSON = ("application/json", "application/problem+json")
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 # A page may show what others wrote, and nothing in it may run.
 _SAFE = [(b"content-security-policy", b"default-src 'none'; sandbox")]
@@ -230,6 +231,17 @@ async def send_reply(send: Send, reply: Reply, headers: Mapping[str, str], metho
         more.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": more})
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+
+
+def prefers_page(headers: Mapping[str, str]) -> bool:
+    """Return whether a caller takes HTML rather than JSON, as a browser says that it does."""
+    weights: dict[str, float] = {}
+    for one in headers.get("accept", "").replace(" ", "").lower().split(","):
+        kind, _, weight = one.partition(";q=")
+        with suppress(ValueError):
+            weights[kind] = float(weight or 1)
+    html, *others = (weights.get(kind, 0) for kind in ("text/html", *_JSON))
+    return html > max(others)
 
 
 def _takes_gzip(headers: Mapping[str, str]) -> bool:

@@ -4,17 +4,24 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
+import eventq
 from eventq.http.pages import wording
+from eventq.http.tokens import Token
+from eventq.serving.principal import READING
 from tests.http.test_page_words import words
-from tests.http.test_pages import client, seen  # noqa: F401 (client: a fixture)
+from tests.http.test_pages import Text, client, seen  # noqa: F401 (client: a fixture)
 
 if TYPE_CHECKING:
-    import httpx
-    import pytest
+    from pathlib import Path
 
-    import eventq
+    import httpx
+
+    from tests.http.conftest import Serve
 
 AT = "/t/thread"
 
@@ -37,3 +44,66 @@ def test_runs_have_one_word_on_every_page(
         shown = words(seen(client, AT + page))
         assert "quiet" in shown, page
         assert "works" not in shown, page
+
+
+ABSENT = ("events/99", "contexts/none", "turns/99", "runs/none", "consumers/none", "output/9",
+          "published/none", "nope", "contexts/none/nope", "do/nope")  # fmt: skip
+
+
+@pytest.mark.parametrize("at", ABSENT)
+def test_what_is_not_there_leaves_the_bar(client: httpx.Client, at: str) -> None:
+    """A page that there is not is still one of its thread, with its name and its views."""
+    found = client.get(f"{AT}/{at}")
+    page = Text(found.text)
+    assert found.status_code in (404, 405)
+    assert found.headers["content-type"] == "text/html; charset=utf-8"
+    assert {f"{AT}/", f"{AT}/live", f"{AT}/health"} <= {*page.values("a", "href")}
+    assert "Back to thread" in page.text
+    assert ": thread · eventq" in page.text
+    assert ("page" in page.values("a", "aria-current")) == ("/" in at and "nope" not in at)
+
+
+def test_threads_are_there_to_choose(serve: Serve, tmp_path: Path) -> None:
+    """On the page of an error, too: also where a thread has gone, or none is of that name."""
+    paths = [eventq.init(str(tmp_path / name)) for name in ("one", "two")]
+    client = serve(*paths)
+    for at in ("/t/one/events/9", "/t/none/", "/nope"):
+        found = client.get(at, headers={"accept": BROWSER})
+        assert found.status_code == 404
+        assert {"/t/one/", "/t/two/"} <= {*Text(found.text).values("a", "href")}
+    shutil.rmtree(paths[0])
+    gone = Text(client.get("/t/one/live").text)
+    assert {"/t/one/health", "/t/two/"} <= {*gone.values("a", "href")}
+    assert "the thread is gone" in gone.text
+
+
+def test_the_bar_is_for_those_who_may_read(serve: Serve, path: str) -> None:
+    """Whoever may only do that sees it when refused; of whom nothing is known is told of none."""
+    client = serve(path, tokens=[Token("looks", "t-read", READING)])
+    client.headers["authorization"] = "Bearer t-read"
+    for origin, bar in ((str(client.base_url).rstrip("/"), True), ("http://other.test", False)):
+        found = client.post(f"{AT}/do/check", headers={"origin": origin})
+        assert found.status_code == 403
+        assert (f"{AT}/health" in Text(found.text).values("a", "href")) == bar
+
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_page"),
+    [
+        (BROWSER, True), ("*/*", False), ("application/json", False), ("", False),
+        ("text/html;q=0.1, application/json", False), ("application/json;q=0.5,text/html", True),
+        ("text/html;q=x", False), ("text/html;q=0", False),
+    ],
+)  # fmt: skip
+def test_a_browser_is_answered_with_a_page(
+    serve: Serve, path: str, accept: str, *, is_page: bool
+) -> None:
+    """Of what is nowhere; a program has its problem as JSON."""
+    found = serve(path).get("/nope", headers={"accept": accept})
+    assert found.status_code == 404
+    kind = "text/html; charset=utf-8" if is_page else "application/problem+json"
+    assert found.headers["content-type"] == kind
+    assert ("there is no such page" in found.text) == is_page

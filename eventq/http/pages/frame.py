@@ -163,10 +163,10 @@ class Pages:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         found = self._routes.find(scope.get("raw_path") or scope["path"].encode())
         if found is None:
-            return self._problem(404, "there is no such page")
+            raise RefusedError(404, "there is no such page")
         target = found[0].get(method)
         if target is None or (target in _ONLY_GET and scope["method"] == "HEAD"):
-            return self._problem(405, "this is not for that page")
+            raise RefusedError(405, "this is not for that page")
         query = dict(parse_qsl(scope["query_string"].decode("ascii", "replace")))
         if target == "static":
             return _static(found[1]["file"])
@@ -182,7 +182,7 @@ class Pages:
             return self._let_in(headers, token=form.get("token", ""))
         if "read" not in who.rights and not who.is_told and self._access.has_token:
             fix = "Give one of this server: that of EVENTQ_TOKEN, or one of its --tokens."
-            return self.refusal(401, f"These pages need a token. {fix}")
+            raise RefusedError(401, f"These pages need a token. {fix}")
         self._access.check(who, "read")
         if target == "changes":
             await self._changes(query.get("thread"), receive, send)
@@ -194,14 +194,14 @@ class Pages:
             return await self._now(None, headers, who, note)
         served = self._threads.get(found[1]["thread"])
         if served is None:
-            return self._problem(404, "there is no such thread")
+            raise RefusedError(404, "there is no such thread")
         if target == "now":
             return await self._now(served, headers, who, note)
         if target == "do":
             self._access.check_change(who)
             action = ACTS.get(found[1]["action"])
             if action is None:
-                return self._problem(404, "there is no such action")
+                raise RefusedError(404, "there is no such action")
             self._access.check(who, action[0])
             form = await _form(receive, headers)
             return await self._do(Ask(served, found[1], query, form), headers, who, *action[1:])
@@ -220,11 +220,28 @@ class Pages:
             raise WrongTokenError(what)
         return _moved("/", (b"set-cookie", cookie.encode("latin-1")))
 
-    def refusal(self, status: int, what: str) -> Reply:
-        """Return the page that says why there is no other: one to sign in, if that may help."""
+    def refusal(self, path: bytes, who: Principal, status: int, what: str) -> Reply:
+        """Return the page that says why there is no other: one to sign in, if that may help.
+
+        It is one of the thread that the path names, for whoever may read that.
+        """
         if status == 401 and self._access.has_token:
             return self._page("login.html", {"what": what}, status=401)
-        return self._problem(status, what)
+        values = {"status": status, "title": HTTPStatus(status).phrase, "detail": what}
+        if status not in (401, 403):  # to come in would change nothing
+            values |= {"may_sign_in": False}
+        if "read" not in who.rights:
+            return self._page("problem.html", values, status=status)
+        served, view = self._place(path)
+        return self._page("problem.html", values, served, view=view, status=status, who=who)
+
+    def _place(self, path: bytes) -> tuple[ServedThread | None, str]:
+        """Return the thread that a path names, and the view that it is of."""
+        parts = path.decode("ascii", "replace").strip("/").split("/")
+        name = unquote(parts[1]) if parts[0] == "t" and len(parts) > 1 else ""
+        found = self._routes.find(path)
+        target = found[0].get("GET", "") if found is not None else ""
+        return self._threads.get(name), _VIEWS[target][0] if target in _VIEWS else ""
 
     # --- pages ------------------------------------------------------------------------------------
 
@@ -271,12 +288,6 @@ class Pages:
 
     def _needed_of(self, known: set[str]) -> int:
         return sum(bool(one.needed) for one in self._threads.values() if one.name not in known)
-
-    def _problem(self, status: int, what: str) -> Reply:
-        values = {"status": status, "title": HTTPStatus(status).phrase, "detail": what}
-        if status not in (401, 403):  # to come in would change nothing
-            values |= {"may_sign_in": False}
-        return self._page("problem.html", values, status=status)
 
     async def _now(
         self, served: ServedThread | None, headers: Mapping[str, str], who: Principal,
