@@ -30,7 +30,7 @@ def fill(context: eventq.Context, count: int) -> None:
 
 def hovers(page: Text) -> list[str]:
     """Return what columns and dots say."""
-    return [line for line in page.text.splitlines() if line.startswith("turn") and ":" in line]
+    return [line for line in page.text.splitlines() if line.startswith("place") and ":" in line]
 
 
 def drawn(page: Text) -> dict[str, int]:
@@ -58,9 +58,9 @@ def test_a_dot_is_a_turn(client: httpx.Client, thread: eventq.Thread) -> None:
     fork.append(b"\xff\x00 bytes")
     page = seen(client, AT)
     assert drawn(page) == {"b-user": 2, "b-agent": 2, "b-tool": 1, "b-failed": 1, "b-other": 1}
-    assert "from turn 1" in page.text
-    assert hovers(page)[:2] == ["turn 0: user", "turn 1: agent"]
-    assert hovers(page)[-2:] == ["turn 2: failed", "turn 3: other"]
+    assert "from place 1" in page.text
+    assert hovers(page)[:2] == ["place 0: user", "place 1: agent"]
+    assert hovers(page)[-2:] == ["place 2: failed", "place 3: other"]
     links = [one for tag, one in page.tags if tag == "a" and "tabindex" in one]
     assert {one["tabindex"] for one in links} == {"-1"}
     assert links[-1]["href"] == "/t/thread/contexts/2?depth=3"
@@ -82,7 +82,7 @@ def test_the_default_zoom_shows_most_contexts_whole(
     assert "?zoom=40&from=40" in page.values("a", "href")
     page = seen(client, f"{AT}?zoom=40&from=40")
     assert "‹ 40 before" in page.text
-    assert hovers(page)[0] == "turn 40: agent"
+    assert hovers(page)[0] == "place 40: agent"
     fill(thread.contexts.create("long too"), 50)
     current = [
         one for tag, one in seen(client, AT).tags
@@ -97,8 +97,8 @@ def test_all_turns_are_columns(client: httpx.Client, thread: eventq.Thread) -> N
         fill(thread.contexts.create("long"), 400)
     page = seen(client, f"{AT}?zoom=0")
     assert len(hovers(page)) == 134
-    assert hovers(page)[0] == "turns 0 to 2: 1 tool, 1 agent, 1 user"
-    assert hovers(page)[-1] == "turn 399: user"
+    assert hovers(page)[0] == "places 0 to 2: 1 tool, 1 agent, 1 user"
+    assert hovers(page)[-1] == "place 399: user"
     assert "one column is 3 turns" in page.text
     assert drawn(page) == {"b-tool": 133, "b-agent": 133, "b-user": 134}
 
@@ -115,7 +115,7 @@ def test_what_was_not_read_yet_is_said(
     assert drawn(page) == {"b-unknown": 150}
     assert "not read yet" in page.text
     assert is_unfinished(page)
-    assert hovers(page)[0] == "turns 0 to 1: 2 unknown"
+    assert hovers(page)[0] == "places 0 to 1: 2 unknown"
     again = {"sec-fetch-dest": "empty"}  # of the script of a page that is shown
     assert "b-unknown" not in drawn(Text(client.get(f"{AT}?zoom=0", headers=again).text))
     page = seen(client, f"{AT}?zoom=0")

@@ -1,7 +1,8 @@
 """Branches as a drawing: contexts are lanes that leave each other, as wide as the page.
 
 Along a lane a column stands for so many turns, with colours by their kinds, or a dot for each turn
-of a part. Places are counted in columns, which the page stretches, and heights in pixels.
+of a part. A place is where a turn stands in its lane, from 0 on; no id. Columns are as wide as the
+page stretches them, heights are in pixels.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class Column(Record):
     """So many turns of a lane: how many of each kind, in the order of `KINDS`."""
 
     number: int
-    first: int  # turn
+    first: int  # place
     last: int
     kinds: tuple[int, ...]
 
@@ -154,8 +155,8 @@ class Column(Record):
         """What it is, in words."""
         said = [f"{n:,} {KINDS[kind]}" for kind, n in enumerate(self.kinds) if n]
         if self.first == self.last:
-            return f"turn {self.first}: {KINDS[next(k for k, n in enumerate(self.kinds) if n)]}"
-        return f"turns {self.first:,} to {self.last:,}: {', '.join(said)}"
+            return f"place {self.first:,}: {KINDS[next(k for k, n in enumerate(self.kinds) if n)]}"
+        return f"places {self.first:,} to {self.last:,}: {', '.join(said)}"
 
 
 def columns_of(lane: Lane, scale: Scale, blocks: Iterable[tuple[int, bytes]]) -> list[Column]:
