@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 AT = "/t/thread/branches"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a look read for as long as it takes."""
+    monkeypatch.setattr(branch_pages, "SECONDS", 60)
+
+
 def fill(context: eventq.Context, count: int) -> None:
     """Append turns of a chat: user, agent, tool, and so on."""
     for number in range(count):
