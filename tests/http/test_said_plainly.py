@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING
 
@@ -107,3 +108,30 @@ def test_a_browser_is_answered_with_a_page(
     kind = "text/html; charset=utf-8" if is_page else "application/problem+json"
     assert found.headers["content-type"] == kind
     assert ("there is no such page" in found.text) == is_page
+
+
+def of_chat(role: str, text: str) -> str:
+    """Return a message of a chat."""
+    return json.dumps({"role": role, "content": text})
+
+
+def test_branches_that_begin_alike_are_told_apart(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """By what follows where they differ; by their names where nothing does; once only if alike."""
+    main = thread.contexts.create("main")
+    main.append(of_chat("user", "Hello"))
+    for name, answer in (("main", "First answer"), ("b", "Second answer"), ("c", "Same"),
+                         ("d", "Same"), ("e", "")):  # fmt: skip
+        one = main if name == "main" else main.fork(at=1, name=name)
+        one.append(of_chat("user", "Mend the build, please, as it is" if name != "e" else "No"))
+        one.append(of_chat("assistant", answer))
+    text = client.get(f"{AT}/contexts/main").text
+    parted = words(Text(text.split('class="branch"')[1].split("</ul>")[0]))
+    start = "Mend the build, please,… \u203a "
+    for shown in (f"this branch {start}First answer 2 turns", f"{start}Second answer 2 turns",
+                  f"c: {start}Same 2 turns", f"d: {start}Same 2 turns", "No 2 turns"):  # fmt: skip
+        assert shown in parted
+    beside = words(Text(text.split("<h2>Branches")[1]))
+    for shown in (f"{start}Second answer", f"c: {start}Same", f"d: {start}Same"):
+        assert shown in beside

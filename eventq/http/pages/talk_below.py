@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from eventq.http.pages.talk import (
     LINE,
     Below,
+    by_type,
     is_note,
     messages,
     named,
@@ -39,8 +40,10 @@ AGENTS = 50  # subagents of a page
 OPENED = 8  # of them, whose beginnings are on it
 INSIDE = 20  # turns of each
 _STARTS = ("spawn_agent", "collab_spawn_agent")  # tools of Codex
-_HERE = {"is_here": True, "turn": 0, "context": None, "left": None}
+_HERE: dict[str, Any] = {"is_here": True, "turn": 0, "context": None, "left": None, "name": ""}
 _FIRST = 5  # turns until somebody speaks
+_FOLLOWING = 12  # turns that tell branches apart which begin alike
+_ALIKE = 24  # characters of how these begin
 
 
 class Branch(Record):
@@ -102,8 +105,10 @@ def below(
         if here:
             count = view.turns.depth(view.head_id()) + 1 - depth
             words = first_words(thread, view, depth)
-            made[parent].ways.append(_HERE | {"words": words, "count": count})
+            own = {"words": words, "count": count, "place": (view, depth)}
+            made[parent].ways.append(_HERE | own)
         made[parent].ways.extend(others)
+        tell_apart(thread, made[parent].ways)
     return made
 
 
@@ -122,7 +127,10 @@ class Lengths:
 
         None for what no one says, and nothing goes on from.
         """
-        made: Values = {"is_here": False, "turn": turn, "context": None, "count": 0, "left": None}
+        made: Values = {
+            "is_here": False, "turn": turn, "context": None, "count": 0, "left": None,
+            "name": f"turn {turn}", "place": None,
+        }  # fmt: skip
         for one in self._branches:
             if one.depth < depth or one.head < turn:
                 continue
@@ -137,6 +145,7 @@ class Lengths:
                 count = one.depth + 1 - depth
                 return made | {
                     "context": one.context, "count": count, "words": words, "left": left,
+                    "name": one.name, "place": (view, depth),
                 }  # fmt: skip
         first = said_of(self._thread, self._thread.contexts.turn(turn, payload=False))
         return None if is_note(first) else made | {"words": first.line(LINE)}
@@ -150,6 +159,40 @@ def first_words(thread: Thread, view: View, depth: int) -> str:
         if found.role in ("user", "assistant"):
             return found.line(LINE)
     return said_of(thread, page[0]).line(LINE) if page else ""
+
+
+def tell_apart(thread: Thread, ways: Sequence[Values]) -> None:
+    """Add to branches that begin with the same words what follows on each, or which it is.
+
+    The words are those from the depth on that its `place` has, with the view of it, if any.
+    """
+    for words, alike in _by_words(ways).items():
+        said = [_following(thread, *one["place"]) if one["place"] else [] for one in alike]
+        found: Sequence[str] = next(
+            (each for each in zip_longest(*said, fillvalue="") if len({*each}) > 1), ()
+        )
+        for one, more in zip(alike, found, strict=False):
+            one["words"] = f"{one_line(words, _ALIKE)} \u203a {more}" if more else words
+    for words, alike in _by_words(ways).items():
+        for one in alike:
+            one["words"] = ": ".join(filter(None, (one["name"], words)))
+
+
+def _by_words(ways: Sequence[Values]) -> dict[str, list[Values]]:
+    """Return those of branches that have the same words as others, by these."""
+    found: dict[str, list[Values]] = {}
+    for one in ways:
+        found.setdefault(one["words"], []).append(one)
+    return {words: alike for words, alike in found.items() if len(alike) > 1}
+
+
+def _following(thread: Thread, view: View, depth: int) -> list[str]:
+    """Return what is said on a branch from a depth on, a line for each turn."""
+    turns, head = thread.contexts.turns, view.head_id()
+    count = min(_FOLLOWING, turns.depth(head) + 1 - depth)
+    rows = turns.rows(turns.ancestor(head, depth + count - 1), count, None) if count > 0 else []
+    spoken = (by_type(turn, one) for turn, one in turns.spoken(rows))
+    return [one.line(LINE) for one in spoken if one.role in ("user", "assistant")]
 
 
 def agent_of(thread: Thread, one: Subagent, most: int) -> Values:

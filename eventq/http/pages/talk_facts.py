@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from eventq import said
 from eventq.http.pages.talk import LINE, by_type, is_note, last_words, named, said_of, took
-from eventq.http.pages.talk_below import first_words, started_by
+from eventq.http.pages.talk_below import first_words, started_by, tell_apart
 from eventq.memory.turns import View
 
 if TYPE_CHECKING:
@@ -148,7 +148,9 @@ def listed(thread: Thread, view: View, branches: Sequence[Branch], own: int) -> 
             "words": words, "count": one.depth + 1 - depth,
             "left": said_of(thread, last).at or last.created_at_ms,
             "turn": turns.ancestor(one.head, depth) if depth <= one.depth else one.head,
+            "place": (View(turns, one.head), depth),
         })  # fmt: skip
+    tell_apart(thread, [one for one in found if not one["is_here"]])
     return found
 
 
