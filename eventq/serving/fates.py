@@ -1,7 +1,7 @@
-"""How events went with the consumers of a thread: done, dead, held by a worker, or waiting.
+"""How events went with the consumers of a thread: finished, dead, held by a worker, or waiting.
 
-Nobody keeps a note of what is done: an event is done where its consumer has got past it, and holds
-nothing of it.
+Nobody keeps a note of what is finished: that is an event that its consumer has got past, and holds
+nothing of. It was handled or acked, or its dead letter was dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eventq.store.queue_rows import Standing
     from eventq.thread import Thread
 
-FATES = ("dead", "stalled", "held", "waits", "done", "not for it", "unknown")  # the worst first
+FATES = ("dead", "stalled", "held", "waits", "finished", "not for it", "unknown")  # the worst first
 MATCH_SECONDS = 0.05  # of processor time, of all filters together; 100 consumers take less
 _ROWS = 20_000  # that queues may hold of the events of a page: 100, of 100 consumers
 _WORDS = {DEAD: "dead", STALLED: "stalled", LEASED: "held", WAITING: "waits", HELD: "waits"}
@@ -89,7 +89,7 @@ class _Seen:
             found = self._matches.get(one.filter)
             if found is None or number not in found:
                 return "unknown" if found is None else "not for it", None
-        return "done" if number <= one.acked or number <= one.frontier else "waits", None
+        return "finished" if number <= one.acked or number <= one.frontier else "waits", None
 
 
 def _matching(

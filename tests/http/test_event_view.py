@@ -65,7 +65,7 @@ def test_a_large_event_is_cut(client: httpx.Client, thread: eventq.Thread) -> No
 def test_how_it_went_with_each_consumer(
     client: httpx.Client, thread: eventq.Thread, clock: Clock
 ) -> None:
-    """Dead with its reason, held by whom, waiting, done; who does not want it is counted."""
+    """Dead with its reason, held by whom, waiting, finished; who does not want it is counted."""
     for name, filters in (("a", None), ("b", None), ("c", None), ("d", None), ("e", "id < 0")):
         thread.subscribe(name, filter=filters, max_attempts=1, on_failure="dead")
     thread.subscribe("f", filter="type = 'order'")
@@ -76,11 +76,11 @@ def test_how_it_went_with_each_consumer(
     thread.settle(thread.claim("c"))
     thread.pause("d")
     assert went(thread, 1) == [
-        ("a", "dead"), ("b", "held"), ("d", "waits"), ("c", "done"), ("e", "not for it"),
+        ("a", "dead"), ("b", "held"), ("d", "waits"), ("c", "finished"), ("e", "not for it"),
         ("f", "not for it"),
     ]  # fmt: skip
     page = words(client, 1)
-    assert "Who reads it 1 dead, 1 held, 1 waits, 1 done, 2 not for it" in page
+    assert "Who reads it 1 dead, 1 held, 1 waits, 1 finished, 2 not for it" in page
     dead = re.search(r"a dead 1 attempt, 2026-03-18T10:30:00\.12.Z (.*) b held", page)
     assert dead is not None
     assert dead[1] == "OSError: no disk 7 Retry"
@@ -99,12 +99,12 @@ def test_what_is_tried_again_is_not_dead(thread: eventq.Thread) -> None:
     thread.push_many([("self", "note", "x")] * 2)
     thread.settle(dead=thread.claim("w"))
     thread.ack("pops", 1)
-    assert went(thread, 1) == [("w", "dead"), ("pops", "done")]
+    assert went(thread, 1) == [("w", "dead"), ("pops", "finished")]
     assert went(thread, 2) == [("w", "waits"), ("pops", "waits")]
     thread.ack("w", 0, replay=True)
     thread.claim("w")
     assert [one.event_id for one in thread.dead_letters("w")] == [1]
-    assert went(thread, 1) == [("w", "held"), ("pops", "done")]
+    assert went(thread, 1) == [("w", "held"), ("pops", "finished")]
 
 
 def test_attempts_that_are_made_again(client: httpx.Client, thread: eventq.Thread) -> None:
@@ -157,7 +157,7 @@ def test_fates_in_postgresql(postgres: str) -> None:
         thread.settle(dead=thread.claim("a"))
         thread.settle(thread.claim("a"))
         assert [went(thread, n)[0] for n in (1, 2, 3)] == [
-            ("a", "dead"), ("a", "done"), ("a", "waits"),
+            ("a", "dead"), ("a", "finished"), ("a", "waits"),
         ]  # fmt: skip
         assert went(thread, 1)[1] == ("b", "not for it")
 

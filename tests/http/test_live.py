@@ -162,7 +162,7 @@ def test_states_at_consumers(client: httpx.Client, thread: eventq.Thread) -> Non
     thread.settle([one.token for one in thread.claim("a", 1)])
     thread.claim("a", 1)
     titles = [one for one in seen(client, LIVE).values("span", "title") if one and one[0].isdigit()]
-    assert titles == ["2 waits", "1 held", "1 waits", "1 waits", "1 done", "1 dead", "1 waits"]
+    assert titles == ["2 waits", "1 held", "1 waits", "1 waits", "1 finished", "1 dead", "1 waits"]
 
 
 def test_events_of_any_size_and_name(client: httpx.Client, thread: eventq.Thread) -> None:

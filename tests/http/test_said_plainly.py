@@ -14,6 +14,7 @@ import eventq
 from eventq.http.pages import wording
 from eventq.http.tokens import Token
 from eventq.serving.principal import READING
+from tests.http.test_event_view import words as of_event
 from tests.http.test_page_words import words
 from tests.http.test_pages import Text, client, seen  # noqa: F401 (client: a fixture)
 
@@ -135,3 +136,17 @@ def test_branches_that_begin_alike_are_told_apart(
     beside = words(Text(text.split("<h2>Branches")[1]))
     for shown in (f"{start}Second answer", f"c: {start}Same", f"d: {start}Same"):
         assert shown in beside
+
+
+def test_a_dropped_letter_is_not_said_to_be_done(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """Nobody keeps whether an event was handled or dropped, so neither is claimed."""
+    thread.subscribe("w", max_attempts=1, on_failure="dead")
+    thread.push("self", "note", "x")
+    thread.settle(dead=[one.token for one in thread.claim("w")], error="no")
+    thread.drop_dead([1], "w")
+    page = of_event(client, 1)
+    assert "Who reads it 1 finished" in page
+    assert "w finished handled, acked or dropped: which of these is not kept" in page
+    assert "1 finished" in seen(client, f"{AT}/live").values("span", "title")

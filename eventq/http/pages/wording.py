@@ -135,7 +135,7 @@ def run_counts(runs: Mapping[str, int]) -> tuple[int, int]:
 
 
 _FATE_MARKS = {
-    "dead": "bad", "stalled": "bad", "held": "warn", "waits": "off", "done": "good",
+    "dead": "bad", "stalled": "bad", "held": "warn", "waits": "off", "finished": "good",
     "not for it": "off", "unknown": "off",
 }  # fmt: skip
 
