@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eventq
-from eventq.http.pages import wording
+from eventq.http.pages import talk_search, wording
 from eventq.http.tokens import Token
 from eventq.serving.principal import READING
 from tests.http.test_event_view import words as of_event
 from tests.http.test_page_words import words
-from tests.http.test_pages import Text, client, seen  # noqa: F401 (client: a fixture)
+from tests.http.test_pages import Text, client, messages, seen  # noqa: F401 (client: a fixture)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,3 +150,46 @@ def test_a_dropped_letter_is_not_said_to_be_done(
     assert "Who reads it 1 finished" in page
     assert "w finished handled, acked or dropped: which of these is not kept" in page
     assert "1 finished" in seen(client, f"{AT}/live").values("span", "title")
+
+
+def test_what_is_said_in_plain_turns_and_in_steps(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """Is found by the filter and counted; what a tool or nobody says is not."""
+    main = thread.contexts.create("main")
+    for text, type_id in (("Plain words", ""), ("A note", "note"), ("Printed", "tool")):
+        main.append(eventq.NewTurn(text, type_id))
+    main.append('{"size": 1}')
+    run = thread.runs.start("solve", "a task")
+    run.step("coder", content="It is mended")
+    run.step("tester", {"n": 1})
+    text = messages(client, f"{AT}/contexts/main?only=said")
+    assert "Plain words" in text
+    assert "A note" in text
+    assert "Printed" not in text
+    assert "size" not in text
+    assert "2 messages" in words(seen(client, f"{AT}/contexts/main"))
+    text = messages(client, f"{AT}/contexts/{run.id}?only=said")
+    assert "It is mended" in text
+    assert "tester" not in text
+
+
+def test_calls_whose_results_were_in_the_look_before(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Are found with them: a look goes up, and a result stands below its call."""
+    main = thread.contexts.create("main")
+    call = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "make all"}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "broken", "is_error": True}
+    with thread.write():
+        main.append(json.dumps({"role": "assistant", "content": [call]}))
+        main.append(json.dumps({"role": "user", "content": [result]}))
+        for number in range(talk_search.FOUND - 1):
+            main.append(of_chat("user", f"{number}"))
+    monkeypatch.setattr(talk_search, "SEARCH_SECONDS", -1)
+    for only in ("failed", "tools"):
+        at = f"{AT}/contexts/main?only={only}"
+        assert "make all" not in messages(client, at)
+        found = messages(client, f"{at}&before=2")
+        assert "make all" in found
+        assert "broken" in found

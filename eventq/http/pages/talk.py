@@ -168,6 +168,12 @@ def is_note(one: Said) -> bool:
     return bool(one.kind) and one.role in ("system", "")
 
 
+def is_spoken(one: Said) -> bool:
+    """Return whether somebody says this in words, though a turn may not tell who."""
+    is_message = one.role in ("user", "assistant", "") and one.kind in ("", "step")
+    return is_message and any(isinstance(block, said.Text) for block in one.blocks)
+
+
 def _is_beside(one: Values) -> bool:
     """Return whether a message only stands beside the conversation.
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eventq import said
-from eventq.http.pages.talk import LINE, by_type, is_note, last_words, named, said_of, took
+from eventq.http.pages.talk import (
+    LINE,
+    by_type,
+    is_note,
+    is_spoken,
+    last_words,
+    named,
+    said_of,
+    took,
+)
 from eventq.http.pages.talk_below import first_words, started_by, tell_apart
 from eventq.memory.turns import View
 
@@ -59,7 +68,7 @@ class Counts:
             at = one.at or turn.created_at_ms
             self.prompts.append({"turn": turn.turn_id, "at": at, "words": words})
         is_said = one.role in ("user", "assistant") and not one.kind
-        if is_said and not (one.response and one.response == self._told):
+        if (is_said or is_spoken(one)) and not (one.response and one.response == self._told):
             self.messages += 1
         self.notes += is_note(one)
         self._told = one.response or self._told

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from eventq import said
-from eventq.http.pages.talk import by_type
+from eventq.http.pages.talk import by_type, is_spoken
 from eventq.http.pages.talk_facts import is_prompt
 from eventq.record import Record
 from eventq.system import clock
@@ -60,12 +60,14 @@ class Wanted(Record):
         named = (block for block in every if self.tool in ("", block.name))
         return [block for block in named if self.only != "failed" or came.get(block.id)]
 
+    @property
+    def takes_calls(self) -> bool:
+        """Whether it is calls that are wanted."""
+        return not self.text and self.only in ("tools", "failed")
+
     def is_said(self, one: Said) -> bool:
         """Return whether a turn is wanted for what is said in it."""
-        if self.only == "you":
-            return is_prompt(one)
-        is_spoken = one.role in ("user", "assistant") and not one.kind
-        return is_spoken and any(isinstance(block, said.Text) for block in one.blocks)
+        return is_prompt(one) if self.only == "you" else is_spoken(one)
 
 
 class Look:
@@ -92,10 +94,10 @@ class Look:
         """Look at the turn above those before."""
         if self._wanted.text:
             self.hits += _hit(turn, one, self._wanted.text)
-        elif self._wanted.only in ("said", "you"):
-            self.turns += [turn] if self._wanted.is_said(one) else []
-        else:
+        elif self._wanted.takes_calls:
             self._take_calls(turn, one)
+        elif self._wanted.is_said(one):
+            self.turns.append(turn)
 
     def _take_calls(self, turn: Turn, one: Said) -> None:
         """Take a turn with calls that are wanted, and those with their results."""
@@ -104,6 +106,10 @@ class Look:
             results = {each.turn_id: each for each in held if each.turn_id != turn.turn_id}
             self.turns += [results[number] for number in sorted(results, reverse=True)]
             self.turns.append(turn)
+        self.hold(turn, one)
+
+    def hold(self, turn: Turn, one: Said) -> None:
+        """Note the results in a turn, whose calls are further up."""
         for block in one.blocks:
             if isinstance(block, said.Result) and len(self._held) < _HELD:
                 self._held[block.call], self._came[block.call] = turn, block.failed
@@ -113,6 +119,11 @@ def look(turns: Turns, head: int, depths: range, wanted: Wanted) -> Look:
     """Look through the turns of a chain at some depths for what is wanted, the last one first."""
     deadline = clock.monotonic() + SEARCH_SECONDS
     found, end, likely = Look(wanted), depths.stop, wanted.likely()
+    if head and wanted.takes_calls:
+        below = min(_STEP, turns.depth(head) + 1 - end)  # the look before was at these
+        rows = turns.rows(turns.ancestor(head, end + below - 1), below, None) if below > 0 else []
+        for turn, one in turns.spoken(rows):
+            found.hold(turn, one)
     while head and end > depths.start and not found.rest:
         step = min(_STEP, end - depths.start)
         rows = turns.rows(turns.ancestor(head, end - 1), step, None)
