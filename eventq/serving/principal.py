@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from eventq.errors import (
+    BusyError,
     ClosedError,
+    DamagedBlobError,
+    DamagedError,
+    DiskError,
+    EventqError,
     ForbiddenError,
+    LostError,
     NotAThreadError,
     PlatformError,
+    ReadOnlyError,
     StoreError,
+    UnknownOutcomeError,
+    UnsupportedError,
 )
 from eventq.record import Record
 from eventq.records.question import Answerer
@@ -17,7 +26,6 @@ from eventq.records.question import Answerer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eventq.errors import EventqError
     from eventq.thread import Thread
 
 T = TypeVar("T")
@@ -25,6 +33,18 @@ RIGHTS = frozenset({"read", "push", "work", "all", "answer"})
 READING = frozenset({"read"})
 NONE = frozenset[str]()
 PRINCIPAL = "eventq.principal"  # in the scope of a request over HTTP
+_KINDS: dict[type[EventqError], str] = {  # what may be told of errors that may name files
+    PlatformError: "the system of the server lacks what this needs",
+    StoreError: "the database of the thread cannot be used as it should",
+    UnsupportedError: "the engine that keeps the thread does not hold what was asked for",
+    DamagedError: "the database of the thread is damaged, or not one that this program can read",
+    LostError: "what was stored is not in the database of the thread any more",
+    DamagedBlobError: "what is stored here is damaged, and cannot be shown",
+    BusyError: "too much is under way, or another program has written for too long",
+    UnknownOutcomeError: "the connection was lost: the change may be stored, or not",
+    ReadOnlyError: "the database of the thread cannot be written",
+    DiskError: "the disk is full, or cannot be read or written",
+}
 _UNTOLD = "(told to whoever comes with a token)"
 
 
@@ -62,11 +82,8 @@ class Principal(Record):
             return 404, "the thread is gone - put it back to its place, or serve another one"
         if self.is_told or not isinstance(error, (StoreError, PlatformError)):
             return error.wire_code, str(error)
-        kind = (type(error).__doc__ or "it failed").partition("\n")[0].rstrip(".")
-        return (
-            error.wire_code,
-            f"{kind[0].lower()}{kind[1:]} - send a token to read more, or try again later",
-        )
+        kind = next(_KINDS[each] for each in type(error).__mro__ if each in _KINDS)
+        return error.wire_code, f"{kind} - send a token to read more, or try again later"
 
     def acting(self, via: str, run: Callable[[Thread], T]) -> Callable[[Thread], T]:
         """Return a call that answers questions as this sender; `via` is `answered_via`."""

@@ -8,6 +8,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 import eventq
@@ -15,13 +16,12 @@ from eventq.http.pages import talk_search, wording
 from eventq.http.tokens import Token
 from eventq.serving.principal import READING
 from tests.http.test_event_view import words as of_event
+from tests.http.test_odd_pages import damage
 from tests.http.test_page_words import words
 from tests.http.test_pages import Text, client, messages, seen  # noqa: F401 (client: a fixture)
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import httpx
 
     from tests.http.conftest import Serve
 
@@ -193,3 +193,14 @@ def test_calls_whose_results_were_in_the_look_before(
         found = messages(client, f"{at}&before=2")
         assert "make all" in found
         assert "broken" in found
+
+
+def test_a_guest_reads_a_sentence_of_what_is_damaged(client: httpx.Client, path: str) -> None:
+    """On the page of a turn; not what programmers are told of the class of its error."""
+    with eventq.open(path) as thread:
+        thread.contexts.create("main").append(of_chat("user", "number-2"))
+    damage(path, "number-2")
+    with httpx.Client(base_url=client.base_url, verify=False) as guest:
+        found = guest.get(f"{AT}/turns/1")
+    assert found.status_code == 500
+    assert "what is stored here is damaged, and cannot be shown" in found.text
