@@ -82,8 +82,6 @@ def _went(fate: Fate) -> Values:
     elif fate.state == "waits":
         how = "stalled" if one.stalled is not None else "paused" if one.paused else ""
         how += f"{', ' if how else ''}acked up to event {one.acked}"
-    elif fate.state == "finished":
-        how = "handled, acked or dropped: which of these is not kept"
     elif fate.state == "unknown":
         how = "its filter cannot be run, or takes too long"
     return {
