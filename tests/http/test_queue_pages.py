@@ -370,5 +370,5 @@ def test_a_thread_of_the_older_tool(serve: Serve, original: str) -> None:
     ):  # fmt: skip
         found = client.get(f"/t/original/{view}")
         assert found.status_code == 200, (view, found.text)
-    assert "1 done" in client.get("/t/original/events/1").text
+    assert "1 finished" in client.get("/t/original/events/1").text
     assert "1 waits" in client.get("/t/original/events/2").text
