@@ -152,4 +152,5 @@ def _is_local(known: dict[str, str], hosts: list[str]) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    return host.startswith(("/", "127.")) or host in ("", "localhost", "::1")
+    is_loopback = host.startswith("127.") and host.isascii() and host.replace(".", "").isdigit()
+    return is_loopback or host.startswith("/") or host in ("", "localhost", "::1")

@@ -56,6 +56,7 @@ def test_what_is_whose(url: str, given: dict[str, str], shown: str) -> None:
         ("host", True), ("host:1", True), ("10.0.0.1", True), ("h1,localhost", True),
         ("localhost", False), ("127.0.0.1:5432", False), ("", False), ("[::1]:1", False),
         ("localhost:1,host:2", True), ("[::1],[fe80::1]:2", True), ("[fe80::1]", True),
+        ("127.0.0.1.example.org", True), ("127.example", True), ("127.1", False),
     ],
 )  # fmt: skip
 def test_a_server_elsewhere_is_checked(
