@@ -180,6 +180,14 @@ class Outputs:
         """Return the next versions after one of an output, sorted by name."""
         return tuple(map(self._named, self._outputs.page((after, version), limit)))
 
+    def older(self, output_id: str, before: int, limit: int) -> Sequence[OutputInfo]:
+        """Return the versions of an output before one, the newest first."""
+        return tuple(map(self._named, self._outputs.older(output_id, before, limit)))
+
+    def newest(self, after: str, limit: int) -> Sequence[OutputInfo]:
+        """Return the newest version of each of the next outputs after a name, sorted by that."""
+        return tuple(map(self._named, self._outputs.newest(after, limit)))
+
     def __len__(self) -> int:
         """Return the number of outputs, versions not counted."""
         return self._outputs.count()

@@ -36,6 +36,40 @@ _PAGE = f"""
 ORDER BY output_id, version
 LIMIT ?
 """
+_OLDER = f"""
+{_OUTPUT}
+    AND output_id = ?
+    AND version < ?
+ORDER BY version DESC
+LIMIT ?
+"""
+# From name to name: to read all versions for a list of names would take long where there are many.
+_NEWEST = """
+WITH RECURSIVE names (name, number) AS (
+    SELECT min(output_id), CAST(1 AS INTEGER)
+    FROM agent_outputs
+    WHERE scope_id = ?1 AND output_id > ?2
+    UNION ALL
+    SELECT
+        (
+            SELECT min(output_id)
+            FROM agent_outputs
+            WHERE scope_id = ?1 AND output_id > name
+        ),
+        number + 1
+    FROM names
+    WHERE name IS NOT NULL AND number < ?3
+)
+SELECT output_id, version, hash, raw_len, created_at_ms
+FROM names
+    CROSS JOIN agent_outputs o ON o.scope_id = ?1 AND o.output_id = name AND o.version = (
+        SELECT max(version)
+        FROM agent_outputs
+        WHERE scope_id = ?1 AND output_id = name
+    )
+    CROSS JOIN blobs USING (blob_id)
+ORDER BY number
+"""
 
 
 class Outputs:
@@ -118,6 +152,14 @@ class Outputs:
     def page(self, after: tuple[str, int], limit: int) -> list[OutputInfo]:
         """Return the next versions, by output and version; ("", 0) begins."""
         return [*map(_info, self._ask(_PAGE, (self._scope, *after, limit)))]
+
+    def older(self, output: str, before: int, limit: int) -> list[OutputInfo]:
+        """Return the versions of an output before one, the newest first."""
+        return [*map(_info, self._ask(_OLDER, (self._scope, output, before, limit)))]
+
+    def newest(self, after: str, limit: int) -> list[OutputInfo]:
+        """Return the newest version of each of the next outputs, sorted by name; "" begins."""
+        return [*map(_info, self._ask(_NEWEST, (self._scope, after, limit)))]
 
     def names(self, after: str, limit: int) -> list[str]:
         """Return the next names of outputs, sorted; "" begins."""

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 import eventq
-from eventq.http.pages import talk_search, wording
+from eventq.http.pages import output_pages, talk_search, wording
 from eventq.http.tokens import Token
 from eventq.serving.principal import READING
 from tests.http.test_event_view import words as of_event
@@ -205,3 +205,36 @@ def test_a_guest_reads_a_sentence_of_what_is_damaged(client: httpx.Client, path:
         found = guest.get(f"{AT}/turns/1")
     assert found.status_code == 500
     assert "what is stored here is damaged, and cannot be shown" in found.text
+
+
+def test_the_newest_of_many_versions(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is the one that lists lead to; an output lists some, the newest first, and leads to others."""
+    monkeypatch.setattr(output_pages, "LISTED", 3)
+    run = thread.runs.start("solve", "x")
+    for outputs in (thread.outputs, thread.scope(run.id).outputs):
+        for name in "ab":
+            one = outputs.put(name, "1").output_id
+            for number in range(2, 30):
+                outputs.publish(one, f"{number}")
+    found = {*seen(client, f"{AT}/output").values("a", "href")}
+    assert {f"{AT}/published/{one}?version=29" for one in ("0-a", "1-b")} <= found
+    links = [one or "" for one in seen(client, f"{AT}/runs/{run.id}").values("a", "href")]
+    assert [one for one in links if "published" in one] == [
+        f"{AT}/published/{one}?context={run.id}&version=29" for one in ("0-a", "1-b")
+    ]
+    at, listed = f"{AT}/published/0-a?version=29", []
+    while at:
+        page = seen(client, at)
+        links = [one or "" for one in page.values("a", "href")]
+        listed += [one for one in links if "published/0-a" in one and "29" not in one]
+        assert "version 29 of 29" in page.text
+        at = next((f"{AT}/published/0-a{one}" for one in links if "before=" in one), "")
+    assert listed == [
+        *(f"{AT}/published/0-a?version={n}" for n in range(28, 1, -1)), f"{AT}/published/0-a"
+    ]  # fmt: skip
+    first = seen(client, f"{AT}/published/0-a")
+    assert "The newest, version 29" in first.text
+    assert f"{AT}/published/0-a?version=29" in first.values("a", "href")
+    assert seen(client, f"{AT}/published/0-a?before=0").text

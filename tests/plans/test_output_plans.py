@@ -86,6 +86,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
         "publish": lambda: outputs.publish("7-Scout_7", "once more"),
         "read an output": lambda: [outputs.get("7-Scout_7"), outputs.read("7-Scout_7", 2)],
         "a page of the outputs": lambda: next(iter(outputs)),
+        "the newest outputs": lambda: [outputs.newest("1", 9), outputs.older("7-Scout_7", 9, 9)],
         "take": lambda: outputs.take("7-Scout_7", 1, told.hash),
         "another name of a blob": lambda: thread.read(f"blob:sha256:{sha256}"),
         "a page of the names": lambda: next(thread.produced.aliases()),
@@ -96,7 +97,7 @@ def calls(thread: eventq.Thread) -> dict[str, Callable[[], object]]:
 NAMES = [
     "next number", "allocate", "write and seal", "put", "fail", "get", "read", "by line", "a chunk of a line",
     "a page of the list", "remove", "allocate a name", "put an output", "publish", "read an output",
-    "a page of the outputs", "take", "another name of a blob", "a page of the names", "holders",
+    "a page of the outputs", "the newest outputs", "take", "another name of a blob", "a page of the names", "holders",
 ]  # fmt: skip
 
 

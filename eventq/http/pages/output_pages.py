@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -48,7 +48,7 @@ LISTED = 100
 SCOPES = 200
 FOUND = 200  # lines
 PUBLISHED = 100_000  # bytes of an output that are shown
-_LAST = (1 << 63) - 1
+LAST = (1 << 63) - 1
 SEARCH_SECONDS = 1.0
 SEARCH_BYTES = 1 << 20  # of a look
 
@@ -65,16 +65,15 @@ def output(thread: Thread, ask: Ask) -> tuple[str, Values]:
         artifacts = [*found.artifacts.newest(LISTED)]
     lowest = int(artifacts[0].artifact_id) if artifacts else max(0, before - LISTED)
     after = ask.query.get("after", "")
-    versions = [*found.outputs.page(after, _LAST, LISTED + 1)] if not before else []
-    outputs = {one.output_id: one for one in versions[:LISTED]}  # the newest version of each
+    outputs = found.outputs.newest(after, LISTED + 1) if not before else ()
     return "output.html", {
         "session": session,
         "artifacts": [(one, _kind(found, one)) for one in reversed(artifacts if not after else [])],
-        "outputs": [(one, _published(thread, one)) for one in outputs.values()],
+        "outputs": [(one, _published(thread, one)) for one in outputs[:LISTED]],
         "query": f"?{urlencode({'context': session})}" if session else "",
         "sessions": [one.session for one in islice(thread.produced.all_scopes(), SCOPES)][1:],
         "before": lowest if not after else 0,
-        "after": [*outputs][-1] if len(versions) > LISTED else None,
+        "after": outputs[LISTED - 1].output_id if len(outputs) > LISTED else None,
     }  # fmt: skip
 
 
@@ -163,11 +162,12 @@ def published(thread: Thread, ask: Ask) -> tuple[str, Values]:
         values["words"] = json_words(values["text"]) if wanted == JSON else []
     elif kind.name == BINARY:
         values["bytes"] = dump(head[:FIRST])
-    around = outputs.page(name, max(0, info.version - LISTED // 2), LISTED)
-    versions = [*takewhile(lambda one: one.output_id == name, around)]
+    newest = outputs.older(name, LAST, 1)[0].version
+    around = min(newest, info.version + LISTED // 2) + 1
+    versions = outputs.older(name, max(2, whole_in(ask.query, "before", around)), LISTED)
     return "published.html", values | {
-        "info": info, "kind": kind, "session": session, "versions": versions[::-1],
-        "may_be_more": len(versions) == LISTED, "is_source": is_source,
+        "info": info, "kind": kind, "session": session, "versions": versions,
+        "newest": newest, "is_source": is_source,
     }  # fmt: skip
 
 

@@ -310,7 +310,7 @@ def _beside(thread: Thread, found: Run, info: RunInfo) -> Values:
     above = thread.database.memory.turns.depths(digest_of(called)) if called else []
     return {
         "artifacts": [*scope.artifacts.newest(BESIDE)][::-1], "session": scope.artifacts.session,
-        "outputs": [*islice(scope.outputs, BESIDE)], "forks": forks,
+        "outputs": scope.outputs.newest("", BESIDE), "forks": forks,
         "causes": thread.causes_of(turn=root) if root else [],
         "called_by": above[0][1] if above else None,
     }  # fmt: skip

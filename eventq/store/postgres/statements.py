@@ -1252,6 +1252,31 @@ STATEMENTS = {
         (output_id, version) > ($4, $5)) AND (agent_outputs.bucket = $1 AND agent_outputs.thread_id
         = $2) ORDER BY output_id, version LIMIT $6
     """, ""),
+    # outputs._OLDER
+    "86a10744b9a547ef": ("", "", """
+        SELECT output_id, version, hash, raw_len, created_at_ms FROM eventq.agent_outputs CROSS
+        JOIN LATERAL (SELECT blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part,
+        blobs.touched_at_ms FROM eventq.blobs WHERE blobs.blob_id = agent_outputs.blob_id AND
+        (blobs.bucket = $1 AND blobs.thread_id = $2) OFFSET 0) AS blobs WHERE ((scope_id = $3 AND
+        output_id = $4) AND version < $5) AND (agent_outputs.bucket = $1 AND
+        agent_outputs.thread_id = $2) ORDER BY version DESC LIMIT $6
+    """, ""),
+    # outputs._NEWEST
+    "6170c33f43da17c5": ("", "", """
+        WITH RECURSIVE names(name, number) AS (SELECT MIN(output_id), CAST(1 AS BIGINT) FROM
+        eventq.agent_outputs WHERE (scope_id = $3 AND output_id > $4) AND (agent_outputs.bucket =
+        $1 AND agent_outputs.thread_id = $2) UNION ALL SELECT (SELECT MIN(output_id) FROM
+        eventq.agent_outputs WHERE (scope_id = $3 AND output_id > name) AND (agent_outputs.bucket =
+        $1 AND agent_outputs.thread_id = $2)), number + 1 FROM names WHERE NOT name IS NULL AND
+        number < $5) SELECT output_id, version, hash, raw_len, created_at_ms FROM names CROSS JOIN
+        LATERAL (SELECT o.* FROM eventq.agent_outputs AS o WHERE (o.scope_id = $3 AND o.output_id =
+        name AND o.version = (SELECT MAX(version) FROM eventq.agent_outputs WHERE (scope_id = $3
+        AND output_id = name) AND (agent_outputs.bucket = $1 AND agent_outputs.thread_id = $2)))
+        AND (o.bucket = $1 AND o.thread_id = $2) OFFSET 0) AS o CROSS JOIN LATERAL (SELECT
+        blobs.hash, blobs.raw_len, blobs.stored_len, blobs.codec, blobs.part, blobs.touched_at_ms
+        FROM eventq.blobs WHERE blobs.blob_id = o.blob_id AND (blobs.bucket = $1 AND
+        blobs.thread_id = $2) OFFSET 0) AS blobs ORDER BY number
+    """, ""),
     # outputs.Outputs.counters
     "9cafa80d33703bec": ("", "", """
         SELECT name, next FROM eventq.scope_counters AS counters WHERE scope_id = $3 AND

@@ -498,7 +498,8 @@ class MemorySide(Side):
             (info, found.outputs.read(info.output_id, info.version)) for info in found.outputs
         ]
         pages = found.artifacts.page(0, 2), found.outputs.page(OUTPUTS[0], 1, 2)
-        return made, outputs, found.artifacts.newest(2), found.artifacts.available(), pages
+        newest = found.outputs.newest("", 2), found.outputs.older(OUTPUTS[0], 9, 2)
+        return made, outputs, found.artifacts.newest(2), found.artifacts.available(), pages, newest
 
     def folders(self, scope: Any, data: int, number: int) -> object:
         found, payload = self.thread.scope(scope), PAYLOADS[data]
