@@ -1181,7 +1181,9 @@ class Thread:
         Each response counts once, in the session, context or run that it was written to first: what
         a fork shares with its source counts there. A branch of a session has the sum of all of the
         session, and that of its subagents beside it. `since` and `until` are the times of responses
-        in milliseconds since 1970. Raises UnknownContextError, UnknownRunError.
+        in milliseconds since 1970. What an older version has stored is counted first, some of it in
+        each call that may write at once; until then `is_all` is False. Raises UnknownContextError,
+        UnknownRunError.
         """
         from eventq.sessions import sums
 

@@ -6,7 +6,7 @@ Each raises UsageError for a word that it cannot convert.
 from __future__ import annotations
 
 from eventq.cli import show
-from eventq.errors import SERVER_ADVICE, InputError, UsageError
+from eventq.errors import SERVER_ADVICE, InputError, ReadOnlyError, UsageError
 from eventq.records import checks
 from eventq.records.checks import decimal
 from eventq.system import clock
@@ -206,25 +206,35 @@ def place(word: str, name: str) -> str:
 class Opened:
     """A thread that is open while the command runs.
 
-    It is opened read-only if `reads` is true, or returns so of the words. What `allows` returns of
-    them says whether it may be on any file system from now on.
+    It is opened read-only if `reads` is true, or returns so of the words; with `or_reads` where it
+    cannot be written. What `allows` returns of the words says whether it may be on any file system
+    from now on.
     """
 
     def __init__(
         self,
         *,
         reads: bool | Callable[[Any], bool] = False,
+        or_reads: bool = False,
         allows: Callable[[Any], bool] | None = None,
     ) -> None:
         self._reads = reads
+        self._or_reads = or_reads
         self._allows = allows
 
     def open(self, word: str, name: str, raw: Any) -> Thread:
         """Open the thread; raise the errors of `eventq.open`."""
+        reads = self._reads if isinstance(self._reads, bool) else self._reads(raw)
+        try:
+            return self._open(place(word, name), raw, reads=reads)
+        except ReadOnlyError:
+            if not self._or_reads:
+                raise
+            return self._open(place(word, name), raw, reads=True)
+
+    def _open(self, where: str, raw: Any, *, reads: bool) -> Thread:
         from eventq.thread import Thread
 
-        where = place(word, name)
-        reads = self._reads if isinstance(self._reads, bool) else self._reads(raw)
         # The tool that `thread` replaces refuses no file system.
         is_allowed = show.program() == "thread" or (self._allows is not None and self._allows(raw))
         return Thread(

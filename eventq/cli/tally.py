@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from eventq.cli import kinds, show
-from eventq.cli.options import JSON, THREAD
+from eventq.cli.options import JSON, thread_option
 from eventq.cli.rules import exclude
 from eventq.cli.table import Command, Option
 from eventq.records.spent import usage_object
+from eventq.sessions.sums import count_rest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventq.records.spent import ModelUsage, UsageSum
     from eventq.thread import Thread
 
+_NOT_ALL = "not all: the rest is counted once the thread can be written"
 _HEAD = ("model", "written", "read", "from a cache", "responses")
 
 
@@ -30,12 +32,14 @@ def usage(
     They are those of the whole thread, of a context, or of a run. A branch of a session has the sum
     of its session. Each response counts once, in the session, context or run that it was written to
     first. What was read has what came from a cache with it. `--since` and `--until` are times of
-    responses.
+    responses. Where the thread cannot be written, what an older version has stored is left out, and
+    the last line says so.
     """
     first = 0 if since is None else int(since * 1_000)
     last = None if until is None else int(until * 1_000)
     found = thread.usage(context=context, run=run, since=first, until=last)
-    while not found.is_all:  # what an older version has stored is counted now
+    if not found.is_all:  # what an older version has stored is counted now, if it can be
+        count_rest(thread.database.memory, thread.blobs)
         found = thread.usage(context=context, run=run, since=first, until=last)
     show.result(usage_object(found), "\n".join(_lines(found)), json=json)
 
@@ -48,9 +52,10 @@ def _lines(found: UsageSum) -> list[str]:
     if found.subagents is not None and found.subagents.responses:
         rows.append(_row("subagents beside it", found.subagents))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
+    lines = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
     ]
+    return lines if found.is_all else [*lines, _NOT_ALL]
 
 
 def _cells(one: ModelUsage) -> tuple[str, str, str, str, str]:
@@ -75,7 +80,7 @@ COMMANDS = {
                 kinds.moment,
             ),
             Option("until WHEN", "Only responses before then.", kinds.moment),
-            THREAD,
+            thread_option(kinds.Opened(or_reads=True)),
             JSON,
         ],
         "eventq usage --since 24h --thread ./inbox",

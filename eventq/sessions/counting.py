@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SETTINGS = b"turn_context"  # a line of Codex that names the model of what follows
 _NEAR = 100  # lines that are read for it
 PAGE = 500  # lines or turns whose payloads are read together
+_PATIENCE = 0.01  # seconds that a question waits for other writers before it is answered
 
 
 class Tally:
@@ -108,7 +109,9 @@ def _model_of(entry: Entry) -> str | None:
     return spending.model_of(entry.get("payload")) if is_stated else None
 
 
-def count_session(database: Engine, blobs: Blobs, row: SessionRow, first: int) -> int:
+def count_session(
+    database: Engine, blobs: Blobs, row: SessionRow, first: int, patience: float | None = None
+) -> int:
     """Count what the next lines of a session took, from one on; return how many were looked at."""
     is_log = reader_named(row.tool).is_log
     page = database.sessions.lines(row.session, first - 1, PAGE)
@@ -124,28 +127,27 @@ def count_session(database: Engine, blobs: Blobs, row: SessionRow, first: int) -
         entry = lines.lenient(payload) if may_say and line.form != lines.RAW else None
         agent = link.agent is not None
         tally.line(line.position, entry, is_node=bool(link.is_node), agent=agent)
-    with database.write(relaxed=True):
+    with database.write(relaxed=True, patience=patience):
         now = database.sessions.find(row.name, row.generation)
         if now is not None and now.lines == row.lines:  # else they are others now
             database.usage.of_session(row.session, tally.figures(), upto)
     return upto - first
 
 
-def catch_up(database: Engine, blobs: Blobs, most: int) -> bool:
+def catch_up(database: Engine, blobs: Blobs, most: int) -> None:
     """Count what was stored before tokens were counted, of so many lines or turns at most.
 
-    Return whether that was the rest.
+    Raises BusyError at once, nearly, while somebody else writes.
     """
     while most > 0:
         if (behind := database.usage.behind()) is not None:
             session, first, _ = behind
             rows = [one for one in database.sessions.page(session - 1, 1) if one.session == session]
-            most -= sum(count_session(database, blobs, row, first) for row in rows) or 1
-        elif not (done := _count_turns(database, blobs)):
-            return True
-        else:
+            most -= sum(count_session(database, blobs, row, first, _PATIENCE) for row in rows) or 1
+        elif done := _count_turns(database, blobs):
             most -= done
-    return False
+        else:
+            return
 
 
 def _count_turns(database: Engine, blobs: Blobs) -> int:
@@ -156,7 +158,7 @@ def _count_turns(database: Engine, blobs: Blobs) -> int:
     context, version, upto = map(int, at.split())
     page = database.usage.appended((context, version), upto, PAGE)
     payloads = _payloads(blobs, [one.digest for one in page])
-    with database.write(relaxed=True):
+    with database.write(relaxed=True, patience=_PATIENCE):
         for one in page:
             if (payload := payloads.get(one.digest)) is not None:
                 about = (one.turn, one.type_id, one.digest, payload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from _operator import add
 
+from eventq.errors import ClosedError, DamagedError, LogicError, NotAThreadError
 from eventq.records.spent import HourUsage, ModelUsage, UsageSum
 from eventq.sessions.counting import catch_up
 
@@ -54,18 +55,33 @@ def by_hour(database: Engine, since: int, until: int) -> list[HourUsage]:
 
 
 def count_rest(database: Engine, blobs: Blobs) -> None:
-    """Count all that older versions have stored, unless the thread is only read."""
-    while database.writable and database.has_usage() and database.usage.is_behind():
-        catch_up(database, blobs, _LINES)
+    """Count all that older versions have stored, as far as this thread can be written now."""
+    while database.has_usage() and database.usage.is_behind() and _count(database, blobs):
+        pass
 
 
 def _caught_up(database: Engine, blobs: Blobs) -> bool:
     """Count some of what older versions have stored, if there is any; return whether none is."""
     if not database.has_usage():
         return not database.has_memory()
-    if not database.usage.is_behind():
-        return True
-    return database.writable and catch_up(database, blobs, _LINES)
+    usage = database.usage
+    return not usage.is_behind() or (_count(database, blobs) and not usage.is_behind())
+
+
+def _count(database: Engine, blobs: Blobs) -> bool:
+    """Count some of what older versions have stored; return False where that cannot be now.
+
+    It is a question that is answered: somebody else who writes, a disk that is full or a thread
+    that may not be written only keep the answer from being whole.
+    """
+    try:
+        database.check_writable()
+        catch_up(database, blobs, _LINES)
+    except (ClosedError, DamagedError, NotAThreadError):
+        raise
+    except LogicError:
+        return False
+    return True
 
 
 def _sum(rows: Sums, *, is_all: bool) -> UsageSum:

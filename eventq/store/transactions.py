@@ -11,6 +11,7 @@ import os
 from _thread import RLock
 
 from eventq.errors import (
+    BusyError,
     ClosedError,
     LogicError,
     LostError,
@@ -68,11 +69,13 @@ class Write(Block):
         relaxed: bool = False,
         joins: bool = False,
         at_once: bool = True,
+        patience: float | None = None,
     ) -> None:
         """Prepare a transaction; nothing begins yet."""
         self._db = db
         self._relaxed = relaxed
         self._at_once = at_once
+        self._patience = patience
         self._joins = joins
 
     def __enter__(self) -> Write:
@@ -81,7 +84,7 @@ class Write(Block):
         if self._joins and db.join():
             self._is_joined = True
             return self
-        db.begin(relaxed=self._relaxed, at_once=self._at_once)
+        db.begin(relaxed=self._relaxed, at_once=self._at_once, patience=self._patience)
         self._number = db.begun
         if self._guard is None:
             self.__class__ = _ByHand
@@ -156,8 +159,8 @@ class Transactions:
 
     if TYPE_CHECKING:  # what an engine supplies
 
-        def _begin(self, *, relaxed: bool) -> None:
-            """Begin a transaction. Raises ReadOnlyError, NotAThreadError."""
+        def _begin(self, *, relaxed: bool, patience: float | None) -> None:
+            """Begin a transaction. Raises ReadOnlyError, NotAThreadError, BusyError."""
 
         def _set_savepoint(self, depth: int) -> None:
             """Set a savepoint. Raises StoreError when the transaction can only be undone."""
@@ -238,17 +241,20 @@ class Transactions:
 
     # --- blocks -----------------------------------------------------------------------------------
 
-    def write(self, *, relaxed: bool = False, at_once: bool = True) -> Write:
+    def write(
+        self, *, relaxed: bool = False, at_once: bool = True, patience: float | None = None
+    ) -> Write:
         """Return a context manager that makes everything inside it one change.
 
         Others wait from its beginning, or without `at_once` perhaps from its first statement: that
-        spares a trip to a server.
+        spares a trip to a server. `patience` is how many seconds it waits for other writers
+        (default: as the thread was opened, which is 30). Raises BusyError.
 
         The commit of a `relaxed` one need not be on the disk at once: a power cut may undo it, and
         a process that is killed may not. The outermost block decides; a strict one inside a
         relaxed one raises LogicError.
         """
-        return Write(self, relaxed=relaxed, at_once=at_once)
+        return Write(self, relaxed=relaxed, at_once=at_once, patience=patience)
 
     def joined(self) -> Write:
         """Return a context manager for statements that belong together; see `Write`."""
@@ -278,15 +284,20 @@ class Transactions:
         """Let the transaction under way end in nothing: a part of it that was joined has failed."""
         self._spoiled = max(self._spoiled, self.depth)
 
-    def begin(self, *, relaxed: bool = False, at_once: bool = True) -> None:
+    def begin(
+        self, *, relaxed: bool = False, at_once: bool = True, patience: float | None = None
+    ) -> None:
         """Begin a transaction, or a savepoint inside one; see `write`."""
         self.check_process()
         depth = -1
         try:
-            self.lock.acquire()
+            if not self.lock.acquire(timeout=-1 if patience is None else patience):
+                raise BusyError(
+                    f"another OS thread of this process writes to '{self.place}'", "try again later"
+                )
             depth = len(self._marks)
             if not depth:
-                self._begin(relaxed=relaxed)
+                self._begin(relaxed=relaxed, patience=patience)
                 if at_once:
                     self._have_begun()
             elif self.is_relaxed and not relaxed:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import eventq
 from tests.contract.test_usage import CLAUDE, claude, load, said
+from tests.contract.test_usage_beside import uncount
 from tests.doors.support import objects, ok, refused, run
 
 if TYPE_CHECKING:
@@ -43,3 +46,33 @@ def test_what_may_be_asked(path: str) -> None:
     refused(2, "exclude each other", run("usage", "--context", "a", "--run", "b", path))
     refused(1, "context", run("usage", "--context", "a", path))
     refused(1, "run", run("usage", "--run", "b", path))
+
+
+BARRED = """
+import sys
+from eventq.cli import main
+from eventq.errors import ReadOnlyError
+from eventq.store import opening
+real = opening.open_database
+def barred(directory, *, write=True, patience=None):
+    if write:
+        raise ReadOnlyError("it cannot be written", "mount it for writing")
+    return real(directory, write=False)
+opening.open_database = barred
+main()
+"""
+
+
+def test_what_is_not_counted_yet_is_said(path: str) -> None:
+    """Where an older version has stored it and the thread cannot be written; else it is counted."""
+    with eventq.open(path) as thread:
+        thread.contexts.create("chat").append(json.dumps(said(5)))
+        uncount(thread)
+
+    def read(*more: str) -> str:
+        words = [sys.executable, "-c", BARRED, "usage", "--thread", path, *more]
+        return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    assert read().splitlines()[-1] == "not all: the rest is counted once the thread can be written"
+    assert json.loads(read("--json"))["is_all"] is False
+    assert ok("usage", path).splitlines()[1].split() == ["m", "5", "10", "0", "1"]

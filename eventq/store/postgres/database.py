@@ -135,6 +135,7 @@ class Database(Engine):
         self.on_first_write = None
         self.refuses_links = False
         self._is_to_begin = False  # the server knows nothing of the transaction yet
+        self._patience: float | None = None  # seconds that it waits for other writers
         self._kept_ids = ""  # the last ids of the row that is locked, as JSON
         self._ids: dict[str, int] | None = None  # those, as this transaction has used them
         self._marked_ids: list[dict[str, int] | None] = []  # as savepoints found them
@@ -284,7 +285,12 @@ class Database(Engine):
             self._lock_row(link)
             return call(link)
 
-        return self._tried(self.link, begun)
+        if self._patience is None:
+            return self._tried(self.link, begun)
+        try:
+            return self.link.tried(begun)
+        except psycopg.Error as error:  # that it could not begin is no refusal to note
+            raise failures.translate(error, self.address) from error
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -299,19 +305,22 @@ class Database(Engine):
         def read(self) -> AbstractContextManager[Database]:  # type: ignore[override]
             """See `Transactions.read`."""
 
-    def _begin(self, *, relaxed: bool) -> None:
+    def _begin(self, *, relaxed: bool, patience: float | None) -> None:
         """Begin, with the first statement: the row is locked in one trip with it."""
         self.check_writable()
         self.link.clean()
         self.is_relaxed, self._is_to_begin, self._in_memory = relaxed, True, False
+        self._patience = patience
 
     def _lock_row(self, link: Link) -> None:
         """Lock the row of the thread with the next trip."""
         link.later(BEGIN, ())
         if self.is_relaxed:
             link.later("SET LOCAL synchronous_commit = off", ())
+        if self.address.pooled or self._patience is not None:
+            seconds = failures.WAIT_SECONDS if self._patience is None else self._patience
+            link.later(f"SET LOCAL lock_timeout = '{max(1, round(seconds * 1000))}ms'", ())
         if self.address.pooled:
-            link.later(f"SET LOCAL lock_timeout = '{failures.WAIT_SECONDS}s'", ())
             link.later(PLANNED, ())
         link.later(_LOCK, self.key, self._locked)
 

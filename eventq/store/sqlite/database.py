@@ -586,12 +586,26 @@ class Database(Engine):
         """Read the version anew: somebody may have brought the database up to date meanwhile."""
         self.version = int(self.steady(lambda c: migrate.version(c, self.path)))
 
-    def _begin(self, *, relaxed: bool) -> None:
+    def _begin(self, *, relaxed: bool, patience: float | None) -> None:
         try:
-            self.prepare_write(relaxed=relaxed).execute(_BEGIN)
+            connection = self.prepare_write(relaxed=relaxed)
+            if patience is None:
+                connection.execute(_BEGIN)
+            else:
+                self._begin_soon(connection, patience)
         except apsw.Error as error:
             raise self.explain(error) from error
         self._write_lock.note()
+
+    def _begin_soon(self, connection: apsw.Connection, patience: float) -> None:
+        """Begin, or raise BusyError without a note: whoever waits less than others expects it."""
+        connection.set_busy_handler(Busy(patience))
+        try:
+            connection.execute(_BEGIN)
+        except apsw.BusyError as error:
+            raise translate(error, self.path, patience) from error
+        finally:
+            connection.set_busy_handler(Busy(self.patience))
 
     def _set_savepoint(self, depth: int) -> None:
         try:
