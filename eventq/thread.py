@@ -1301,11 +1301,11 @@ class Thread:
 
     def export_pack(self, folder: Path) -> None:
         """Export all blobs, turns, heads and artifacts to a folder that holds no pack yet."""
+        from eventq.sessions.counting import uncounted
         from eventq.transfer.packs import check_outside, export_pack
 
         check_outside(_text(folder), self.layout.directory)
-        self._count_rest()
-        at_a_moment(lambda: export_pack(self.database.memory, _text(folder)))
+        at_a_moment(lambda: export_pack(self.database.memory, _text(folder), uncounted))
 
     def import_pack(self, folder: Path) -> Imported:
         """Import what a pack holds and this thread lacks; return what was added and dropped.
@@ -1335,7 +1335,9 @@ class Thread:
         """
         from collections import Counter
 
+        from eventq.sessions.counting import uncounted
         from eventq.transfer.packs import copy
+        from eventq.transfer.sources import ThreadSource
 
         other.database.check_writable()
         if isinstance(contexts, str):
@@ -1350,19 +1352,16 @@ class Thread:
                 "some contexts cannot be copied with the log, which is about all of them",
                 "leave one of the two out",
             )
-        self._count_rest()
+
+        def choose(moment: Engine) -> ThreadSource:
+            return ThreadSource(moment, uncounted, chosen)
+
         new, chosen = Counter[str](), None if contexts is None else [*contexts]
         to, source, shared = (other.contexts, other.produced), self.database.memory, other.is_shared
-        found = at_a_moment(lambda: copy(*to, source, chosen, new, log=log, shared=shared))
+        found = at_a_moment(lambda: copy(*to, source, choose, new, log=log, shared=shared))
         if log and not shared:
             other.database.on_commit(other._mirror.settle)
         return found
-
-    def _count_rest(self) -> None:
-        """Count the tokens of what an older version has stored: a copy does not do that."""
-        from eventq.sessions.sums import count_rest
-
-        count_rest(self.database.memory, self.blobs)
 
     # --- maintenance ------------------------------------------------------------------------------
 

@@ -11,11 +11,12 @@ from eventq.records.checks import REF
 from eventq.said import spending
 from eventq.sessions import lines
 from eventq.sessions.reading import reader_named
-from eventq.store.usage import LOOKED, number_of
+from eventq.store.usage import number_of
 from eventq.store.usage_rows import Figure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from eventq.memory.blobs import Blobs
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from eventq.sessions.links import Entry
     from eventq.store.engine import Engine
     from eventq.store.session_rows import SessionRow
+    from eventq.store.usage_rows import Appended, UsageCopy
 
 _SETTINGS = b"turn_context"  # a line of Codex that names the model of what follows
 _NEAR = 100  # lines that are read for it
@@ -152,33 +154,52 @@ def catch_up(database: Engine, blobs: Blobs, most: int) -> None:
 
 def _count_turns(database: Engine, blobs: Blobs) -> int:
     """Count what the next turns of contexts and runs took; return how many there were."""
-    at = database.settings.get(LOOKED)
-    if at is None:
+    if (looked := database.usage.looked()) is None:
         return 0
-    context, version, upto = map(int, at.split())
-    page = database.usage.appended((context, version), upto, PAGE)
+    *after, upto = looked
+    page = database.usage.appended(after, upto, PAGE)
     payloads = _payloads(blobs, [one.digest for one in page])
     with database.write(relaxed=True, patience=_PATIENCE):
         for one in page:
-            if (payload := payloads.get(one.digest)) is not None:
-                about = (one.turn, one.type_id, one.digest, payload)
-                for spent in _spent(database, blobs, *about):
-                    database.usage.of_turn(one.context, one.turn, spent, one.at)
-        after = f"{page[-1].context} {page[-1].version} {upto}" if page else None
-        database.settings.put(LOOKED, after)
+            for spent in _spent(database, blobs, one, payloads.get(one.digest)):
+                database.usage.of_turn(one.context, one.turn, spent, one.at)
+        database.usage.look(page[-1] if page else None, upto)
     return len(page)
 
 
-def _spent(
-    database: Engine, blobs: Blobs, turn: int, kind: str, digest: bytes, payload: bytes
-) -> list[Spent]:
+def uncounted(database: Engine, blobs: Blobs) -> Iterator[UsageCopy]:
+    """Yield what turns of contexts and runs took that older versions have stored, as it will count.
+
+    A copy has no notes of what was appended where, from which that is known.
+    """
+    if (looked := database.usage.looked()) is None:
+        return
+    context, version, upto = looked
+    found: dict[int, UsageCopy] = {}  # of one context, by the response, or by the turn of another
+    while page := database.usage.appended((context, version), upto, PAGE):
+        payloads = _payloads(blobs, [one.digest for one in page])
+        for one in page:
+            if one.context != context:
+                yield from found.values()
+                found = {}
+            context, version = one.context, one.version
+            for spent in _spent(database, blobs, one, payloads.get(one.digest)):
+                response = number_of(spent.response)
+                was = found.get(response or -one.turn)
+                new = database.usage.as_counted(context, one.turn, spent, one.at, was)
+                found[response or -one.turn] = new
+    yield from found.values()
+
+
+def _spent(database: Engine, blobs: Blobs, one: Appended, payload: bytes | None) -> list[Spent]:
     """Return what a turn took, and of a run the attempts after it."""
-    if kind not in (START_TYPE, STATE_TYPE):
+    if payload is None:
+        return []
+    if one.type_id not in (START_TYPE, STATE_TYPE):
         found = spending.of_payload(payload)
         return [] if found is None else [found]
-    tried = database.runs.attempts(turn)
-    nodes = {digest: payload, **_payloads(blobs, tried)}
-    return [one for key, data in nodes.items() if (one := _of_node(data, REF + key.hex()))]
+    nodes = {one.digest: payload, **_payloads(blobs, database.runs.attempts(one.turn))}
+    return [took for key, data in nodes.items() if (took := _of_node(data, REF + key.hex()))]
 
 
 def _of_node(data: bytes, ref: str) -> Spent | None:

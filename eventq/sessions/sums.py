@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eventq.store.usage import Sums
 
 HOUR = 3_600_000
-_LINES = 500  # lines and turns of older versions that a question counts before it is answered
+LINES = 500  # lines and turns of older versions that a question counts before it is answered
 
 
 def of_context(database: Engine, blobs: Blobs, context: int, since: int, until: int) -> UsageSum:
@@ -76,7 +76,7 @@ def _count(database: Engine, blobs: Blobs) -> bool:
     """
     try:
         database.check_writable()
-        catch_up(database, blobs, _LINES)
+        catch_up(database, blobs, LINES)
     except (ClosedError, DamagedError, NotAThreadError):
         raise
     except LogicError:

@@ -267,6 +267,10 @@ class Selection:
 
     # --- what is chosen ---------------------------------------------------------------------------
 
+    def has_turn(self, turn: int) -> bool:
+        """Return whether a turn that is there is chosen."""
+        return self._is_all or turn in self._ids["turns"]
+
     def blobs(self) -> Iterator[bytes]:
         """Yield the digest of every blob that is no part only, in the order they came."""
         return (digest for _, digest in self._rows(*_BLOBS))

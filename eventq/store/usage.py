@@ -176,6 +176,15 @@ def number_of(response: str) -> int:
     return int.from_bytes(blake3(response.encode(errors="replace")).digest()[:8], "big") >> 1
 
 
+def _row_of(
+    context: int, turn: int, spent: Spent, now: int
+) -> tuple[int, int, None, int, int, int, str, int, int, int]:
+    """Return the row of what a turn of a context took."""
+    at = now if spent.at is None else spent.at
+    response = number_of(spent.response)
+    return turn, response, None, context, 0, at, spent.model, *spent[:3]
+
+
 class TokenUsage:
     """The tokens of responses."""
 
@@ -192,14 +201,26 @@ class TokenUsage:
         Of several turns of one response in the context, the first has the row, with the most that
         is said of it.
         """
-        counted, response = spent[:3], number_of(spent.response)
-        if response:
-            for first, *before in self._run(_OF_CONTEXT, (response, context)):
-                self._db.later(_GROW, (*map(max, counted, before), first, response))
-                return
-        at = now if spent.at is None else spent.at
-        row = (turn, response, None, context, 0, at, spent.model, *counted)
-        self._db.later(_ADD, row)
+        response = number_of(spent.response)
+        if known := self._known(response, context):
+            first, *before = known
+            self._db.later(_GROW, (*map(max, spent[:3], before), first, response))
+        else:
+            self._db.later(_ADD, _row_of(context, turn, spent, now))
+
+    def as_counted(
+        self, context: int, turn: int, spent: Spent, now: int, was: UsageCopy | None
+    ) -> UsageCopy:
+        """Return what `of_turn` would store, after that which it stored of the response before."""
+        new = UsageCopy(*_row_of(context, turn, spent, now))
+        if was is None and self._db.has_usage() and (known := self._known(new.response, context)):
+            was = new._replace(turn=known[0], out=known[1], fresh=known[2], cached=known[3])
+        return new if was is None else UsageCopy(*was[:7], *map(max, was[7:], new[7:]))
+
+    def _known(self, response: int, context: int) -> Sequence[int]:
+        """Return the turn and counts of a response in a context, if it has any."""
+        rows = self._run(_OF_CONTEXT, (response, context)) if response else []
+        return rows[0] if rows else ()
 
     def of_session(self, session: int, figures: Sequence[Figure], upto: int | None) -> None:
         """Note what lines of a session say, inside `write`, and up to where they were looked at.
@@ -268,11 +289,29 @@ class TokenUsage:
         rows = self._run(_BEHIND) if self._db.has_usage() else []
         return rows[0] if rows else None
 
+    def looked(self) -> tuple[int, int, int] | None:
+        """Return up to where turns of before were looked at, and the last of them; None for all.
+
+        The first two are a context and its version, as `appended` takes them.
+        """
+        if not self._db.has_usage():
+            return 0, -1, self._db.last_id("turns")  # with which it will begin
+        at = self._db.settings.get(LOOKED)
+        if at is None:
+            return None
+        context, version, upto = map(int, at.split())
+        return context, version, upto
+
+    def look(self, last: Appended | None, upto: int) -> None:
+        """Note up to where turns of before were looked at, inside `write`; None for all."""
+        at = last and f"{last.context} {last.version} {upto}"
+        self._db.settings.put(LOOKED, at)
+
     def is_behind(self) -> bool:
         """Return whether there is anything that was not looked at."""
-        return self.behind() is not None or self._db.settings.get(LOOKED) is not None
+        return self.behind() is not None or self.looked() is not None
 
-    def appended(self, after: tuple[int, int], upto: int, limit: int) -> list[Appended]:
+    def appended(self, after: Sequence[int], upto: int, limit: int) -> list[Appended]:
         """Return the next turns that were appended, by context and version."""
         return [*map(Appended._make, self._run(_APPENDED, (*after, upto, limit)))]
 

@@ -29,23 +29,25 @@ from eventq.transfer.turn_import import Nodes, TurnImport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from eventq.memory.contexts import Contexts
     from eventq.output.output_store import OutputStore
     from eventq.store.engine import Engine
+    from eventq.transfer.sources import Uncounted
 
 _PAGE = 1_000  # causes that are read at once
 
 
-def export_pack(database: Engine, folder: str) -> None:
+def export_pack(database: Engine, folder: str, uncounted: Uncounted) -> None:
     """Write a thread, as it is at one moment, to a folder that holds no pack yet.
 
-    Every blob is checked; one of many parts is in memory whole while it is written. Raises
-    DamagedBlobError, LogicError for a folder that holds a pack, DiskError.
+    `uncounted` is that of `ThreadSource`. Every blob is checked; one of many parts is in memory
+    whole while it is written. Raises DamagedBlobError, LogicError for a folder that holds a pack,
+    DiskError.
     """
     with database.read() as moment:
-        source = ThreadSource(moment)
+        source = ThreadSource(moment, uncounted)
         with PackWriter(folder) as pack:
             _write(source, pack)
 
@@ -90,21 +92,20 @@ def copy(
     contexts: Contexts,
     produced: OutputStore,
     database: Engine,
-    chosen: Sequence[int | str] | None,
+    choose: Callable[[Engine], ThreadSource],
     new: Counter[str],
     *,
     log: bool,
     shared: bool,
 ) -> Imported:
-    """Store what a thread holds, or some of its contexts lead to, and is not here.
+    """Store what a thread holds, or what we `choose` of it, and is not here.
 
     Nothing is left out: what is damaged there, or would be another artifact or output here, is an
     error. `new` counts on from an attempt that was lost. The log comes as well if `log` is true,
     into a thread that machines share, or not. See `Thread.copy_to`.
     """
     with database.read() as moment:
-        source = ThreadSource(moment, None if chosen is None else [*chosen])
-        job = Job(contexts, produced, source, new, strict=True)
+        job = Job(contexts, produced, choose(moment), new, strict=True)
         came = LogImport(job, moment, shared=shared) if log else None
         return _import(job, came, lambda turns: _copy_causes(job, moment, turns, log=log))
 

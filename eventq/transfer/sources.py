@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     Note = Callable[[str], object]
     Line = dict[str, Any]
+    Uncounted = Callable[[Engine, Blobs], Iterable[UsageCopy]]
 
 _NAMED = re.compile(
     rb"(?i:artifact):(?:\\?/){2}([0-9]{1,19})(?![0-9])(\?session=[A-Za-z0-9_.~%/-]{1,999})?"
@@ -178,11 +179,15 @@ class PackSource:
 class ThreadSource:
     """A thread at one moment: all of it, or some contexts and all that they lead to."""
 
-    def __init__(self, moment: Engine, contexts: Iterable[int | str] | None = None) -> None:
+    def __init__(
+        self, moment: Engine, uncounted: Uncounted, contexts: Iterable[int | str] | None = None
+    ) -> None:
         """Choose what is to be read, inside a `read` of the thread's database.
 
-        Raises UnknownContextError, StoreError for a thread of the original tool.
+        `uncounted` finds the tokens that no row has yet. Raises UnknownContextError, StoreError for
+        a thread of the original tool.
         """
+        self._uncounted = uncounted
         self.note: Note = ignore
         self._chosen = moment.copies.select(contexts)
         self._blobs = Blobs(moment)
@@ -347,9 +352,9 @@ class ThreadSource:
                 yield {**line, "blob": (file.digest or b"").hex()}
 
     def _lines_of_usage(self) -> Iterator[Line]:
-        if not self._moment.has_usage():
-            return
-        for one in self._chosen.records(UsageCopy):
+        known = self._chosen.records(UsageCopy) if self._moment.has_usage() else ()
+        rest = self._uncounted(self._moment, self._blobs)
+        for one in chain(known, filter(lambda one: self._chosen.has_turn(one.turn), rest)):
             yield {
                 "usage": one.turn, "response": one.response, "of_session": one.session,
                 "of_context": one.context, "agent": one.agent, "at_ms": one.at, "model": one.model,

@@ -13,6 +13,7 @@ import eventq
 from eventq.records.run import NewStep
 from eventq.records.spent import UsageSum
 from eventq.sessions import counting
+from eventq.sessions import sums as sums_module
 from eventq.store.sqlite import migrate
 from tests.contract.test_usage import CODEX, Entry, asked, claude, load, said, sums
 
@@ -31,6 +32,15 @@ def take_back(path: str) -> None:
     connection.execute("DELETE FROM migrations WHERE number > ?", (OLD,))
     connection.pragma("user_version", OLD)
     connection.close()
+
+
+def counted(thread: eventq.Thread, *names: str) -> list[UsageSum]:
+    """Return all sums, or those of some contexts, when all is counted."""
+    while not thread.usage().is_all:
+        pass
+    if names:
+        return [thread.usage(context=name) for name in names]
+    return [*sums(thread), thread.usage(context="c")]
 
 
 LONG = [asked(0), *(claude(n, f"r{n // 3}", n, timestamp=f"2026-03-01T1{n % 10}:00:00Z")
@@ -89,17 +99,48 @@ def test_a_session_that_goes_on_is_counted_as_a_whole(path: str, tmp_path: Path)
         assert found == thread.usage(context="s")
 
 
-def test_a_copy_has_all_of_it(path: str, tmp_path: Path) -> None:
-    """It is counted before it is copied."""
+@pytest.mark.parametrize("asked_for", [None, 0, 3, 4, 5])
+def test_a_copy_has_all_of_it(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_for: int | None
+) -> None:
+    """Also of a thread that is only read: before its tables are there, and while it is counted."""
     expected = fill(path, tmp_path)
     take_back(path)
-    with (
-        eventq.open(path) as thread,
-        eventq.open(eventq.init(tmp_path / "copy")) as other,
-    ):
-        thread.copy_to(other)
-        assert [*sums(other), other.usage(context="c")] == expected
-        assert thread.usage().is_all
+    monkeypatch.setattr(counting, "PAGE", 7)
+    monkeypatch.setattr(sums_module, "LINES", 20)
+    if asked_for is not None:
+        with eventq.open(path) as thread:
+            for _ in range(asked_for):
+                assert not thread.usage().is_all
+    with eventq.open(path, read_only=True) as thread:
+        before = thread.usage()
+        thread.export_pack(tmp_path / "pack")
+        with eventq.open(eventq.init(tmp_path / "copy")) as other:
+            for _ in range(2):
+                thread.copy_to(other)
+                assert counted(other) == expected
+        with eventq.open(eventq.init(tmp_path / "part")) as other:
+            assert thread.copy_to(other, ["fork", "s"]).notes == ()
+            assert counted(other, "s", "fork") == [expected[0], expected[2]]
+        assert thread.usage() == before
+    with eventq.open(eventq.init(tmp_path / "packed")) as other:
+        assert other.import_pack(tmp_path / "pack").notes == ()
+        assert counted(other) == expected
+
+
+def test_a_copy_of_what_goes_on_counts_once(path: str, tmp_path: Path) -> None:
+    """A response that was stored before and after has the most that is said of it."""
+    with eventq.open(path) as thread:
+        thread.contexts.create("chat").append(said(5, "r"))
+    take_back(path)
+    with eventq.open(path) as thread:
+        thread.contexts.get("chat").append(said(60, "r"))
+        thread.contexts.get("chat").append(said(7, "r"))
+        with eventq.open(eventq.init(tmp_path / "copy")) as other:
+            thread.copy_to(other)
+            assert other.usage().out == 60
+            assert other.usage().responses == 1
+        assert thread.usage().out == 60
 
 
 def test_a_session_that_is_removed_meanwhile(
