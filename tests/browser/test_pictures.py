@@ -55,6 +55,7 @@ PAGES = {
     "binary": "/t/atelier/output/2",
     "document": "/t/atelier/published/0-report",
     "document-later": "/t/atelier/published/0-report?version=2",
+    "changes": "/t/atelier/published/0-report?version=2&as=changes",
     "json": "/t/atelier/published/1-counts_json",
     "health": "/t/atelier/health",
 }

@@ -213,6 +213,51 @@ def test_json_and_text_are_shown(client: httpx.Client, thread: eventq.Thread) ->
     assert len(seen(client, f"{PUBLISHED}/5-wide").text) < 500_000
 
 
+def test_what_changed_is_shown(client: httpx.Client, thread: eventq.Thread) -> None:
+    """By lines, with some around them; of JSON by members; the same is said to be so."""
+    lines = [f"line {number}" for number in range(40)]
+    thread.outputs.put("notes", "\n".join(lines))
+    thread.outputs.publish("0-notes", "\n".join([*lines[:20], "another <b>", *lines[21:], "end"]))
+    thread.outputs.publish("0-notes", "\n".join([*lines[:20], "another <b>", *lines[21:], "end"]))
+    at = f"{PUBLISHED}/0-notes"
+    assert "What changed" not in seen(client, at).text
+    second = seen(client, f"{at}?version=2")
+    assert "?version=2&as=changes" in second.values("a", "href")
+    page = seen(client, f"{at}?version=2&as=changes")
+    text = page.text
+    assert "From version 1 to 2" in text
+    assert "- line 20\n+ another <b>\n  line 21\n" in text
+    assert "lines 18 to 24\n  line 17\n" in text
+    assert "line 16" not in text
+    assert "+ end\n" in text
+    assert "nothing changed" in seen(client, f"{at}?version=3&as=changes").text
+    thread.outputs.put("found", '{"a": 1, "b": [2]}')
+    thread.outputs.publish("1-found", '{"a": 1, "b": [3]}')
+    text = seen(client, f"{PUBLISHED}/1-found?version=2&as=changes").text
+    assert '  "a": 1,\n' in text
+    assert "-     2\n+     3\n" in text
+
+
+def test_what_is_long_or_no_text_is_compared_as_far_as_that_goes(
+    client: httpx.Client, thread: eventq.Thread
+) -> None:
+    """And the page says so; with the first version there is nothing to compare."""
+    long = [f"{number:030}" for number in range(5_000)]
+    thread.outputs.put("long", "\n".join(long))
+    thread.outputs.publish("0-long", "\n".join([*long, "more"]))
+    thread.outputs.publish("0-long", "\n".join(reversed(long)))
+    assert "the beginnings are the same" in (
+        seen(client, f"{PUBLISHED}/0-long?version=2&as=changes").text
+    )
+    page = seen(client, f"{PUBLISHED}/0-long?version=3&as=changes")
+    assert "these are the first changes" in page.text
+    assert page.text.count("\n") < 1_200
+    thread.outputs.put("x", PNG)
+    thread.outputs.publish("1-x", "text")
+    assert "one of them is no text" in seen(client, f"{PUBLISHED}/1-x?version=2&as=changes").text
+    assert long[0] in seen(client, f"{PUBLISHED}/0-long?as=changes").text
+
+
 def test_those_of_a_session(client: httpx.Client, thread: eventq.Thread) -> None:
     """Are named by it in all links."""
     thread.contexts.create("s &?")
@@ -234,7 +279,8 @@ def test_nothing_becomes_markup(client: httpx.Client, thread: eventq.Thread) -> 
     thread.artifacts.put(f"FAILED {EVIL}\n\x1b[31m{EVIL}".encode())
     for number, text in enumerate((f"# {EVIL}\n\n{EVIL}", json.dumps({EVIL: EVIL}), EVIL)):
         thread.outputs.put("x", text)
-        for query in ("", "?as=source"):
+        thread.outputs.publish(f"{number}-x", f"{text} {EVIL}")
+        for query in ("", "?as=source", "?version=2&as=changes"):
             page = seen(client, f"{PUBLISHED}/{number}-x{query}")
             assert "alert(1)" in page.text
             assert not [tag for tag, _ in page.tags if tag == "img"]

@@ -24,6 +24,7 @@ from eventq.http.pages.output_kinds import (
     text_of,
 )
 from eventq.http.pages.page_request import whole_in
+from eventq.http.pages.version_changes import changes
 from eventq.http.pages.wording import json_words
 from eventq.said.media import HEAD as MEDIA
 from eventq.system import clock
@@ -47,6 +48,7 @@ LINES = 500  # of an artifact
 LISTED = 100
 SCOPES = 200
 FOUND = 200  # lines
+TEXTS = (DOCUMENT, JSON, TEXT)
 PUBLISHED = 100_000  # bytes of an output that are shown
 LAST = (1 << 63) - 1
 SEARCH_SECONDS = 1.0
@@ -153,12 +155,14 @@ def published(thread: Thread, ask: Ask) -> tuple[str, Values]:
     head = thread.blobs.part(info.hash, 0, MEDIA)
     kind = kind_of(head, info.size, published=True)
     values: Values = {"parts": [], "outline": [], "text": "", "words": [], "bytes": ""}
-    is_source = ask.query.get("as") == "source"
-    if kind.name in (DOCUMENT, JSON, TEXT):
-        data = thread.blobs.part(info.hash, 0, PUBLISHED)
-        text = text_of(data, is_cut=info.size > len(data)) or data.decode(errors="replace")
-        wanted = TEXT if is_source else kind.name
-        values |= shown(text, wanted, left=info.size - len(data))
+    before = next(iter(outputs.older(name, info.version, 1)), None)
+    shown_as = ask.query.get("as", "")
+    if kind.name in TEXTS and shown_as == "changes" and before is not None:
+        values |= _changes(thread, before, info)
+    elif kind.name in TEXTS:
+        text, left = _text(thread, info)
+        wanted = TEXT if shown_as == "source" else kind.name
+        values |= shown(text, wanted, left=left)
         values["words"] = json_words(values["text"]) if wanted == JSON else []
     elif kind.name == BINARY:
         values["bytes"] = dump(head[:FIRST])
@@ -167,8 +171,30 @@ def published(thread: Thread, ask: Ask) -> tuple[str, Values]:
     versions = outputs.older(name, max(2, whole_in(ask.query, "before", around)), LISTED)
     return "published.html", values | {
         "info": info, "kind": kind, "session": session, "versions": versions,
-        "newest": newest, "is_source": is_source,
+        "newest": newest, "shown_as": shown_as, "is_text": kind.name in TEXTS, "before": before,
     }  # fmt: skip
+
+
+def _text(thread: Thread, info: OutputInfo) -> tuple[str, int]:
+    """Return the text of a published output, and how many bytes are left out at its end."""
+    data = thread.blobs.part(info.hash, 0, PUBLISHED)
+    text = text_of(data, is_cut=info.size > len(data)) or data.decode(errors="replace")
+    return text, info.size - len(data)
+
+
+def _changes(thread: Thread, before: OutputInfo, after: OutputInfo) -> Values:
+    """Return what changed from a version to another, that of JSON by its members."""
+    texts, is_whole = [], True
+    for one in (before, after):
+        head = thread.blobs.part(one.hash, 0, MEDIA)
+        kind = kind_of(head, one.size, published=True)
+        if kind.name not in TEXTS:
+            return {"lines": None}
+        text, left = _text(thread, one)
+        texts.append(shown(text, JSON if kind.name == JSON else TEXT, left=left)["text"])
+        is_whole = is_whole and not left
+    lines, is_all = changes(*texts)
+    return {"lines": lines, "is_all": is_all and is_whole}
 
 
 def _search(
