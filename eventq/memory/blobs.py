@@ -404,7 +404,22 @@ class Blobs:
         Of those that were erased, return what is shown in their place.
         """
         rows = self._engine.find(digests) if digests else {}
-        there = [row for row in rows.values() if not row.part]
+        return self._shown([row for row in rows.values() if not row.part])
+
+    def shown_by_size(self, digests: list[bytes], limit: int) -> Iterator[dict[bytes, bytes]]:
+        """Yield what `shown_many` returns in parts, in the order given, of some `limit` bytes."""
+        rows = self._engine.find(digests) if digests else {}
+        part: list[BlobRow] = []
+        size = 0
+        for row in (rows[one] for one in digests if one in rows and not rows[one].part):
+            part.append(row)
+            size += row.size
+            if size >= limit:
+                yield self._shown(part)
+                part, size = [], 0
+        yield self._shown(part)
+
+    def _shown(self, there: list[BlobRow]) -> dict[bytes, bytes]:
         found = self.load(there)
         gone = [row.digest for row in there if row.codec == GONE]
         pieces = self._engine.read(gone) if gone else {}

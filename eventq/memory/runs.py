@@ -59,7 +59,8 @@ ABORTED = 130
 _CACHED = 256  # nodes, and roles
 _PAGE = 1_000
 _LAST_ID = (1 << 63) - 1
-_GROUP = 256  # steps whose contents are fetched together
+_GROUP = 256  # steps that are read together
+_GROUP_BYTES = 4 << 20  # of them, and again of the contents that are held at once
 
 
 class _Terms(Record):
@@ -501,7 +502,7 @@ class Run:
 
     def _again(self, turn_id: int, body: _Body) -> Step:
         """Return the step that has a key already; raise ConflictError if it is a different one."""
-        step = self._read([self._turns.turn(turn_id, as_of=0)])[0]
+        step = next(self._read([self._turns.turn(turn_id, as_of=0)]))
         before = (
             step.role, step.meta, step.content, step.artifacts, step.edge_prompt, step.agent,
             step.compact, step.child,
@@ -614,7 +615,7 @@ class Run:
                 return step
 
     def _last_step(self, head: int) -> Step:
-        found = self._read([self._turns.turn(head, as_of=0)])
+        found = [*self._read([self._turns.turn(head, as_of=0)])]
         if not found or found[0].role in NO_ROLES:
             raise ConflictError(
                 f"run {self.id} has no last step to replace", "take a step first", head
@@ -729,10 +730,10 @@ class Run:
     def _newest_first(self) -> Iterator[Step]:
         """Yield the steps, newest first."""
         page = self.context.last(16, as_of=0)
-        yield from reversed(self._read(page.turns))
+        yield from self._read(page.turns[::-1])
         while page.next_cursor is not None:
             page = self.context.before(page.next_cursor, 64, as_of=0)
-            yield from reversed(self._read(page.turns))
+            yield from self._read(page.turns[::-1])
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -772,19 +773,27 @@ class Run:
 
     def _steps(self, turns: Chain) -> Iterator[Step]:
         group: list[Turn] = []
+        size = 0
         for turn in turns:
             group.append(turn)
-            if len(group) == _GROUP:
+            size += turn.size
+            if len(group) == _GROUP or size >= _GROUP_BYTES:
                 yield from self._read(group)
-                group = []
+                group, size = [], 0
         yield from self._read(group)
 
-    def _read(self, turns: Sequence[Turn]) -> list[Step]:
-        """Return the steps of turns, without the start; their contents are fetched together."""
+    def _read(self, turns: Sequence[Turn]) -> Iterator[Step]:
+        """Yield the steps of turns, without the start; contents are fetched together, some MiB."""
         pairs = [(turn, self._runs.of_turn(turn)) for turn in turns if turn.type_id != START_TYPE]
         wanted = [digest_of(node.content) for _, node in pairs if isinstance(node, StateNode)]
+        parts = self._turns.blobs.shown_by_size(wanted, _GROUP_BYTES)
+        found: dict[bytes, bytes] = {}
         try:
-            found = self._turns.blobs.shown_many(wanted)
+            for turn, node in pairs:
+                if isinstance(node, StateNode) and digest_of(node.content) not in found:
+                    found = {}  # ahead of the next, so that one part is held
+                    found = next(parts, found)
+                yield self._step_of(turn, node, found)
         except DamagedBlobError as error:
             at = next(
                 (
@@ -797,7 +806,6 @@ class Run:
             if at is not None:
                 error.what = f"step {at.depth} of run {self.id}: {error.what}"
             raise
-        return [self._step_of(turn, node, found) for turn, node in pairs]
 
     def _step_of(self, turn: Turn, node: Node | None, found: dict[bytes, bytes]) -> Step:
         if not isinstance(node, StateNode):
@@ -892,7 +900,7 @@ class Run:
             check_positive(budget, "budget")
         texts: list[str] = []
         size = 0
-        for step in self._backwards():
+        for step in self._newest_first():
             text = _as_text(step)
             if texts and budget is not None and size + len(text) > budget:
                 break
@@ -901,14 +909,6 @@ class Run:
         omitted = self.info().depth - len(texts)
         head = [f"({omitted} earlier steps omitted)"] if omitted else []
         return RunText("\n\n".join([*head, *reversed(texts)]), len(texts), omitted)
-
-    def _backwards(self) -> Iterator[Step]:
-        page = self.context.last(16, as_of=0)
-        while True:
-            yield from reversed(self._read(page.turns))
-            if page.next_cursor is None:
-                return
-            page = self.context.before(page.next_cursor, 64, as_of=0)
 
 
 class _Body:

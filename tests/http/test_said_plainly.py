@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -238,3 +238,26 @@ def test_the_newest_of_many_versions(
     assert "The newest, version 29" in first.text
     assert f"{AT}/published/0-a?version=29" in first.values("a", "href")
     assert seen(client, f"{AT}/published/0-a?before=0").text
+
+
+def test_steps_are_read_as_memory_allows(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some MiB of contents at once, on the page of a run and elsewhere; each step has its own."""
+    run = thread.runs.start("solve", "x")
+    texts = [f"{number % 5} {'long ' * 300_000}" for number in range(6)]  # one stands there twice
+    for text in texts:
+        run.step("coder", content=text, edge_prompt="go on")
+    sizes, load = [0], type(thread.blobs).load
+
+    def noting(blobs: Any, rows: Any) -> Any:
+        rows = [*rows]
+        sizes.append(sum(row.size for row in rows))
+        return load(blobs, rows)
+
+    monkeypatch.setattr(type(thread.blobs), "load", noting)
+    assert all(f"{text[:9]}" in seen(client, f"{AT}/runs/{run.id}").text for text in texts)
+    assert "What the model saw" in seen(client, f"{AT}/runs/{run.id}?step=6").text
+    assert [step.content for step in run.replay()] == texts
+    assert run.read(2_000_000).steps == 1
+    assert max(sizes) < 7_000_000
