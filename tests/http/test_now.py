@@ -66,7 +66,7 @@ def test_what_came_to_pass_since_the_last_look(
     assert "works main 1 turn x 1.0 k tokens" in shown
     shown = words(seen(client, AT))
     assert "3 done in the last 24 hours 0 failed 0 of them dead" in shown
-    assert "2 runs completed 1 well, 1 failed" in shown
+    assert "2 runs completed 1 well, 1 gave up" in shown
     clock.move(60)
     assert "3 done in the last 24 hours" in words(seen(client, AT))  # the same visit
     clock.move(2 * HOUR)
