@@ -237,12 +237,10 @@ def _cut(one: Step, number: int) -> Step:
 def _tries(thread: Thread, one: Step, *, is_open: bool) -> Iterable[Try]:
     """Yield the last tries of a step; of one that is open, with what they said."""
     nodes = _nodes(thread, one.attempts[-TRIES:])
-    refs = [node.content for node in nodes.values() if isinstance(node, StateNode)]
-    contents = _nodes(thread, refs) if is_open else {}
     for ref in one.attempts[-TRIES:]:
         node = nodes.get(ref)
         if isinstance(node, StateNode):
-            content = contents.get(node.content)
+            content = _nodes(thread, [node.content]).get(node.content) if is_open else None
             text = content.text if isinstance(content, ContentNode) else ""
             yield run_steps.Try(node.timestamp, ref, node.meta, text[:TEXT])
 
