@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import takewhile
 
-from eventq.errors import DamagedError
+from eventq.errors import DamagedError, UnknownBlobError
 from eventq.memory.nodes import START_TYPE, STATE_TYPE, StateNode, decode
 from eventq.records.checks import REF
 from eventq.said import spending
@@ -123,7 +123,9 @@ def count_session(
     near = takewhile(lambda one: one.position < upto, database.sessions.links(row.session, first))
     links = {one.position: one for one in near}
     for line in page:
-        link, payload = links[line.position], payloads.get(line.digest, b"")
+        link, payload = links.get(line.position), payloads.get(line.digest, b"")
+        if link is None:
+            break  # it is gone meanwhile
         may_say = b"usage" in payload or b'"tokens"' in payload
         may_say |= is_log and _SETTINGS in payload
         entry = lines.lenient(payload) if may_say and line.form != lines.RAW else None
@@ -131,9 +133,14 @@ def count_session(
         tally.line(line.position, entry, is_node=bool(link.is_node), agent=agent)
     with database.write(relaxed=True, patience=patience):
         now = database.sessions.find(row.name, row.generation)
-        if now is not None and now.lines == row.lines:  # else they are others now
+        if now is not None and _same(now) == _same(row):  # else they are others now
             database.usage.of_session(row.session, tally.figures(), upto)
     return upto - first
+
+
+def _same(row: SessionRow) -> tuple[int, int, bytes]:
+    """Return what is the same while a session's lines are."""
+    return row.session, row.lines, row.digest
 
 
 def catch_up(database: Engine, blobs: Blobs, most: int) -> None:
@@ -160,7 +167,10 @@ def _count_turns(database: Engine, blobs: Blobs) -> int:
     page = database.usage.appended(after, upto, PAGE)
     payloads = _payloads(blobs, [one.digest for one in page])
     with database.write(relaxed=True, patience=_PATIENCE):
-        for one in page:
+        if database.usage.looked() != looked:
+            return len(page)  # somebody else has counted it
+        there = {*database.usage.appended(after, upto, PAGE)}  # or it was collected or erased
+        for one in filter(there.__contains__, page):
             for spent in _spent(database, blobs, one, payloads.get(one.digest)):
                 database.usage.of_turn(one.context, one.turn, spent, one.at)
         database.usage.look(page[-1] if page else None, upto)
@@ -216,9 +226,9 @@ def _payloads(blobs: Blobs, digests: list[bytes]) -> dict[bytes, bytes]:
     """Return the bytes of blobs that are stored whole; `check` finds the others."""
     try:
         return blobs.shown_many(digests)
-    except DamagedError:
+    except (DamagedError, UnknownBlobError):
         found: dict[bytes, bytes] = {}
         for digest in digests:
-            with suppress(DamagedError):
+            with suppress(DamagedError, UnknownBlobError):
                 found |= blobs.shown_many([digest])
         return found

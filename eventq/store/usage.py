@@ -78,6 +78,11 @@ SELECT position, l.turn_id, t.created_at_ms
 FROM json_each(?)
     CROSS JOIN session_lines l ON session_id = ? AND position = CAST(value AS INTEGER)
     CROSS JOIN turns t ON t.turn_id = l.turn_id
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM erasures
+    WHERE kind = 'turn' AND name = CAST(l.turn_id AS TEXT)
+)
 """
 _KNOWN = """
 SELECT response, turn_id, out, fresh, cached
@@ -115,7 +120,14 @@ SELECT l.context_id, l.version, t.turn_id, t.type_id, t.created_at_ms, b.hash
 FROM context_log l
     CROSS JOIN turns t ON t.turn_id = l.new_id
     CROSS JOIN blobs b ON b.blob_id = t.blob_id
-WHERE (l.context_id, l.version) > (?, ?) AND op = 'append' AND t.turn_id <= ?
+WHERE (l.context_id, l.version) > (?, ?)
+    AND op = 'append'
+    AND t.turn_id <= ?
+    AND NOT EXISTS (
+        SELECT 1
+        FROM erasures
+        WHERE kind = 'turn' AND name = CAST(t.turn_id AS TEXT)
+    )
 ORDER BY l.context_id, l.version
 LIMIT ?
 """

@@ -9,13 +9,16 @@ import pytest
 
 import eventq
 from eventq.errors import DiskError
+from eventq.memory.blobs import Blobs
 from eventq.sessions import sums
-from eventq.store.usage import LOOKED
-from tests.contract.test_usage import fill
+from eventq.store.sessions import Sessions
+from eventq.store.usage import LOOKED, TokenUsage
+from tests.contract.test_usage import CLAUDE, claude, fill, load, said
 from tests.contract.test_usage import sums as sums_of
 from tests.servers import ENGINES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.engines(*ENGINES)]
@@ -109,3 +112,84 @@ def test_a_disk_that_refuses_keeps_no_question_from_its_answer(
         patch.setattr(sums, "catch_up", refuse)
         assert (thread.usage().out, thread.usage().is_all) == (0, False)
     assert sums_of(thread) == backlog
+
+
+# --- what changes while it is counted -------------------------------------------------------------
+
+
+def collect(thread: eventq.Thread, name: str) -> None:
+    """Delete a chat, and its turns that nothing leads to."""
+    thread.contexts.delete(name)
+    thread.contexts.delete("fork")
+    thread.gc(apply=True, grace=0)
+
+
+def begin_again(thread: eventq.Thread, folder: Path, out: int = 9) -> None:
+    """Remove a session, and import it anew, or another one of as many lines."""
+    thread.sessions.remove("s")
+    thread.gc(apply=True, grace=0)
+    file = folder / "s.jsonl"
+    file.write_text(file.read_text().replace('"output_tokens": 9', f'"output_tokens": {out}'))
+    thread.sessions.import_file(str(file), name="s")
+
+
+def last_of(thread: eventq.Thread, name: str) -> int:
+    """Return the newest turn of a context."""
+    return thread.contexts.get(name).head_id()
+
+
+ACTS: dict[str, Callable[[eventq.Thread, Path], object]] = {
+    "a chat is collected": lambda thread, _: collect(thread, "chat"),
+    "a run is collected": lambda thread, _: collect(thread, "run"),
+    "a session is collected": lambda thread, _: (thread.sessions.remove("s"), thread.gc(apply=True, grace=0)),
+    "a session is imported anew": begin_again,
+    "another has its name": lambda thread, folder: begin_again(thread, folder, 2),
+    "a session goes on": lambda thread, folder: load(thread, folder, [*CLAUDE, claude(8, "r3", 90)]),
+    "a session is another": lambda thread, folder: load(
+        thread, folder, [*CLAUDE[:-1], claude(7, "r3", 800)]
+    ),
+    "a turn is erased": lambda thread, _: thread.erasures.turn(last_of(thread, "chat")),
+    "a turn of a session is erased": lambda thread, _: thread.erasures.turn(last_of(thread, "s")),
+    "a chat goes on": lambda thread, _: thread.contexts.get("chat").append(said(700, "r")),
+    "all is counted": lambda thread, _: thread.usage(),
+}  # fmt: skip
+STEPS: dict[str, tuple[type, str, int]] = {
+    "a session was found": (TokenUsage, "behind", 1), "it was read": (Sessions, "page", 1),
+    "its lines were read": (Sessions, "lines", 1), "its links were read": (Sessions, "links", 1),
+    "its payloads were read": (Blobs, "shown_many", 1),
+    "turns were found": (TokenUsage, "appended", 1),
+    "their payloads were read": (Blobs, "shown_many", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("act", ACTS)
+def test_what_changes_meanwhile_fails_no_question(
+    thread: eventq.Thread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str, step: str
+) -> None:
+    """Whatever another process does after a step of a count: what comes of it is right."""
+    fill(thread, tmp_path)
+    uncount(thread)
+    refused: list[object] = []
+    thread.database.on_refusal = refused.append
+    kind, name, left = STEPS[step]
+    real = getattr(kind, name)
+
+    def stepped(*given: object) -> object:
+        nonlocal left
+        found = real(*given)
+        if not thread.database.in_write():  # where nobody else can change anything
+            left -= 1
+            if left == 0:
+                with eventq.open(thread.path) as other:
+                    ACTS[act](other, tmp_path)
+        return found
+
+    monkeypatch.setattr(kind, name, stepped)
+    while not thread.usage().is_all:
+        pass
+    assert left <= 0
+    found = thread.usage()
+    uncount(thread)
+    assert found == thread.usage()
+    assert refused == []

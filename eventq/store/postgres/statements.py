@@ -2777,12 +2777,14 @@ STATEMENTS = {
         (usage.bucket = $1 AND usage.thread_id = $2)
     """, ""),
     # usage._TURNS
-    "f9932b364ee57c77": ("", "", """
+    "cc36bcd23281e75e": ("", "", """
         SELECT position, l.turn_id, t.created_at_ms FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON))
         AS each1(value) CROSS JOIN LATERAL (SELECT l.* FROM eventq.session_lines AS l WHERE
         (session_id = $4 AND position = CAST(value AS BIGINT)) AND (l.bucket = $1 AND l.thread_id =
         $2) OFFSET 0) AS l CROSS JOIN LATERAL (SELECT t.* FROM eventq.turns AS t WHERE t.turn_id =
-        l.turn_id AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t
+        l.turn_id AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t WHERE NOT EXISTS(SELECT 1
+        FROM eventq.erasures WHERE (kind = 'turn' AND name = CAST(l.turn_id AS TEXT) COLLATE "C")
+        AND (erasures.bucket = $1 AND erasures.thread_id = $2) OFFSET 0)
     """, ""),
     # usage._KNOWN
     "e2addf27579787c4": ("", "", """
@@ -2816,14 +2818,16 @@ STATEMENTS = {
         excluded.lines > usage_read.lines THEN excluded.lines ELSE usage_read.lines END
     """, ""),
     # usage._APPENDED
-    "19db2ef06ec81717": ("", "", """
+    "4f26539d8c95c30c": ("", "", """
         SELECT l.context_id, l.version, t.turn_id, t.type_id, t.created_at_ms, b.hash FROM
         eventq.context_log AS l CROSS JOIN LATERAL (SELECT t.* FROM eventq.turns AS t WHERE
         (t.turn_id = l.new_id AND t.turn_id <= $5) AND (t.bucket = $1 AND t.thread_id = $2) OFFSET
         0) AS t CROSS JOIN LATERAL (SELECT b.* FROM eventq.blobs AS b WHERE b.blob_id = t.blob_id
-        AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b WHERE ((l.context_id, l.version) >
-        ($3, $4) AND op = 'append') AND (l.bucket = $1 AND l.thread_id = $2) ORDER BY l.context_id,
-        l.version LIMIT $6
+        AND (b.bucket = $1 AND b.thread_id = $2) OFFSET 0) AS b WHERE (((l.context_id, l.version) >
+        ($3, $4) AND op = 'append') AND NOT EXISTS(SELECT 1 FROM eventq.erasures WHERE (kind =
+        'turn' AND name = CAST(t.turn_id AS TEXT) COLLATE "C") AND (erasures.bucket = $1 AND
+        erasures.thread_id = $2) OFFSET 0)) AND (l.bucket = $1 AND l.thread_id = $2) ORDER BY
+        l.context_id, l.version LIMIT $6
     """, ""),
     # usage._BEHIND
     "e07025009fb13e0e": ("", "", """
