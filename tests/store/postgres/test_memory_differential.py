@@ -8,8 +8,9 @@ those of all histories before, and those of the `crowd`, which must not change.
 Members: blobs, in parts as well, their refs, pins and other names; turns, patches, roots; contexts,
 forks, moves, and who follows them; open turns; runs with steps, attempts, pokes, summaries, forks;
 artifacts and outputs, in the thread's scope and in those of sessions, and folders of them; session
-files that grow, are rewritten and forked; settings, erasures, collections; packs and copies, out
-and in; all of it in transactions, some of which are undone.
+files that grow, are rewritten and forked; the tokens of all of these, also of what is counted
+later; settings, erasures, collections; packs and copies, out and in; all of it in transactions, some
+of which are undone.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from eventq.store.postgres.translated import translated
 from tests.contract.pack_files import tree
 from tests.contract.runs import full
 from tests.contract.support import rows_of
+from tests.contract.test_usage_beside import uncount
 from tests.sessions.support import answers, call, result, says
 from tests.store.postgres.beside import Side, Sides, fill
 from tests.store.postgres.pooler import Transactions
@@ -111,10 +113,15 @@ class Chance(random.Random):
         """Return the output of a role."""
         return {
             "role": self.choice(ROLES[: self.one(*[3] * 9, 4)]),
-            "meta": self.one(None, 1, {"k": [1.5, "é"]}), "content": self.choice(TEXTS),
+            "meta": self.one(None, 1, {"k": [1.5, "é"]}, self.spent()), "content": self.choice(TEXTS),
             "refs": self.refs(), "edge_prompt": self.one("", "go on"), "agent": self.one("", "m"),
             "compact": self.one(None, None, None, "so far"),
         }  # fmt: skip
+
+    def spent(self) -> dict[str, Any]:
+        """Return what a response took, as a step or a message states it."""
+        usage = {"input_tokens": self.randint(0, 99), "output_tokens": self.randint(0, 9)}
+        return {"usage": usage, "model": self.one("m", "é", "")}
 
     def step(self) -> Step:
         """Return one step of a history."""
@@ -137,6 +144,14 @@ class Chance(random.Random):
                 "type_id": self.one(*["message"] * 5, "note", ""), **expected, **key, **source,
             },
             "append_some": {**of, "count": self.randint(2, 7)},
+            "spend": {
+                **of, "response": self.one("", "r", "s"), "spent": self.spent(),
+                "at": self.one(None, 0, 1_000, 3_600.5), **key,
+            },
+            "used": {
+                "context": self.one(*[None] * 4, context, "s", "t"), "run": self.choice(RUNS),
+                "since": self.one(0, 0, 1_000_000), "until": self.one(None, None, 3_600_000),
+            },
             "head": {**of, "to": turn, **expected},
             "patch": {"context": self.one(None, None, context), "turn": turn, "data": self.one(None, self.data())},
             "attach": {"turn": turn, "root": self.choice(NAMES)},
@@ -163,7 +178,10 @@ class Chance(random.Random):
                 **expected, **key,
             },
             "attempt": {"run": self.choice(RUNS), "new": {**self.new_step(), "compact": None if self.random() < 0.9 else ""}},
-            "poke": {"run": self.choice(RUNS), "content": self.choice(TEXTS), "refs": self.refs()},
+            "poke": {
+                "run": self.choice(RUNS), "content": self.choice(TEXTS), "refs": self.refs(),
+                "spent": self.one({}, self.spent()),
+            },
             "to_run": {
                 "run": self.choice(RUNS),
                 "how": self.one("end", "cancel", "suspend", "suspend", "resume", "delete", "compact"),
@@ -240,7 +258,7 @@ WEIGHTS = {
     "publish": 3, "produced": 1, "folders": 1, "url": 4, "capture": 1.5, "session": 2, "read_session": 2,
     "push": 3, "erase": 4, "erase_text": 0.8, "find": 1.5, "gc": 1.5, "reachable": 2, "pack": 1.2,
     "pack_back": 1, "copy": 0.5, "move": 5, "block": 7, "status": 2, "warnings": 1.2, "swap": 2,
-    "followed": 3, "given": 0.8, "alias": 2, "fork_session": 2,
+    "followed": 3, "given": 0.8, "alias": 2, "fork_session": 2, "spend": 6, "used": 4, "uncounted": 2,
 }  # fmt: skip
 # What is not done inside a transaction: what cannot be, and what looks at what is committed.
 ALONE = {
@@ -294,7 +312,9 @@ def lines(count: int, branch: int, title: str) -> list[bytes]:
     for n in range(1, count):
         parent = "u1" if n == branch else f"u{n - 1}"
         if n % 3 == 1:
-            found.append(answers(f"u{n}", parent, call(f"c{n}")))
+            found.append(answers(f"u{n}", parent, call(f"c{n}"), response=f"{title[0]}{n // 6}"))
+            found[-1]["message"] |= {"model": "m", "usage": {"output_tokens": n, "input_tokens": 7}}
+            found[-1]["timestamp"] = f"1970-01-01T00:{n:02}:00Z"
         elif n % 3 == 2:
             found.append(result(f"u{n}", parent, f"c{n - 1}"))
         else:
@@ -364,6 +384,25 @@ class MemorySide(Side):
         new = NewTurn(PAYLOADS[data], type_id, refs=refs)
         return self.thread.contexts.get(context).append(new, **to)
 
+    def spend(
+        self, context: Any, response: str, spent: dict[str, Any], at: float | None, key: str | None
+    ) -> object:
+        message = {"role": "assistant", "content": "x", "id": response, "timestamp": at, **spent}
+        return self.thread.contexts.get(context).append(message, key=key)
+
+    def used(self, context: Any, run: Any, since: int, until: int | None) -> object:
+        times: dict[str, Any] = {"since": since, "until": until}
+        thread = self.thread
+        if context is not None:
+            return thread.usage(context=context, **times)
+        return (
+            thread.usage(**times), thread.usage_by_hour(**times), thread.usage_of_runs(self.runs),
+            thread.usage(run=run),
+        )  # fmt: skip
+
+    def uncounted(self) -> None:
+        uncount(self.thread)
+
     def append_some(self, context: Any, count: int) -> object:
         found = self.thread.contexts.get(context)
         made = [found.append(f"{number}") for number in range(count)]
@@ -430,8 +469,8 @@ class MemorySide(Side):
     def attempt(self, run: Any, new: dict[str, Any]) -> object:
         return self.thread.runs.get(run).attempt(NewStep(**new))
 
-    def poke(self, run: Any, content: str, refs: list[str]) -> object:
-        return self.thread.runs.get(run).poke({"again": True}, content, refs=refs)
+    def poke(self, run: Any, content: str, refs: list[str], spent: dict[str, Any]) -> object:
+        return self.thread.runs.get(run).poke({"again": True, **spent}, content, refs=refs)
 
     def to_run(self, run: Any, how: str) -> object:
         found = self.thread.runs.get(run)
@@ -610,7 +649,8 @@ class MemorySide(Side):
     def copy(self, context: Any) -> object:
         contexts = None if context is None else [context]
         with eventq.open(f"{self.folder}/copy", create=True) as other:
-            return self.thread.copy_to(other, contexts)._replace(notes=()), other.check()
+            made = self.thread.copy_to(other, contexts)._replace(notes=())
+            return made, other.usage(), other.check()
 
     def everything(self) -> object:
         """Return all that lists can show."""
@@ -625,7 +665,11 @@ class MemorySide(Side):
         runs = [*thread.runs], [*thread.runs.changes(0, 1_000)], [*thread.runs.changes(2, 3)]
         opened, events = [*thread.contexts.open_turns()], [*thread.peek(limit=None)]
         said = [info._replace(file=None) for info in thread.sessions.views.all()]
+        used = [thread.usage(context=info.context_id) for info in contexts]
         return (
+            used,
+            thread.usage(),
+            thread.usage_by_hour(0),
             contexts,
             moves,
             turns,
