@@ -110,6 +110,7 @@ class AsyncThread:
     causes_of = _passed(Thread.causes_of)
     usage = _passed(Thread.usage)
     usage_of_runs = _passed(Thread.usage_of_runs)
+    usage_of_sessions = _passed(Thread.usage_of_sessions)
     usage_by_hour = _passed(Thread.usage_by_hour)
     recover = _passed(Thread.recover)
     subscribe = _passed(Thread.subscribe)

@@ -1204,6 +1204,12 @@ class Thread:
 
         return sums.of_runs(self.database.memory, self.blobs, [*runs])
 
+    def usage_of_sessions(self, names: Sequence[str]) -> dict[str, UsageSum]:
+        """Return the tokens that models took in each of some sessions, by its name."""
+        from eventq.sessions import sums
+
+        return sums.of_sessions(self.database.memory, self.blobs, [*names])
+
     def usage_by_hour(self, since: int, until: int | None = None) -> list[HourUsage]:
         """Return the tokens that models took in each hour (UTC) that has any, oldest first.
 

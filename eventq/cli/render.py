@@ -58,6 +58,11 @@ def folder(counts: dict[str, int]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def tokens(number: int, how: str, *, is_all: bool) -> str:
+    """Return a number of tokens, which may be more."""
+    return f"{'' if is_all else 'at least '}{count(number, 'token')} {how}"
+
+
 def dump_all(objects: Iterable[object]) -> None:
     """Write objects as JSON lines, block by block."""
     encode = writer()

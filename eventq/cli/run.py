@@ -231,7 +231,7 @@ def show_one(thread: Thread, *, run: int | str, first: int, budget: int | None, 
         show.dump({**steps.as_object(one.info()), "prompt": one.prompt()})
         render.dump_all(map(render.fields, one.replay(first)))
     else:
-        render.say_all(steps.heading(one))
+        render.say_all(steps.heading(one, thread.usage(run=one.id)))
         render.say_all(line for one_step in one.replay(first) for line in steps.readable(one_step))
 
 

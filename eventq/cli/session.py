@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import TypedDict
 
     from eventq.records.session import EntryInfo, SessionBranch, SessionImported, SessionInfo
+    from eventq.records.spent import UsageSum
     from eventq.records.turn import ContextInfo
     from eventq.thread import Thread
 
@@ -36,19 +37,23 @@ def ls(
     """List the session files of a thread, the last used first.
 
     A line ends with the directory that the agent worked in, and the session's title or first words.
-    Those of subagents are shown with the session that they belong to.
+    Those of subagents are shown with the session that they belong to. Its tokens are those that
+    models wrote in all of these, where the files say it.
     """
     found = thread.sessions.views.found(project=project, since=since, tool=tool)
-    render.show_all(found, render.fields, _line, json=json)
+    used = {} if json else thread.usage_of_sessions([one.name for one in found])
+    render.show_all(found, render.fields, lambda one: _line(one, used[one.name]), json=json)
 
 
-def _line(one: SessionInfo) -> str:
+def _line(one: SessionInfo, used: UsageSum) -> str:
     parts = [show.readable(one.name), one.tool, render.count(one.lines, "line")]
     parts += [render.count(one.turns, "turn"), render.count(one.branches, "branch")]
     if one.agents:
         parts.append(render.count(one.agents, "subagent"))
     if one.generation > 1:
         parts.append(f"generation {one.generation}")
+    if tokens := used.out + (used.subagents.out if used.subagents else 0):
+        parts.append(render.tokens(tokens, "written", is_all=used.is_all))
     parts.append(render.stamp(one.active_at_ms))
     parts += [show.readable(one.cwd)] if one.cwd else []
     words = one.title or one.prompt

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from eventq.memory.runs import Run
     from eventq.records.run import RunInfo, Step
+    from eventq.records.spent import UsageSum
 
 SHOWN = 200  # characters of a question, and of the structured part of a step
 
@@ -37,8 +38,8 @@ def run(info: RunInfo) -> str:
     )
 
 
-def heading(one: Run) -> Iterator[str]:
-    """Yield the task and the status of a run as lines."""
+def heading(one: Run, used: UsageSum) -> Iterator[str]:
+    """Yield the task and the status of a run as lines, with its tokens if it has any."""
     info, start, context = one.info(), one.start_node(), one.context.info()
     yield f"Run: {render.label(context)}"
     yield f"Name: {show.readable(info.name)}"
@@ -55,6 +56,9 @@ def heading(one: Run) -> Iterator[str]:
         yield f"Depth: {start.depth}"
     if start.max_rounds:
         yield f"Rounds: at most {start.max_rounds}"
+    if used.responses:
+        written = render.tokens(used.out, "written", is_all=used.is_all)
+        yield f"Tokens: {written}, {used.read:,} read"
     yield f"Roles: {', '.join(map(show.readable, sorted(start.system))) or '(no system texts)'}"
     yield "Task:"
     yield from _beginning(one.prompt(), start.prompt)

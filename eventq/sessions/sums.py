@@ -41,6 +41,20 @@ def of_runs(database: Engine, blobs: Blobs, runs: Sequence[int]) -> dict[int, Us
     return {run: _sum(found.get(run, []), is_all=is_all) for run in runs}
 
 
+def of_sessions(database: Engine, blobs: Blobs, names: Sequence[str]) -> dict[str, UsageSum]:
+    """Return what was used in each of some sessions, all of which are there."""
+    is_all = _caught_up(database, blobs)
+    found: dict[tuple[str, int], Sums] = {}
+    for row in database.usage.by_session(names):
+        found.setdefault(row[:2], []).append(row[2:])
+    return {
+        name: _sum(found.get((name, 0), []), is_all=is_all)._replace(
+            subagents=_sum(found.get((name, 1), []), is_all=is_all)
+        )
+        for name in names
+    }
+
+
 def of_thread(database: Engine, blobs: Blobs, since: int, until: int) -> UsageSum:
     """Return what was used in the thread."""
     is_all = _caught_up(database, blobs)

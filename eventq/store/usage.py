@@ -179,6 +179,29 @@ FROM json_each(?)
     CROSS JOIN usage u ON u.context_id = CAST(value AS INTEGER)
 GROUP BY context_id, model
 """
+_BY_SESSION = """
+SELECT s.name, agent, model, sum(out), sum(fresh), sum(cached), count(*)
+FROM json_each(?)
+    CROSS JOIN sessions s ON s.name = CAST(value AS TEXT)
+    CROSS JOIN usage u ON u.session_id = s.session_id
+GROUP BY s.name, agent, model
+"""
+_BY_OWNER = """
+SELECT s.owner, 1, model, sum(out), sum(fresh), sum(cached), count(*)
+FROM json_each(?)
+    CROSS JOIN sessions s ON s.owner = CAST(value AS TEXT)
+    CROSS JOIN usage u ON u.session_id = s.session_id
+GROUP BY s.owner, model
+"""
+# What was appended to the branches of sessions by hand.
+_BY_TIPS = """
+SELECT s.name, 0, model, sum(out), sum(fresh), sum(cached), count(*)
+FROM json_each(?)
+    CROSS JOIN sessions s ON s.name = CAST(value AS TEXT)
+    CROSS JOIN session_tips t ON t.session_id = s.session_id
+    CROSS JOIN usage u ON u.context_id = t.context_id
+GROUP BY s.name, model
+"""
 
 
 def number_of(response: str) -> int:
@@ -377,6 +400,13 @@ class TokenUsage:
         for context, *counted in rows:
             found.setdefault(context, []).append(tuple(counted))
         return found
+
+    def by_session(self, names: Sequence[str]) -> list[tuple[str, int, str, int, int, int, int]]:
+        """Return the sums of some sessions by name; what subagents took has a 1 after that."""
+        if not self._db.has_usage():
+            return []
+        every = (json.dumps([*names]),)
+        return [row for sql in (_BY_SESSION, _BY_OWNER, _BY_TIPS) for row in self._run(sql, every)]
 
     # --- copies -----------------------------------------------------------------------------------
 

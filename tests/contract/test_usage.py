@@ -256,6 +256,24 @@ def test_subagents_count_beside_their_session(thread: eventq.Thread, tmp_path: P
     assert thread.usage().out == 3_246
 
 
+def test_sums_of_sessions(thread: eventq.Thread, tmp_path: Path) -> None:
+    """Each is that of its context: with subagents, and with what was appended by hand."""
+    fill(thread, tmp_path)
+    for name, entries in (("p", PI), ("c", CODEX)):
+        load(thread, tmp_path, entries, name)
+    thread.contexts.get("s").append(said(50, "own"))
+    beside = tmp_path / "b" / "subagents"
+    beside.mkdir(parents=True)
+    agent = claude(21, "r9", 3_000, isSidechain=True, agentId="y", parent=None)
+    (beside / "agent-y.jsonl").write_bytes(spell([agent]))
+    load(thread, tmp_path, [{**one, "uuid": f"b{n}"} for n, one in enumerate(CLAUDE[:1])], "b")
+    names = ["s", "p", "c", "b"]
+    found = thread.usage_of_sessions(names)
+    assert found == {name: thread.usage(context=name) for name in names}
+    assert [found["b"].out, found["b"].subagents and found["b"].subagents.out] == [0, 3_000]
+    assert thread.usage_of_sessions([]) == {}
+
+
 def test_a_branch_has_the_sum_of_its_session(thread: eventq.Thread, tmp_path: Path) -> None:
     """All of them have it; what is appended to one by hand counts too."""
     load(thread, tmp_path, CLAUDE)

@@ -41,6 +41,33 @@ def test_tokens_are_shown_by_model(path: str, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_lists_say_it_where_there_is_any(path: str, tmp_path: Path) -> None:
+    """A session has those of its subagents as well; JSON has what it had."""
+    with eventq.open(path) as thread:
+        agent = claude(9, "r9", 2_000, isSidechain=True, agentId="x")
+        load(thread, tmp_path, [*CLAUDE, agent])
+        load(thread, tmp_path, CLAUDE[:1], "none")
+        for label, meta in (
+            ("build", {"usage": {"output_tokens": 1, "input_tokens": 1_234}}),
+            ("rest", {}),
+        ):
+            thread.runs.start("w", "p", label=label).step("a", meta, "x")
+    lines = {line.split()[0]: line for line in ok("session ls --thread", path).splitlines()}
+    assert "  2,046 tokens written  " in lines["s"]
+    assert "token" not in lines["none"]
+    assert all("usage" not in one for one in objects("session ls --json --thread", path))
+    assert "Tokens: 1 token written, 1,234 read" in ok("run show build --thread", path).splitlines()
+    assert "Tokens" not in ok("run show rest --thread", path)
+    with eventq.open(path) as thread:
+        uncount(thread)
+        thread.runs.get("build").step("b", {"usage": {"output_tokens": 5}}, "y")
+    assert (
+        "Tokens: at least 5 tokens written, 0 read"
+        in ok("run show build --thread", path).splitlines()
+    )
+    assert "token" not in ok("session ls --thread", path)
+
+
 def test_what_may_be_asked(path: str) -> None:
     """One of the two, which has to be there."""
     refused(2, "exclude each other", run("usage", "--context", "a", "--run", "b", path))

@@ -40,6 +40,7 @@ def test_sums_are_found_by_indexes(traced: Traced) -> None:
     steps = traced.of(lambda: [
         thread.usage(context="s"), thread.usage(context="chat-7"), thread.usage(run=runs[3]),
         thread.usage_of_runs(runs), thread.usage(since=1, until=2), thread.usage_by_hour(1, 2),
+        thread.usage_of_sessions(["s", "c"]),
     ])  # fmt: skip
     assert steps
     assert [one for one in steps if scans(TABLES, *one)] == []

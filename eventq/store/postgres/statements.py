@@ -2881,6 +2881,35 @@ STATEMENTS = {
         CAST(value AS BIGINT) AND (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u GROUP BY
         context_id, model
     """, ""),
+    # usage._BY_SESSION
+    "ba277e3fc32e54ca": ("", "", """
+        SELECT s.name, agent, model, CAST(SUM(out) AS BIGINT), CAST(SUM(fresh) AS BIGINT),
+        CAST(SUM(cached) AS BIGINT), COUNT(*) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
+        each1(value) CROSS JOIN LATERAL (SELECT s.* FROM eventq.sessions AS s WHERE s.name =
+        CAST(value AS TEXT) COLLATE "C" AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s
+        CROSS JOIN LATERAL (SELECT u.* FROM eventq.usage AS u WHERE u.session_id = s.session_id AND
+        (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u GROUP BY s.name, agent, model
+    """, ""),
+    # usage._BY_OWNER
+    "e31b182e23333953": ("", "", """
+        SELECT s.owner, 1, model, CAST(SUM(out) AS BIGINT), CAST(SUM(fresh) AS BIGINT),
+        CAST(SUM(cached) AS BIGINT), COUNT(*) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
+        each1(value) CROSS JOIN LATERAL (SELECT s.* FROM eventq.sessions AS s WHERE s.owner =
+        CAST(value AS TEXT) COLLATE "C" AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s
+        CROSS JOIN LATERAL (SELECT u.* FROM eventq.usage AS u WHERE u.session_id = s.session_id AND
+        (u.bucket = $1 AND u.thread_id = $2) OFFSET 0) AS u GROUP BY s.owner, model
+    """, ""),
+    # usage._BY_TIPS
+    "67b51037a715aad5": ("", "", """
+        SELECT s.name, 0, model, CAST(SUM(out) AS BIGINT), CAST(SUM(fresh) AS BIGINT),
+        CAST(SUM(cached) AS BIGINT), COUNT(*) FROM JSON_ARRAY_ELEMENTS_TEXT(CAST($3 AS JSON)) AS
+        each1(value) CROSS JOIN LATERAL (SELECT s.* FROM eventq.sessions AS s WHERE s.name =
+        CAST(value AS TEXT) COLLATE "C" AND (s.bucket = $1 AND s.thread_id = $2) OFFSET 0) AS s
+        CROSS JOIN LATERAL (SELECT t.* FROM eventq.session_tips AS t WHERE t.session_id =
+        s.session_id AND (t.bucket = $1 AND t.thread_id = $2) OFFSET 0) AS t CROSS JOIN LATERAL
+        (SELECT u.* FROM eventq.usage AS u WHERE u.context_id = t.context_id AND (u.bucket = $1 AND
+        u.thread_id = $2) OFFSET 0) AS u GROUP BY s.name, model
+    """, ""),
     # usage.TokenUsage.take_back
     "9318bde61fe789b6": ("", "", """
         UPDATE eventq.usage SET turn_id = $3 WHERE (turn_id = $4 AND context_id = $5) AND
