@@ -26,6 +26,7 @@ from eventq.mcp.excerpts import FRAME, NAME, cut, first, last, share, shorten, s
 from eventq.mcp.searching import found_in, name_of
 from eventq.memory.turns import View
 from eventq.record import Record
+from eventq.records.spent import usage_object
 from eventq.records.turn import NewTurn
 from eventq.said import read as read_said
 from eventq.serving.attention import doing
@@ -48,6 +49,7 @@ SECONDS = 0.5  # of a look for what is rare
 WINDOW = 20_000  # ids that are looked at with a filter at once
 NOTE = 2_000  # bytes of what was said beside an answer
 LISTED = 20  # of each kind, in a status
+DAY = 86_400  # seconds
 _BEFORE = re.compile(r"(?:\((?P<rest>.*)\) AND )?id < (?P<id>[0-9]{1,18})", re.DOTALL)
 _EXTRACTS = re.compile(r"agent://[^/?]*(/|.*[?&]q=)")
 LEAST = 2_048  # bytes of a result that can be asked for
@@ -422,8 +424,12 @@ def ask_person(thread: Thread, given: Given, room: int) -> Object:
     return shorten(shown, "answer", room - FRAME, given["offset"], rest)
 
 
-def status(thread: Thread, _: Given, room: int) -> Object:
-    """Show what there is: events, open questions, consumers and what they do, contexts, runs."""
+def status(thread: Thread, given: Given, room: int) -> Object:
+    """Show events, open questions, consumers and what they do, contexts, and runs.
+
+    Also the tokens of a day, or of `context`.
+    """
+    used = _used(thread, given["context"], room)
     found = thread.status()
     shown: Object = {
         "events": {"count": found.event_count, "last": found.last_id, "at": found.last_at},
@@ -444,10 +450,21 @@ def status(thread: Thread, _: Given, room: int) -> Object:
         "context_count": found.context_count,
         "runs": dict(found.runs),
         "being_written": [one.url for one in islice(found.artifacts, LISTED)],
+        "usage": used,
     }  # fmt: skip
     for name in ("contexts", "consumers", "questions"):
         shown[name] = first(shown[name], room // 4 + FRAME)
     return shown
+
+
+def _used(thread: Thread, context: str | None, room: int) -> Object:
+    """Return the tokens of a context, or of the last day; of the models those that wrote most."""
+    since = 0 if context is not None else int((clock.now() - DAY) * 1_000)
+    shown = usage_object(thread.usage(context=context, since=max(0, since)))
+    models = [{**one, "model": cut(one["model"], NAME)} for one in shown["models"]]
+    shown["models"] = first(models, room // 16 + FRAME)
+    beside = shown.pop("subagents")
+    return shown if beside is None else {**shown, "subagents": {"out": beside["out"]}}
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -548,5 +565,8 @@ TOOLS = (
         lambda found: found["status"] == "open",
          "push",
     ),
-    Tool("status", "Show the status", READ, status, ()),
+    Tool(
+        "status", "Show the status", READ, status,
+        (Part("context", "string", "Whose tokens."),),
+    ),
 )  # fmt: skip

@@ -17,9 +17,12 @@ from mcp.shared.exceptions import MCPError
 
 import eventq
 from eventq.mcp import searching, tools
+from tests.contract.test_usage import CLAUDE, claude, load, said
 from tests.mcp.conftest import MODES, PAIRS, call, on_http, on_object, refusal, run
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mcp import Client
 
     from tests.mcp.conftest import Connect
@@ -686,6 +689,33 @@ def test_long_names_and_answers(connect: Connect, thread: eventq.Thread) -> None
             assert answer == "a" * 50_000
             for given in ({"context": "c" * 5_000}, {"context": "c" * 5_000, "before": 3}):
                 assert len(await refusal(client, "recall", **given)) < 1_500
+
+    run(test)
+
+
+def test_the_status_has_tokens(connect: Connect, thread: eventq.Thread, tmp_path: Path) -> None:
+    """Those of the last day, or of a context, a session with its subagents, or a run; bounded."""
+    agent = claude(9, "r9", 2_000, isSidechain=True, agentId="x")
+    load(thread, tmp_path, [*CLAUDE, agent])  # of another day
+    thread.contexts.create("chat").append(said(5))
+    run_id = thread.runs.start("w", "p", label="build").id
+    for n in range(30):
+        meta = {"usage": {"output_tokens": 30 - n}, "model": f"{n}-" + "\x1b" * 190}
+        thread.runs.get(run_id).step("a", meta, f"{n}")
+
+    async def test() -> None:
+        async with connect() as client:
+            found = await call(client, "status")
+            assert size(found) <= ROOM
+            used = found["usage"]
+            assert (used["out"], used["responses"], used["is_all"]) == (470, 31, True)
+            assert [one["out"] for one in used["models"][:2]] == [30, 29]
+            assert len(used["models"]) < 9
+            used = (await call(client, "status", context="s"))["usage"]
+            assert (used["out"], used["subagents"]) == (46, {"out": 2_000})
+            for name, out in (("chat", 5), ("build", 465), (str(run_id), 465)):
+                assert (await call(client, "status", context=name))["usage"]["out"] == out
+            assert "`status` has" in await refusal(client, "status", context="nobody")
 
     run(test)
 
