@@ -185,7 +185,7 @@ class App:
         method = scope["method"]
         place = self._routes.find(path)
         if place is None:
-            if prefers_page(headers):
+            if prefers_page(headers) and not path.startswith(b"/api"):
                 reply = self._pages.refusal(path, who, 404, "there is no such page")
                 await send_reply(send, reply, {}, method)
                 return

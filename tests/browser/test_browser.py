@@ -285,6 +285,21 @@ def test_what_was_not_read_yet_comes_by_itself(
     page.locator(".lanes path.b-user").first.wait_for(state="attached", timeout=9_000)
 
 
+def test_a_page_stays_where_it_is_read(tab: Tab, thread: eventq.Thread, until: Until) -> None:
+    """What comes anew is as high as what it stands for, also what was never on the screen."""
+    with thread.write():
+        for number in range(80):
+            thread.contexts.create(f"c{number}").append("a turn")
+    page = tab.show("branches")
+    page.get_by_text("live", exact=True).wait_for()
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    row = page.locator(".lanes li").nth(60)
+    before = row.bounding_box()
+    thread.contexts.get("c79").append("another")
+    page.locator(".lanes li").first.get_by_text("2 turns").wait_for(state="attached")
+    assert row.bounding_box() == before
+
+
 def tab_to(page: Any, name: str) -> None:
     """Press Tab until a control has the focus."""
     for _ in range(60):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eventq.http.pages import output_kinds, output_pages
+from eventq.http.pages import output_kinds, output_pages, version_changes
 from tests.http.test_pages import EVIL, Text, client, seen  # noqa: F401 (client: a fixture)
 
 if TYPE_CHECKING:
@@ -256,6 +256,18 @@ def test_what_is_long_or_no_text_is_compared_as_far_as_that_goes(
     thread.outputs.publish("1-x", "text")
     assert "one of them is no text" in seen(client, f"{PUBLISHED}/1-x?version=2&as=changes").text
     assert long[0] in seen(client, f"{PUBLISHED}/0-long?as=changes").text
+
+
+def test_no_text_takes_long_to_compare(
+    client: httpx.Client, thread: eventq.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not looked at when the time is up counts as changed."""
+    thread.outputs.put("x", "a\nb\nc")
+    thread.outputs.publish("0-x", "a\nc")
+    monkeypatch.setattr(version_changes, "SECONDS", -1)
+    text = seen(client, f"{PUBLISHED}/0-x?version=2&as=changes").text
+    assert "- a\n- b\n- c\n+ a\n+ c\n" in text
+    assert "too long to compare whole" in text
 
 
 def test_those_of_a_session(client: httpx.Client, thread: eventq.Thread) -> None:

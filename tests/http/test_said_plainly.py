@@ -111,6 +111,15 @@ def test_a_browser_is_answered_with_a_page(
     assert ("there is no such page" in found.text) == is_page
 
 
+def test_there_is_no_page_of_the_interface_for_programs(serve: Serve, path: str) -> None:
+    """Whatever a program says that it takes, such as one of Java: an error is JSON there."""
+    client = serve(path)
+    for at in ("/api/nope", "/api", "/api/threads/thread/nope", "/api/threads/none"):
+        found = client.get(at, headers={"accept": BROWSER})
+        assert found.status_code == 404
+        assert found.headers["content-type"] == "application/problem+json"
+
+
 def of_chat(role: str, text: str) -> str:
     """Return a message of a chat."""
     return json.dumps({"role": role, "content": text})

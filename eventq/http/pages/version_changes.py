@@ -1,15 +1,13 @@
-"""What changed from one version of a text to the next, by lines.
-
-`difflib` leaves out lines that are too frequent. So it takes 100 ms at most for `COMPARED` lines.
-"""
+"""What changed from one version of a text to the next, by lines."""
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from eventq.record import Record
+from eventq.system import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
 COMPARED = 2_000  # lines of each version
 AROUND = 3  # lines before and after a change
 SHOWN = 1_000  # lines
+SECONDS = 0.1  # for which lines that are the same are looked for
 
 
 class Line(Record):
@@ -32,14 +31,35 @@ def changes(old: str, new: str) -> tuple[list[Line], bool]:
     There are no lines if both are the same.
     """
     before, after = old.split("\n"), new.split("\n")
-    found = _lines(before[:COMPARED], after[:COMPARED])
+    matcher = _Matcher(before[:COMPARED], after[:COMPARED])
+    found = _lines(matcher)
     lines = [*islice(found, SHOWN)]
-    is_all = max(len(before), len(after)) <= COMPARED and next(found, None) is None
-    return lines, is_all
+    is_whole = max(len(before), len(after)) <= COMPARED and not matcher.is_late
+    return lines, is_whole and next(found, None) is None
 
 
-def _lines(old: list[str], new: list[str]) -> Iterator[Line]:
-    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(AROUND):
+class _Matcher(SequenceMatcher[str]):
+    """One that ends in time: what was not looked at by then counts as changed."""
+
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        super().__init__(None, old, new)
+        self.old, self.new = old, new
+        self._deadline = clock.monotonic() + SECONDS
+        self.is_late = False
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        """Return it, or one of no lines once the time is up."""
+        if self.is_late or clock.monotonic() > self._deadline:
+            self.is_late = True
+            return Match(alo, blo, 0)
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def _lines(matcher: _Matcher) -> Iterator[Line]:
+    old, new = matcher.old, matcher.new
+    for group in matcher.get_grouped_opcodes(AROUND):
         first, last = group[0][3] + 1, group[-1][4]
         yield Line("place", f"lines {first} to {last}" if first < last else f"line {first}")
         for kind, old_from, old_to, new_from, new_to in group:

@@ -154,7 +154,6 @@ function follow(path, heard) {
 }
 
 if (path && document.querySelector("[data-part]")) {
-  for (const part of document.querySelectorAll("[data-part]")) part.dataset.shown = "";
   follow(() => path, refresh);
   setInterval(() => document.hidden || refresh(), 15000);
 }
