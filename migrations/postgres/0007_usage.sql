@@ -24,7 +24,8 @@ CREATE INDEX usage_by_session ON eventq.usage (thread_id, session_id, turn_id)
     WHERE session_id IS NOT NULL;
 CREATE INDEX usage_by_context ON eventq.usage (thread_id, context_id, response)
     WHERE context_id IS NOT NULL;
-CREATE INDEX usage_by_time ON eventq.usage (thread_id, at_ms);
+CREATE INDEX usage_by_time ON eventq.usage (thread_id, at_ms)
+    INCLUDE (out, fresh, cached, model, bucket);
 
 CREATE TABLE eventq.usage_read (
     bucket     smallint NOT NULL,

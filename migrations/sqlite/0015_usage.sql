@@ -20,7 +20,8 @@ CREATE TABLE usage (
 CREATE INDEX usage_by_response ON usage (response) WHERE response <> 0;
 CREATE INDEX usage_by_session ON usage (session_id, turn_id) WHERE session_id IS NOT NULL;
 CREATE INDEX usage_by_context ON usage (context_id, response) WHERE context_id IS NOT NULL;
-CREATE INDEX usage_by_time ON usage (at_ms);
+-- It has all that sums of a time need: rows are in the order of turns, so those of a day lie apart.
+CREATE INDEX usage_by_time ON usage (at_ms, out, fresh, cached, model);
 
 -- How many lines of a session have been looked at for that.
 CREATE TABLE usage_read (

@@ -46,6 +46,15 @@ def test_sums_are_found_by_indexes(traced: Traced) -> None:
     assert [one for one in steps if scans(TABLES, *one)] == []
 
 
+def test_sums_of_a_time_read_an_index_alone(traced: Traced) -> None:
+    """The rows of a day lie apart where sessions of other days came in between."""
+    thread = traced.thread
+    steps = traced.of(lambda: [thread.usage(since=1, until=2), thread.usage_by_hour(1, 2)])
+    found = [step for sql, step in steps if "FROM usage" in sql and "usage" in step]
+    assert len(found) == 2
+    assert all("COVERING INDEX usage_by_time" in step for step in found), found
+
+
 def test_what_is_noted_looks_by_indexes_only(traced: Traced, tmp_path: Path) -> None:
     """At a response of before, and at turns that another session has."""
     thread = traced.thread
