@@ -10,6 +10,7 @@ import pytest
 import eventq
 from eventq.errors import DiskError
 from eventq.memory.blobs import Blobs
+from eventq.records.spent import UsageSum
 from eventq.sessions import sums
 from eventq.store.sessions import Sessions
 from eventq.store.usage import LOOKED, TokenUsage
@@ -37,16 +38,16 @@ def uncount(thread: eventq.Thread) -> None:
 
 
 @pytest.fixture
-def backlog(thread: eventq.Thread, tmp_path: Path) -> list[object]:
+def backlog(thread: eventq.Thread, tmp_path: Path) -> list[UsageSum]:
     """Fill a thread whose tokens were not counted; return its sums."""
     fill(thread, tmp_path)
-    expected = [*sums_of(thread)]
+    expected = sums_of(thread)
     uncount(thread)
-    return [*expected]
+    return expected
 
 
 def test_a_question_does_not_wait_for_a_writer(
-    thread: eventq.Thread, backlog: list[object]
+    thread: eventq.Thread, backlog: list[UsageSum]
 ) -> None:
     """It is answered with what is counted, which is said not to be all; the next one goes on."""
     refused: list[object] = []
@@ -61,7 +62,7 @@ def test_a_question_does_not_wait_for_a_writer(
 
 
 def test_a_question_does_not_wait_for_another_os_thread(
-    thread: eventq.Thread, backlog: list[object]
+    thread: eventq.Thread, backlog: list[UsageSum]
 ) -> None:
     """One that writes through the same object."""
     begun, over = threading.Event(), threading.Event()
@@ -83,7 +84,7 @@ def test_a_question_does_not_wait_for_another_os_thread(
 
 
 def test_a_question_inside_a_change_counts_in_it(
-    thread: eventq.Thread, backlog: list[object]
+    thread: eventq.Thread, backlog: list[UsageSum]
 ) -> None:
     """It waits for nobody: it is the writer."""
     with thread.write():
@@ -91,7 +92,7 @@ def test_a_question_inside_a_change_counts_in_it(
 
 
 def test_a_thread_that_is_only_read_says_what_it_lacks(
-    thread: eventq.Thread, backlog: list[object]
+    thread: eventq.Thread, backlog: list[UsageSum]
 ) -> None:
     """Until somebody has counted it."""
     with eventq.open(thread.path, read_only=True) as reader:
@@ -101,7 +102,7 @@ def test_a_thread_that_is_only_read_says_what_it_lacks(
 
 
 def test_a_disk_that_refuses_keeps_no_question_from_its_answer(
-    thread: eventq.Thread, backlog: list[object], monkeypatch: pytest.MonkeyPatch
+    thread: eventq.Thread, backlog: list[UsageSum], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is full, or may not be written."""
 
@@ -112,6 +113,23 @@ def test_a_disk_that_refuses_keeps_no_question_from_its_answer(
         patch.setattr(sums, "catch_up", refuse)
         assert (thread.usage().out, thread.usage().is_all) == (0, False)
     assert sums_of(thread) == backlog
+
+
+@pytest.mark.into(*ENGINES)
+def test_a_copy_counts_what_its_source_has_not(
+    thread: eventq.Thread, other: eventq.Thread, backlog: list[UsageSum], tmp_path: Path
+) -> None:
+    """Into any engine, and nothing is changed in the source; what it has appended since counts."""
+    thread.contexts.get("chat").append(said(60, "r"))
+    with eventq.open(thread.path, read_only=True) as source:
+        for _ in range(2):
+            source.copy_to(other)
+            assert (source.usage().out, source.usage().is_all) == (60, False)
+            found = sums_of(other)
+            assert [found[0], *found[2:4]] == [backlog[0], *backlog[2:4]]
+            assert (found[1].out, found[1].responses) == (60, 1)
+            assert found[4].out == backlog[4].out + 55
+    assert sums_of(thread) == sums_of(other)
 
 
 # --- what changes while it is counted -------------------------------------------------------------
