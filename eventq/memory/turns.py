@@ -194,9 +194,11 @@ class Turns:
     ) -> Iterator[tuple[Turn, Said]]:
         """Yield the turns of rows, and what each says; short payloads are fetched together.
 
-        A short payload that is not `likely` is left out without being parsed. One that is damaged
-        says so, as with `told`.
+        A short payload that is not `likely` is left out without being parsed, but for a step of a
+        run, which says what another node holds. One that is damaged says so, as with `told`.
         """
+        from eventq.memory.nodes import STATE_TYPE
+
         short = [row for row in rows if row.size <= SHORT_BYTES]
         try:
             found = {turn.turn_id: turn for turn in self.payloads(short, payload=True)}
@@ -204,7 +206,8 @@ class Turns:
             found = {}
         for row in rows:
             turn = found.get(row.turn) or _turn(row, {})
-            if likely is None or turn.payload is None or likely(turn.payload):
+            payload = None if turn.type_id == STATE_TYPE else turn.payload
+            if likely is None or payload is None or likely(payload):
                 yield turn, self.told(turn)
 
     def told(self, turn: Turn) -> Said:

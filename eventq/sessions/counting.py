@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SETTINGS = b"turn_context"  # a line of Codex that names the model of what follows
 _NEAR = 100  # lines that are read for it
 PAGE = 500  # lines or turns whose payloads are read together
-_PATIENCE = 0.01  # seconds that a question waits for other writers before it is answered
+QUICKLY = 0.01  # seconds that a question waits for other writers before it is answered
 
 
 class Tally:
@@ -143,30 +143,30 @@ def _same(row: SessionRow) -> tuple[int, int, bytes]:
     return row.session, row.lines, row.digest
 
 
-def catch_up(database: Engine, blobs: Blobs, most: int) -> None:
+def catch_up(database: Engine, blobs: Blobs, most: int, patience: float | None = QUICKLY) -> None:
     """Count what was stored before tokens were counted, of so many lines or turns at most.
 
-    Raises BusyError at once, nearly, while somebody else writes.
+    Raises BusyError when somebody else has written for longer than its patience, in seconds.
     """
     while most > 0:
         if (behind := database.usage.behind()) is not None:
             session, first, _ = behind
             rows = [one for one in database.sessions.page(session - 1, 1) if one.session == session]
-            most -= sum(count_session(database, blobs, row, first, _PATIENCE) for row in rows) or 1
-        elif done := _count_turns(database, blobs):
+            most -= sum(count_session(database, blobs, row, first, patience) for row in rows) or 1
+        elif done := _count_turns(database, blobs, patience):
             most -= done
         else:
             return
 
 
-def _count_turns(database: Engine, blobs: Blobs) -> int:
+def _count_turns(database: Engine, blobs: Blobs, patience: float | None) -> int:
     """Count what the next turns of contexts and runs took; return how many there were."""
     if (looked := database.usage.looked()) is None:
         return 0
     *after, upto = looked
     page = database.usage.appended(after, upto, PAGE)
     payloads = _payloads(blobs, [one.digest for one in page])
-    with database.write(relaxed=True, patience=_PATIENCE):
+    with database.write(relaxed=True, patience=patience):
         if database.usage.looked() != looked:
             return len(page)  # somebody else has counted it
         there = {*database.usage.appended(after, upto, PAGE)}  # or it was collected or erased

@@ -6,7 +6,7 @@ from _operator import add
 
 from eventq.errors import ClosedError, DamagedError, LogicError, NotAThreadError
 from eventq.records.spent import HourUsage, ModelUsage, UsageSum
-from eventq.sessions.counting import catch_up
+from eventq.sessions.counting import QUICKLY, catch_up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,8 +69,11 @@ def by_hour(database: Engine, since: int, until: int) -> list[HourUsage]:
 
 
 def count_rest(database: Engine, blobs: Blobs) -> None:
-    """Count all that older versions have stored, as far as this thread can be written now."""
-    while database.has_usage() and database.usage.is_behind() and _count(database, blobs):
+    """Count all that older versions have stored, as far as this thread can be written.
+
+    It waits for other writers as a change does.
+    """
+    while database.has_usage() and database.usage.is_behind() and _count(database, blobs, None):
         pass
 
 
@@ -79,10 +82,10 @@ def _caught_up(database: Engine, blobs: Blobs) -> bool:
     if not database.has_usage():
         return not database.has_memory()
     usage = database.usage
-    return not usage.is_behind() or (_count(database, blobs) and not usage.is_behind())
+    return not usage.is_behind() or (_count(database, blobs, QUICKLY) and not usage.is_behind())
 
 
-def _count(database: Engine, blobs: Blobs) -> bool:
+def _count(database: Engine, blobs: Blobs, patience: float | None) -> bool:
     """Count some of what older versions have stored; return False where that cannot be now.
 
     It is a question that is answered: somebody else who writes, a disk that is full or a thread
@@ -90,7 +93,7 @@ def _count(database: Engine, blobs: Blobs) -> bool:
     """
     try:
         database.check_writable()
-        catch_up(database, blobs, LINES)
+        catch_up(database, blobs, LINES, patience)
     except (ClosedError, DamagedError, NotAThreadError):
         raise
     except LogicError:

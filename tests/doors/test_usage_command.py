@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import eventq
+from eventq.sessions.sums import count_rest
+from eventq.system import clock
 from tests.contract.test_usage import CLAUDE, claude, load, said
 from tests.contract.test_usage_beside import uncount
 from tests.doors.support import objects, ok, refused, run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
+
+    from tests.conftest import Until
 
 
 def test_tokens_are_shown_by_model(path: str, tmp_path: Path) -> None:
@@ -88,6 +95,29 @@ def barred(directory, *, write=True, patience=None):
 opening.open_database = barred
 main()
 """
+
+
+def test_the_command_waits_for_who_writes(
+    path: str, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    """It is no page: it counts what is left when the other is done."""
+    with eventq.open(path) as thread, eventq.open(path) as other:
+        thread.contexts.create("chat").append(json.dumps(said(5)))
+        uncount(thread)
+        waits: list[float] = []
+        pause = clock.pause
+
+        def count(seconds: float) -> None:
+            waits.append(seconds)
+            pause(seconds)
+
+        monkeypatch.setattr(clock, "pause", count)
+        counts = threading.Thread(target=count_rest, args=(thread.database.memory, thread.blobs))
+        with other.write():
+            counts.start()
+            until(lambda: sum(waits) > 0.1 or not counts.is_alive(), "it waits")
+        counts.join()
+        assert not thread.database.memory.usage.is_behind()
 
 
 def test_what_is_not_counted_yet_is_said(path: str) -> None:

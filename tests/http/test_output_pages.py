@@ -230,7 +230,7 @@ def test_what_changed_is_shown(client: httpx.Client, thread: eventq.Thread) -> N
     assert "lines 18 to 24\n  line 17\n" in text
     assert "line 16" not in text
     assert "+ end\n" in text
-    assert "nothing changed" in seen(client, f"{at}?version=3&as=changes").text
+    assert "no line changed" in seen(client, f"{at}?version=3&as=changes").text
     thread.outputs.put("found", '{"a": 1, "b": [2]}')
     thread.outputs.publish("1-found", '{"a": 1, "b": [3]}')
     text = seen(client, f"{PUBLISHED}/1-found?version=2&as=changes").text
@@ -246,11 +246,10 @@ def test_what_is_long_or_no_text_is_compared_as_far_as_that_goes(
     thread.outputs.put("long", "\n".join(long))
     thread.outputs.publish("0-long", "\n".join([*long, "more"]))
     thread.outputs.publish("0-long", "\n".join(reversed(long)))
-    assert "the beginnings are the same" in (
-        seen(client, f"{PUBLISHED}/0-long?version=2&as=changes").text
-    )
+    page = seen(client, f"{PUBLISHED}/0-long?version=2&as=changes")
+    assert "no line changed, as far as they are compared" in page.text
     page = seen(client, f"{PUBLISHED}/0-long?version=3&as=changes")
-    assert "these are the first changes" in page.text
+    assert "the first changes, there may be more" in page.text
     assert page.text.count("\n") < 1_200
     thread.outputs.put("x", PNG)
     thread.outputs.publish("1-x", "text")
@@ -267,7 +266,33 @@ def test_no_text_takes_long_to_compare(
     monkeypatch.setattr(version_changes, "SECONDS", -1)
     text = seen(client, f"{PUBLISHED}/0-x?version=2&as=changes").text
     assert "- a\n- b\n- c\n+ a\n+ c\n" in text
-    assert "too long to compare whole" in text
+    assert "there may be more" in text
+
+
+def erase(thread: eventq.Thread, name: str) -> None:
+    """Erase what the first version of an output holds."""
+    context = thread.contexts.create("gone")
+    turn = context.append("a\r\nb")
+    assert turn.hash == thread.outputs.get(name).hash
+    thread.erasures.turn(turn.turn_id, everywhere=True)
+
+
+def test_how_lines_end_is_compared(client: httpx.Client, thread: eventq.Thread) -> None:
+    """But for the last one; nothing is made up of a text that is empty, or one that was erased."""
+    for number, (old, new, shown) in enumerate((
+        ("a\nb", "a\nb\n", "no line changed"),
+        ("", "x", "line 1\n+ x\n"),
+        ("a\r\nb", "a\nb", "- a␍\n+ a\n  b\n"),
+        ('{"a": 1}', '{ "a": 1 }', "no line changed"),
+    )):  # fmt: skip
+        thread.outputs.put("x", old)
+        thread.outputs.publish(f"{number}-x", new)
+        text = seen(client, f"{PUBLISHED}/{number}-x?version=2&as=changes").text
+        assert shown in text, (old, new)
+        assert "- \n" not in text
+    erase(thread, "2-x")
+    page = seen(client, f"{PUBLISHED}/2-x?version=2&as=changes")
+    assert "one of them is no text, or was erased" in page.text
 
 
 def test_those_of_a_session(client: httpx.Client, thread: eventq.Thread) -> None:

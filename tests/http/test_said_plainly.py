@@ -179,9 +179,11 @@ def test_what_is_said_in_plain_turns_and_in_steps(
     assert "Printed" not in text
     assert "size" not in text
     assert "2 messages" in words(seen(client, f"{AT}/contexts/main"))
-    text = messages(client, f"{AT}/contexts/{run.id}?only=said")
+    at = f"{AT}/contexts/{run.id}"
+    text = messages(client, f"{at}?only=said")
     assert "It is mended" in text
     assert "tester" not in text
+    assert "1 turn with “mended”" in words(seen(client, f"{at}?q=mended"))
 
 
 def test_calls_whose_results_were_in_the_look_before(

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from eventq.http.pages import lanes as drawing
 from eventq.http.pages.page_request import whole_in
 from eventq.http.pages.run_pages import asked_in
-from eventq.http.pages.turn_kinds import AGENT, KINDS, UNKNOWN, kinds_of
+from eventq.http.pages.turn_kinds import AGENT, KINDS, UNKNOWN, Reading, kinds_of
 from eventq.records.turn import ContextInfo
-from eventq.system import clock
 
 if TYPE_CHECKING:
     from eventq.http.pages.lanes import Lane, Scale
@@ -41,9 +40,8 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
     zoom = zoom if zoom in drawing.ZOOMS else 0
     scale = drawing.scale_of(lanes, zoom, whole_in(ask.query, "from", 0) if zoom else 0)
     sessions = [*islice(thread.sessions.views.all(), SESSIONS + 1)]
-    deadline = clock.monotonic() + (SECONDS_AGAIN if ask.again else SECONDS)
-    rows = _rows(thread, ask, lanes, scale, deadline, is_dots=bool(zoom))
-    is_late = clock.monotonic() > deadline
+    reading = Reading(SECONDS_AGAIN if ask.again else SECONDS)
+    rows = _rows(thread, ask, lanes, scale, reading, is_dots=bool(zoom))
     for row in rows if sessions else ():
         _note_session(thread, row)
     seen = {kind for row in rows for kind in row["paths"]}
@@ -51,7 +49,7 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
     return "branches.html", {
         "rows": rows, "scale": scale, "zoom": zoom, "zooms": drawing.ZOOMS, "text": text,
         "kinds": [kind for kind in (*KINDS[:-1], SUBAGENT, UNKNOWN) if kind in seen],
-        "goes_on": is_late and UNKNOWN in seen,
+        "goes_on": reading.is_over and UNKNOWN in seen,
         "high": drawing.HIGH, "count": overview.context_count, "most": LANES,
         "sessions": sessions[:SESSIONS], "more_sessions": len(sessions) > SESSIONS,
         "runs": active, "asked": asked_in(thread) if active else {},
@@ -60,16 +58,16 @@ def branches(thread: Thread, ask: Ask) -> tuple[str, Values]:
 
 
 def _rows(
-    thread: Thread, ask: Ask, lanes: list[Lane], scale: Scale, deadline: float, *, is_dots: bool
+    thread: Thread, ask: Ask, lanes: list[Lane], scale: Scale, reading: Reading, *, is_dots: bool
 ) -> list[Values]:
-    """Return lanes as rows of the page; turns are read for it until the deadline."""
+    """Return lanes as rows of the page."""
     known = kinds_of(ask.served)
     hovers = HOVERS
     rows = []
     for lane, ways in zip(lanes, drawing.ways_of(lanes, scale), strict=True):
         first = max(lane.start, scale.first) - lane.shift
         last = min(lane.end, scale.end - 1) - lane.shift
-        blocks = known.blocks(thread.contexts.turns, lane.info, first, last, deadline)
+        blocks = known.blocks(thread.contexts.turns, lane.info, first, last, reading)
         columns = drawing.columns_of(lane, scale, blocks if first <= last else ())
         paths = drawing.dots_of(columns) if is_dots else drawing.bars_of(columns, scale.each)
         hovers -= len(columns)

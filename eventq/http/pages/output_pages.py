@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from eventq.errors import EventqError
+from eventq.errors import ErasedError, EventqError
 from eventq.http.pages import ansi
 from eventq.http.pages.output_kinds import (
     BINARY,
@@ -183,14 +183,19 @@ def _text(thread: Thread, info: OutputInfo) -> tuple[str, int]:
 
 
 def _changes(thread: Thread, before: OutputInfo, after: OutputInfo) -> Values:
-    """Return what changed from a version to another, that of JSON by its members."""
+    """Return what changed from a version to another, that of JSON by its members.
+
+    None of one that is no text, or was erased.
+    """
     texts, is_whole = [], True
     for one in (before, after):
-        head = thread.blobs.part(one.hash, 0, MEDIA)
-        kind = kind_of(head, one.size, published=True)
-        if kind.name not in TEXTS:
+        try:
+            kind = kind_of(thread.blobs.part(one.hash, 0, MEDIA), one.size, published=True)
+            if kind.name not in TEXTS:
+                return {"lines": None}
+            text, left = _text(thread, one)
+        except ErasedError:
             return {"lines": None}
-        text, left = _text(thread, one)
         texts.append(shown(text, JSON if kind.name == JSON else TEXT, left=left)["text"])
         is_whole = is_whole and not left
     lines, is_all = changes(*texts)

@@ -42,6 +42,26 @@ class _Known(Record):
     blocks: dict[int, tuple[int, bytes]]
 
 
+class Reading:
+    """For how many seconds a look may read; what else it does takes nothing of them."""
+
+    def __init__(self, seconds: float) -> None:
+        """Take how many there are."""
+        self._left = seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether they are used up; the first block is always read."""
+        return self._left <= 0
+
+    def kinds(self, turns: Turns, info: ContextInfo, low: int, high: int) -> bytes:
+        """Return the kinds of the turns of a context between two depths."""
+        start = clock.monotonic()
+        found = _read(turns, info, low, high)
+        self._left -= clock.monotonic() - start
+        return found
+
+
 class Kinds:
     """The kinds of the turns of one thread, as far as they were read."""
 
@@ -51,11 +71,11 @@ class Kinds:
         self._blocks = 0
 
     def blocks(
-        self, turns: Turns, info: ContextInfo, first: int, last: int, deadline: float
+        self, turns: Turns, info: ContextInfo, first: int, last: int, reading: Reading
     ) -> Iterator[tuple[int, bytes]]:
         """Yield the depth and the kinds, as places in `KINDS`, of blocks between two depths.
 
-        What is not known yet is read until the deadline; the rest is left out.
+        What is not known yet is read until that is over; the rest is left out.
         """
         known = self._of(turns, info)
         for number in range(first // BLOCK, last // BLOCK + 1):
@@ -63,9 +83,9 @@ class Kinds:
             high = min(info.head_depth, number * BLOCK + BLOCK - 1)
             begin, kinds = known.blocks.get(number, (0, b""))
             if not kinds or begin > low or begin + len(kinds) <= high:
-                if clock.monotonic() > deadline:
+                if reading.is_over:
                     continue
-                begin, kinds = low, _read(turns, info, low, high)
+                begin, kinds = low, reading.kinds(turns, info, low, high)
                 self._keep(known, number, (begin, kinds))
             yield low, kinds[low - begin : min(last, high) + 1 - begin]
 

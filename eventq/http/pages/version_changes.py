@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 COMPARED = 2_000  # lines of each version
 AROUND = 3  # lines before and after a change
 SHOWN = 1_000  # lines
+RETURN = "␍"  # what a line ends with, perhaps only in one version
 SECONDS = 0.1  # for which lines that are the same are looked for
 
 
@@ -28,9 +29,9 @@ class Line(Record):
 def changes(old: str, new: str) -> tuple[list[Line], bool]:
     """Return what changed, with some lines around it, and whether that is all.
 
-    There are no lines if both are the same.
+    There are no lines if all are the same: whether the last one ends is not looked at.
     """
-    before, after = old.split("\n"), new.split("\n")
+    before, after = (text.removesuffix("\n").split("\n") if text else [] for text in (old, new))
     matcher = _Matcher(before[:COMPARED], after[:COMPARED])
     found = _lines(matcher)
     lines = [*islice(found, SHOWN)]
@@ -62,9 +63,9 @@ def _lines(matcher: _Matcher) -> Iterator[Line]:
     for group in matcher.get_grouped_opcodes(AROUND):
         first, last = group[0][3] + 1, group[-1][4]
         yield Line("place", f"lines {first} to {last}" if first < last else f"line {first}")
-        for kind, old_from, old_to, new_from, new_to in group:
-            if kind == "equal":
+        for what, old_from, old_to, new_from, new_to in group:
+            if what == "equal":
                 yield from (Line("same", line) for line in new[new_from:new_to])
             else:
-                yield from (Line("old", line) for line in old[old_from:old_to])
-                yield from (Line("new", line) for line in new[new_from:new_to])
+                for kind, lines in (("old", old[old_from:old_to]), ("new", new[new_from:new_to])):
+                    yield from (Line(kind, line.replace("\r", RETURN)) for line in lines)

@@ -36,6 +36,7 @@ const status = document.getElementById("live");
 const path = document.body.dataset.changes;
 let fetching = false;
 let again = false;
+let later = 0;
 
 function tell(what) {
   status.textContent = what;
@@ -110,7 +111,8 @@ export async function refresh() {
     const reply = await fetch(location.href, { headers: { accept: "text/html" } });
     if (!reply.ok) throw new Refused();
     const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
-    again ||= fresh.querySelector("[data-unfinished]") !== null;
+    clearTimeout(later);
+    if (fresh.querySelector("[data-unfinished]")) later = setTimeout(refresh, 1000);
     document.dispatchEvent(new CustomEvent("fresh", { detail: fresh }));
     for (const part of document.querySelectorAll("[data-part]")) {
       const one = fresh.getElementById(part.id);
