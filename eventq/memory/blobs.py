@@ -406,18 +406,27 @@ class Blobs:
         rows = self._engine.find(digests) if digests else {}
         return self._shown([row for row in rows.values() if not row.part])
 
-    def shown_by_size(self, digests: list[bytes], limit: int) -> Iterator[dict[bytes, bytes]]:
-        """Yield what `shown_many` returns in parts, in the order given, of some `limit` bytes."""
+    def shown_by_size(
+        self, digests: list[bytes], limit: int
+    ) -> Iterator[tuple[int, dict[bytes, bytes]]]:
+        """Yield what `shown_many` returns in parts of some `limit` bytes, in the order given.
+
+        Each comes with how many of the digests it is for; together they are for all.
+        """
         rows = self._engine.find(digests) if digests else {}
-        part: list[BlobRow] = []
-        size = 0
-        for row in (rows[one] for one in digests if one in rows and not rows[one].part):
-            part.append(row)
-            size += row.size
+        part: dict[bytes, BlobRow] = {}
+        count = size = 0
+        for digest in digests:
+            count += 1
+            row = rows.get(digest)
+            if row is not None and not row.part and digest not in part:
+                part[digest] = row
+                size += row.size
             if size >= limit:
-                yield self._shown(part)
-                part, size = [], 0
-        yield self._shown(part)
+                yield count, self._shown([*part.values()])
+                part, count, size = {}, 0, 0
+        if count:
+            yield count, self._shown([*part.values()])
 
     def _shown(self, there: list[BlobRow]) -> dict[bytes, bytes]:
         found = self.load(there)

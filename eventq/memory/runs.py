@@ -788,11 +788,14 @@ class Run:
         wanted = [digest_of(node.content) for _, node in pairs if isinstance(node, StateNode)]
         parts = self._turns.blobs.shown_by_size(wanted, _GROUP_BYTES)
         found: dict[bytes, bytes] = {}
+        left = 0  # steps whose contents the part has
         try:
             for turn, node in pairs:
-                if isinstance(node, StateNode) and digest_of(node.content) not in found:
-                    found = {}  # ahead of the next, so that one part is held
-                    found = next(parts, found)
+                if isinstance(node, StateNode):
+                    if not left:
+                        found = {}  # ahead of the next, so that one part is held
+                        left, found = next(parts)
+                    left -= 1
                 yield self._step_of(turn, node, found)
         except DamagedBlobError as error:
             at = next(

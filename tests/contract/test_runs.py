@@ -46,6 +46,31 @@ def run(thread: Thread) -> Run:
     return thread.runs.start("solve", "the task", system=system)
 
 
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [("a", 4 << 20), ("a", 4 << 20), ("b", 1)],
+        [("a", 50_000)] * 200 + [("b", 1)],
+        [("a", 3 << 20), ("b", 2 << 20), ("a", 3 << 20), ("c", 1), ("b", 2 << 20), ("a", 1)],
+    ],
+    ids=["two large", "many alike", "again and again"],
+)
+@pytest.mark.parametrize("is_erased", [False, True])
+def test_steps_may_say_the_same(
+    thread: Thread, contents: list[tuple[str, int]], *, is_erased: bool
+) -> None:
+    """Contents are read in parts: however large, alike or erased they are, each step has its own."""
+    run = thread.runs.start("solve", "the task")
+    texts = [letter * size for letter, size in contents]
+    with thread.write():
+        steps = [run.step("coder", content=text) for text in texts]
+    if is_erased:
+        thread.erasures.turn(steps[0].turn_id, everywhere=True)
+        texts = ["[erased]" if text == texts[0] else text for text in texts]
+    assert [step.content for step in run.replay()] == texts
+    assert run.read().text.count("coder") == len(texts)
+
+
 # --- the end, and other statuses ------------------------------------------------------------------
 
 
