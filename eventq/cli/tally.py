@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eventq.records.spent import ModelUsage, UsageSum
     from eventq.thread import Thread
 
-_NOT_ALL = "not all: the rest is counted once the thread can be written"
+_NOT_ALL = "not all: what an older version stored is counted once the thread can be written"
 _HEAD = ("model", "written", "read", "from a cache", "responses")
 
 

@@ -253,7 +253,7 @@ def test_what_is_long_or_no_text_is_compared_as_far_as_that_goes(
     assert page.text.count("\n") < 1_200
     thread.outputs.put("x", PNG)
     thread.outputs.publish("1-x", "text")
-    assert "one of them is no text" in seen(client, f"{PUBLISHED}/1-x?version=2&as=changes").text
+    assert "one of them is not text" in seen(client, f"{PUBLISHED}/1-x?version=2&as=changes").text
     assert long[0] in seen(client, f"{PUBLISHED}/0-long?as=changes").text
 
 
@@ -292,7 +292,7 @@ def test_how_lines_end_is_compared(client: httpx.Client, thread: eventq.Thread) 
         assert "- \n" not in text
     erase(thread, "2-x")
     page = seen(client, f"{PUBLISHED}/2-x?version=2&as=changes")
-    assert "one of them is no text, or was erased" in page.text
+    assert "one of them is not text, or was erased" in page.text
 
 
 def test_those_of_a_session(client: httpx.Client, thread: eventq.Thread) -> None:

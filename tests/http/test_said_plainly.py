@@ -158,7 +158,10 @@ def test_a_dropped_letter_is_not_said_to_be_done(
     page = of_event(client, 1)
     assert "Who reads it 1 finished" in page
     assert "w finished" in page
-    assert "Finished events were handled, acked or dropped: which of these is not kept." in page
+    assert (
+        "Finished: handled, acked, or dropped after it was dead. Which of these is not kept."
+        in page
+    )
     assert "1 finished" in seen(client, f"{AT}/live").values("span", "title")
 
 
