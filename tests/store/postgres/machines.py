@@ -26,6 +26,7 @@ unix_socket_directories = '{}'
 fsync = off
 full_page_writes = off
 max_connections = 40
+max_standby_streaming_delay = -1
 """
 
 

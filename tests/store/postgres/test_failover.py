@@ -40,7 +40,10 @@ class Pair:
     def fail_over(self) -> None:
         """Lose the primary, and promote the standby."""
         self.primary.kill()
-        assert self.standby.run("SELECT pg_promote()") == [(True,)]
+        # To wait in the server could be cancelled: it holds what the primary has removed last.
+        self.standby.run("SELECT pg_promote(false)")
+        ended = "SELECT NOT pg_is_in_recovery()"
+        until(lambda: self.standby.run(ended) == [(True,)], "the standby is promoted")
         self.standby.set("synchronous_standby_names = ''")  # nobody follows it yet
 
     def replace(self) -> None:
