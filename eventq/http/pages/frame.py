@@ -306,24 +306,24 @@ class Pages:
                     raise
                 return Looked(one.name, path_of(one), who.said(error)[1])
 
-        async def read(one: Looked) -> tuple[str, Details | Looked]:
-            wanted = chosen.of(one)
-            of = self._threads[one.name]
+        async def read(one: ServedThread) -> Details | Looked:
             try:
-                return one.name, await of.glance(lambda thread: details(thread, wanted), QUICK)
+                return await one.glance(lambda thread: details(thread, wanted[one.name]), QUICK)
             except EventqError as error:  # it has gone since
                 if served is not None:
                     raise
-                return one.name, Looked(one.name, one.at, who.said(error)[1])
+                return Looked(one.name, path_of(one), who.said(error)[1])
 
         threads = await for_each(see, every)
         is_whole = False
         while not is_whole:  # what a thread that goes leaves free is for the others
             threads.sort(key=lambda one: (not one.problem, -one.needed))
             chosen = choose(threads)
-            some = await for_each(read, [one for one in threads if any(chosen.of(one))])
-            found = {name: one for name, one in some if isinstance(one, Details)}
-            gone = {name: one for name, one in some if isinstance(one, Looked)}
+            wanted = {one.name: what for one in threads if any(what := chosen.of(one))}
+            read_of = await for_each(read, [self._threads[name] for name in wanted])
+            some = dict(zip(wanted, read_of, strict=True))
+            found = {name: one for name, one in some.items() if isinstance(one, Details)}
+            gone = {name: one for name, one in some.items() if isinstance(one, Looked)}
             threads = [gone.get(one.name, one) for one in threads]
             is_whole = not gone
         histories = {one.name: one.history for one in every}

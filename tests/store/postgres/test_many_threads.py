@@ -19,7 +19,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import httpx
@@ -372,7 +373,7 @@ def test_a_few_of_many_threads_are_looked_at_at_once() -> None:
     """A page of all, the metrics and the health let nobody wait long for one of few connections."""
     under_way, most = 0, 0
 
-    async def look(number: int) -> int:
+    async def look(number: Any) -> Any:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -380,5 +381,8 @@ def test_a_few_of_many_threads_are_looked_at_at_once() -> None:
         under_way -= 1
         return number
 
-    assert asyncio.run(for_each(look, range(1000))) == [*range(1000)]
-    assert 1 < most <= 32
+    for is_url, least, largest in ((True, 3, 32), (False, 1, 2)):
+        under_way = most = 0
+        threads: Any = [SimpleNamespace(is_url=is_url) for _ in range(1000)]
+        assert asyncio.run(for_each(look, threads)) == threads
+        assert least <= most <= largest

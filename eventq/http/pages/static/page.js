@@ -9,11 +9,14 @@ const shapes = {
   today: new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
 };
 const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const ages = Object.fromEntries(units.map(([unit]) => [
+  unit, new Intl.NumberFormat(undefined, { style: "unit", unit, unitDisplay: "short" }),
+]));
 
 // In a column of ages "43 min", elsewhere "43 minutes ago".
 function told(one, number, unit) {
   if (!one.closest(".age")) return words.format(number, unit);
-  return new Intl.NumberFormat(undefined, { style: "unit", unit, unitDisplay: "short" }).format(Math.abs(number));
+  return ages[unit].format(Math.abs(number));
 }
 
 export function tellTimes(root = document) {
