@@ -146,6 +146,19 @@ def test_no_consumer_of_a_page_is_left_out(thread: eventq.Thread) -> None:
     assert [*counts.values()] == [[("dead", 60)]] * 100
 
 
+def test_fates_of_many_are_those_of_each(thread: eventq.Thread) -> None:
+    """Of a range, of some that were chosen, and of large ones."""
+    thread.subscribe("w", "true", filter="type = 'note' AND length(content) < 9")
+    for number in range(6):
+        large = "large " * 50_000 if number == 4 else "small"
+        thread.push("self", ("note", "other")[number % 2], large)
+    events = [*thread.peek()]
+    expected = {one.id: fate_counts(thread, [one])[one.id] for one in events}
+    assert [len(found) for found in expected.values()] == [1, 0, 1, 0, 0, 0]
+    for some in (events, events[:4], events[::2], events[1::2], events[::-1]):
+        assert fate_counts(thread, some) == {one.id: expected[one.id] for one in some}
+
+
 def test_fates_in_postgresql(postgres: str) -> None:
     """They are the same there."""
     import eventq
