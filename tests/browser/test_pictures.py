@@ -63,7 +63,8 @@ WIDTHS = (360, 390, 768, 1360, 1920)
 HIGH = 850  # pixels of a picture
 LIGHT = (  # of which docs/images has pictures
     "now-all", "live", "event", "consumers", "consumer", "drop", "branches", "context", "agent",
-    "diff", "runs", "step", "output", "artifact", "document", "health", "empty",
+    "turn", "diff", "runs", "step", "output", "artifact", "document", "changes", "health", "empty",
+    "answers",
 )  # fmt: skip
 DARK = ("now-all", "live", "consumer", "agent", "artifact")
 

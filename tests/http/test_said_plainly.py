@@ -187,6 +187,10 @@ def test_what_is_said_in_plain_turns_and_in_steps(
     assert "It is mended" in text
     assert "tester" not in text
     assert "1 turn with “mended”" in words(seen(client, f"{at}?q=mended"))
+    run.end(0, "It is over")
+    text = messages(client, at)
+    assert " endstep" in text
+    assert "__end__" not in text
 
 
 def test_calls_whose_results_were_in_the_look_before(

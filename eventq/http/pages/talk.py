@@ -10,6 +10,7 @@ from eventq.errors import EventqError
 from eventq.http.pages import ansi
 from eventq.http.pages.markdown import html
 from eventq.http.pages.wording import amount
+from eventq.memory.nodes import COMPACT, END
 from eventq.memory.turns import unread
 from eventq.record import Record
 from eventq.said.media import IMAGES
@@ -37,6 +38,7 @@ _NAMES = ("name", "subagent_type", "agent_type", "agent")  # of a subagent, in i
 _NEAR = 20  # messages, among which the beginning of a response is
 _NAME = 16  # characters, or it is an id
 _SPEAKERS = {"user": "you", "assistant": "agent", "tool": "tool", "system": "system"}
+_NODES = {END: "end", COMPACT: "compaction"}  # roles of steps that nobody plays
 
 
 class Below(Record):
@@ -83,7 +85,7 @@ def messages(
         if first and one.usage and one.usage.out > first["out"]:  # it counts while it is written
             first |= _usage(one)
         told = one.response or told
-        name = "" if is_subagent else one.name
+        name = "" if is_subagent else _NODES.get(one.name, one.name)
         message: Values = {
             "turn": turn.turn_id, "turns": [turn.turn_id], "at": one.at or turn.created_at_ms,
             "role": one.role, "speaker": name or names.get(one.role, turn.type_id or "turn"),
