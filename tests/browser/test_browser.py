@@ -291,7 +291,7 @@ def test_a_page_stays_where_it_is_read(tab: Tab, thread: eventq.Thread, until: U
         for number in range(80):
             thread.contexts.create(f"c{number}").append("a turn")
     page = tab.show("branches")
-    page.get_by_text("live", exact=True).wait_for()
+    page.locator("#branches[data-shown]").wait_for()  # it has come anew once, with all its rows
     page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     row = page.locator(".lanes li").nth(60)
     before = row.bounding_box()
