@@ -176,8 +176,7 @@ async def for_each(
     """Return what a call returns for each of many threads; a few are under way.
 
     Thousands at once would wait for the same few connections to a database, longer than they may.
-    Those in directories would take the interpreter from each other: twenty at once, each for thrice
-    the time of the processor.
+    Those in directories contend for the interpreter: twenty at once take three times the CPU time.
     """
     free = {True: asyncio.Semaphore(LOOKS), False: asyncio.Semaphore(LOOKS_HERE)}
 

@@ -159,7 +159,7 @@ def test_a_dropped_letter_is_not_said_to_be_done(
     assert "Who reads it 1 finished" in page
     assert "w finished" in page
     assert (
-        "Finished: handled, acked, or dropped after it was dead. Which of these is not kept."
+        "Finished: handled, acked, or dropped as a dead letter; which of these is not recorded."
         in page
     )
     assert "1 finished" in seen(client, f"{AT}/live").values("span", "title")

@@ -43,7 +43,7 @@ class _Known(Record):
 
 
 class Reading:
-    """For how many seconds a look may read; what else it does takes nothing of them."""
+    """How many seconds a look may spend on reading; what else it does is not counted."""
 
     def __init__(self, seconds: float) -> None:
         """Take how many there are."""
